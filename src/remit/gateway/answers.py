@@ -23,81 +23,68 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     Raises:
         ProviderError: it is an error, or cannot be had in neutral form.
     """
-    endpoint = outgoing.body.endpoint.name
+    body = outgoing.body
     try:
-        value = load(raw)
+        value, is_json = load(raw), True
     except JsonTextError:
-        value = None
-        if outgoing.body.endpoint.form and reply.content_type.startswith("text/"):
+        value, is_json = None, False
+        if body.endpoint.form and reply.content_type.startswith("text/"):
             value = raw.decode("utf-8", "replace")  # a transcript
+    came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
-        error.reply = Reply(endpoint, reply.status, passed_on(reply.headers), raw)
+        error.reply = came
         raise error
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
-    return response(outgoing, reply, value, raw, neutral)
+    return response(came, value, reply.content_type if neutral else None)
 
 
-def response(
-    outgoing: Outgoing, reply: ProviderReply, value: Any, raw: bytes, neutral: bool
-) -> ProviderResponse:
+def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderResponse:
     """An answer, and what it says.
 
     Args:
-        value: what ``raw`` holds; ``None`` where it is no JSON.
-        neutral: whether the answer is wanted in neutral form, blocks and all.
+        value: what it holds; ``None`` where it is no JSON.
+        neutral: its content type, where it is wanted in neutral form, blocks and all.
 
     Raises:
-        ProviderError: it is wanted, and cannot be had.
+        ProviderError: it is wanted so, and cannot be had.
     """
-    endpoint = outgoing.body.endpoint.name
-    came = Reply(endpoint, reply.status, passed_on(reply.headers), raw)
     blocks: tuple[dict[str, Any], ...] = ()
-    if neutral:
-        if value is None or error_in(endpoint, value):
-            raise _not_this_api(reply, raw)
+    if neutral is not None:
+        if value is None or error_in(came.endpoint, value):
+            raise _not_this_api(neutral, came.body)
         try:
-            blocks = read_answer(endpoint, value).content_blocks
+            blocks = read_answer(came.endpoint, value).content_blocks
         except RemitError as error:
-            raise _not_this_api(reply, raw) from error
-    return _response(came, value, blocks)
+            raise _not_this_api(neutral, came.body) from error
+    found = facts(came.endpoint, value)
+    usage = found.usage
+    if usage is None:
+        return ProviderResponse(
+            found.text, found.model[:MAX_ID_CHARS], 0, 0, found.finish_reason, found.request_id,
+            content_blocks=blocks, usage_reported=False, audio_seconds=found.units.get("seconds"),
+            reply=came, more_than_text=found.more_than_text,
+        )  # fmt: skip
+    return ProviderResponse(
+        found.text, found.model[:MAX_ID_CHARS], usage.input_tokens, usage.output_tokens,
+        found.finish_reason, found.request_id, False, blocks, usage.cached_input_tokens or None,
+        usage.reasoning_tokens or None, True, usage.cache_write_tokens or None,
+        usage.cache_write_short_tokens or None, usage.audio_input_tokens or None,
+        usage.audio_output_tokens or None, found.units.get("seconds"), usage.server_tool_uses,
+        came, found.more_than_text,
+    )  # fmt: skip
 
 
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
     """An answer that did not come over a connection of its own: a line of a batch's results."""
     try:
-        value = load(raw)
+        value, is_json = load(raw), True
     except JsonTextError:
-        value = None
-    return _response(Reply(endpoint, status, (), raw), value)
+        value, is_json = None, False
+    return response(Reply(endpoint, status, (), raw, is_json), value)
 
 
-def _response(came: Reply, value: Any, blocks: tuple[dict[str, Any], ...] = ()) -> ProviderResponse:
-    found = facts(came.endpoint, value)
-    usage = found.usage
-    return ProviderResponse(
-        content=found.text,
-        model=found.model[:MAX_ID_CHARS],
-        input_tokens=usage.input_tokens if usage else 0,
-        output_tokens=usage.output_tokens if usage else 0,
-        finish_reason=found.finish_reason,
-        request_id=found.request_id,
-        content_blocks=blocks,
-        cached_input_tokens=(usage.cached_input_tokens or None) if usage else None,
-        reasoning_tokens=(usage.reasoning_tokens or None) if usage else None,
-        usage_reported=usage is not None,
-        cache_write_tokens=(usage.cache_write_tokens or None) if usage else None,
-        cache_write_short_tokens=(usage.cache_write_short_tokens or None) if usage else None,
-        audio_input_tokens=(usage.audio_input_tokens or None) if usage else None,
-        audio_output_tokens=(usage.audio_output_tokens or None) if usage else None,
-        audio_seconds=found.units.get("seconds"),
-        server_tool_uses=usage.server_tool_uses if usage else {},
-        reply=came,
-        more_than_text=found.more_than_text,
-    )
-
-
-def _not_this_api(reply: ProviderReply, raw: bytes) -> ProviderError:
-    kind = reply.content_type or "no content type"
+def _not_this_api(content_type: str, raw: bytes) -> ProviderError:
+    kind = content_type or "no content type"
     return ProviderError(
         "SERVER_ERROR",
         f"the answer is none of this API ({kind}, {len(raw)} bytes); is the base URL right?",

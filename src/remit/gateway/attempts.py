@@ -262,11 +262,8 @@ class Attempts:
                 if named or not held.tokens:
                     return self._billing.nothing(model_id)
                 return self._billing.at_bound(model_id, held, to.bound)
-            if (sound := self._billing.sound(provider_id, model_id, result, asked)) is not None:
-                return sound
-            if result.usage_reported:
-                return self._billing.measured(provider_id, model_id, result, asked)
-            return self._billing.at_bound(model_id, held, to.bound)
+            bill = self._billing.answered(provider_id, model_id, result, asked)
+            return bill or self._billing.at_bound(model_id, held, to.bound)
         if result.billing == "nothing":
             return self._billing.nothing(model_id)
         if result.billing == "bound" or self._billing.thinks_unseen(provider_id, model_id, asked):

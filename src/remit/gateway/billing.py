@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from remit.gateway.bounds import (
     IMAGE_TOKENS,
@@ -33,8 +35,7 @@ _NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _TOOLS_TOKENS = 1_024  # what providers may add unseen where tools are offered
 
 
-@dataclass(slots=True)
-class Bill:
+class Bill(Struct):
     """What one attempt is charged.
 
     Attributes:
@@ -52,12 +53,13 @@ class Bill:
         if not charged:
             guessed = self.certainty in ("estimated", "upper_bound")
             return {"cost_certainty": self.certainty} if guessed else {}
+        nano = self.usage.cost_nano
         shown: dict[str, Any] = {
             "cost_certainty": self.certainty,
             "price_version": self.price_version,
         }
-        if self.usage.cost_nano is not None:
-            shown["cost_usd"] = usd_of(self.usage.cost_nano)
+        if nano is not None:
+            shown["cost_usd"] = usd_of(nano)
         return shown
 
 
@@ -110,10 +112,13 @@ class Billing:
         )  # fmt: skip
         return bound.amount, bound.tokens
 
-    def takes_max_completion_tokens(self, provider_id: str, model_id: str) -> bool:
-        """Whether Chat Completions takes a model's output limit by this name alone."""
+    def limits(self, provider_id: str, model_id: str) -> tuple[int | None, bool]:
+        """Most output tokens that a model can make, where the table knows; and whether Chat
+        Completions takes its limit as ``max_completion_tokens`` alone."""
         price = self._prices.find(provider_id, model_id)
-        return price is not None and price.max_completion_tokens
+        return (None, False) if price is None else (
+            price.max_output_tokens, price.max_completion_tokens
+        )  # fmt: skip
 
     def batch_bound(
         self, body: Body, provider_id: str, model_id: str
@@ -141,10 +146,21 @@ class Billing:
         price = self._prices.find(provider_id, model_id)
         return None if price is None else price.context_window
 
-    def largest_output(self, provider_id: str, model_id: str) -> int | None:
-        """Most output tokens that a model can make, where the table knows."""
+    def answered(
+        self, provider_id: str, model_id: str, answer: ProviderResponse, asked: Mapping[str, Any]
+    ) -> Bill | None:
+        """The bill for an answer; ``None`` where neither it nor the call says what was used.
+
+        Args:
+            asked: the fields of the call, which may ask for a dearer service.
+        """
         price = self._prices.find(provider_id, model_id)
-        return None if price is None else price.max_output_tokens
+        by_length = price is not None and (price.per_second or price.per_character)
+        if by_length and (bill := self._sound(provider_id, price, model_id, answer, asked)):
+            return bill
+        if not answer.usage_reported:
+            return None
+        return self.measured(provider_id, model_id, answer, asked)
 
     def measured(
         self,
@@ -199,11 +215,11 @@ class Billing:
             nano = -(-nano * max(100, percent_of(price, asked)) // 100)
         return self._bill(nano, *tokens, model_id, certainty, certainty)
 
-    def sound(
-        self, provider_id: str, model_id: str, answer: ProviderResponse, asked: Mapping[str, Any]
-    ) -> Bill | None:
-        """The bill for sound that costs by its length or by the text spoken; else ``None``."""
-        price = self._prices.find(provider_id, model_id)
+    def _sound(
+        self, provider_id: str, price: Price | None, model_id: str, answer: ProviderResponse,
+        asked: Mapping[str, Any],
+    ) -> Bill | None:  # fmt: skip
+        """The bill for sound that costs by its length or by the text spoken."""
         if price is None or provider_id in self._config.free_providers:
             return None
         spoken = asked.get("input")

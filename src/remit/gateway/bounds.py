@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
+from remit.gateway.media import Media, media_of
+from remit.gateway.tools import SCHEMAS, count_of, tools_of
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
 from remit.providers.wire.endpoint import ENDPOINTS
-from remit.providers.wire.responses import refers
 
 __all__ = [
     "IMAGE_TOKENS",
@@ -33,46 +33,10 @@ SERVER_TOOL_USES = 10
 MESSAGE_TOKENS = 16
 """What a provider may add to each message by itself."""
 
-_TOOLS_TOKENS = 1_024  # what it may add where tools are offered, and for each of its own kinds
-
-_IMAGES = frozenset(
-    {"image", "image_url", "input_image", "computer_screenshot", "image_generation_call"}
-)
-_TEXTUAL = frozenset(
-    {
-        None, "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal",
-        "thinking", "redacted_thinking", "reasoning", "compaction", "search_result",
-        "tool_reference", "tool_use", "server_tool_use", "mcp_tool_use", "function_call",
-        "custom_tool_call", "web_search_call", "file_search_call", "code_interpreter_call",
-        "computer_call", "local_shell_call", "local_shell_call_output", "shell_call",
-        "shell_call_output", "apply_patch_call", "apply_patch_call_output", "mcp_call",
-        "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "tool_search_call",
-        "tool_search_output", "web_search_tool_result", "code_execution_tool_result",
-        "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
-        "tool_search_tool_result", "mcp_tool_result",
-    }
-)  # fmt: skip
-"""Blocks and items whose tokens are bounded by their bytes."""
-
-_INSIDE = {"tool_result": "content", "message": "content", "function_call_output": "output",
-           "custom_tool_call_output": "output", "computer_call_output": "output"}  # fmt: skip
-"""Where such a block or item holds others."""
-
-_CLIENT_TOOLS = frozenset(
-    {
-        None, "function", "custom", "bash", "text_editor", "computer", "memory", "computer_use",
-        "computer_use_preview", "local_shell", "apply_patch",
-    }
-)  # fmt: skip
-"""Types of tools, without their dates, that the client runs: they cost tokens and no more."""
-
-_DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
-
 _NEUTRAL_LIMITS = ("max_tokens",)
 _NO_OUTPUT = frozenset(
     {"openai.embeddings", "openai.moderations", "openai.rerank", "anthropic.count_tokens"}
 )
-_MOST_DIGITS = 16
 _PICTURES = frozenset({"openai.images", "openai.image_edits", "openai.image_variations"})
 _LEAST_BYTES_A_SECOND = 500  # of sound that anybody sends
 _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.translations"})
@@ -84,11 +48,10 @@ _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks")
 """By these, servers that route let a call choose another model than the one that is priced."""
 
 _DEARER = ("service_tier", "speed", "inference_geo")
-_SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text")
 _SPECIAL = frozenset(
     {
         "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
-        "best_of", "prediction", "prompt", *_SCHEMAS, *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
+        "best_of", "prediction", "prompt", *SCHEMAS, *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
     }
 )  # fmt: skip
 """Fields that change a bound; most calls have none of them."""
@@ -96,8 +59,7 @@ _SPECIAL = frozenset(
 _ORDINARY = (None, "auto", "default", "standard", "standard_only")
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The most that one call can use.
 
     Attributes:
@@ -107,21 +69,6 @@ class Bound:
 
     amount: Amount
     tokens: tuple[int, int]
-
-
-@dataclass(slots=True)
-class Media:
-    """What of a body is not text.
-
-    Attributes:
-        images: how many.
-        data: bytes of their base64, which say nothing of their tokens.
-        other: the first thing whose tokens only the model's window bounds; empty: there is none.
-    """
-
-    images: int = 0
-    data: int = 0
-    other: str = ""
 
 
 def call_bound(
@@ -177,7 +124,7 @@ def bound_of(
     unbounded, other, nano_tools = "", media.other, 0
     percent, answers, more = 100, 1, 0
     if not _SPECIAL.isdisjoint(body):
-        tools = _tools(body, price, uses)
+        tools = tools_of(body, price, uses)
         tokens_in += tools.tokens
         nano_tools = tools.nano
         unbounded = tools.unbounded or _unpriced(body, price)
@@ -220,22 +167,19 @@ def bound_of(
             if price is not None:
                 nano = -(-price.bound_nano(tokens_in, tokens_out) * percent // 100) + nano_tools
         return Amount(
-            _counted(tokens_in + tokens_out), None if nano is None else _counted(nano),
+            min(tokens_in + tokens_out, MAX_SAFE_INTEGER),
+            None if nano is None else min(nano, MAX_SAFE_INTEGER),
             not unbounded, unbounded, model, output, amount if output > 1 else None,
         )  # fmt: skip
 
-    return Bound(amount(limit), (tokens_in, _counted((limit + more) * answers)))
+    # As far as accounts and records count: a client may name any limit.
+    return Bound(amount(limit), (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)))
 
 
 def _sound(price: Price, size: int) -> int:
     """The most that sound in so many bytes, or sound made of so many, can cost."""
     seconds = size / _LEAST_BYTES_A_SECOND if price.per_second else 0
     return price.sound_nano(seconds, size)
-
-
-def _counted(number: int) -> int:
-    """As far as accounts and records count: a client may name any limit."""
-    return min(number, MAX_SAFE_INTEGER)
 
 
 def percent_of(price: Price, told: Mapping[str, Any]) -> int:
@@ -247,137 +191,6 @@ def percent_of(price: Price, told: Mapping[str, Any]) -> int:
         if isinstance(value, str):
             percent = -(-percent * dearer.get(value, 100) // 100)
     return percent
-
-
-def media_of(body: Mapping[str, Any]) -> Media:
-    """What of a body's conversation is not text, in any dialect."""
-    found = Media()
-    for name in ("messages", "input", "system"):
-        value = body.get(name)
-        if isinstance(value, (list, tuple)):
-            _look(value, name, found)
-    return found
-
-
-def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
-    for number, block in enumerate(blocks):
-        if type(block) is dict:
-            if type(block.get("content")) is str and "audio" not in block and "type" not in block:
-                continue  # a message of text
-        elif not isinstance(block, Mapping):
-            continue
-        kind = block.get("type")
-        kind = kind if isinstance(kind, str) else None
-        inside = _INSIDE.get(kind or "message")
-        if kind is None and at == "input" and refers(block):
-            found.other = found.other or f"{at}[{number}] (a reference)"
-            continue
-        if kind in _IMAGES:
-            found.images += 1
-            found.data += _inline(block)
-        elif inside is not None:
-            if block.get("audio") is not None:
-                found.other = found.other or f"{at}[{number}].audio"
-            value = block.get(inside)
-            if isinstance(value, Mapping):
-                value = [value]
-            if isinstance(value, (list, tuple)):
-                _look(value, f"{at}[{number}].{inside}", found)
-        elif kind == "document" and _source(block) in ("text", "content"):
-            value = block["source"].get("content")
-            if isinstance(value, (list, tuple)):
-                _look(value, f"{at}[{number}].source.content", found)
-        elif kind not in _TEXTUAL:
-            found.other = found.other or f'{at}[{number}] (type "{str(kind)[:40]}")'
-
-
-def _source(block: Mapping[str, Any]) -> Any:
-    source = block.get("source")
-    return source.get("type") if isinstance(source, Mapping) else None
-
-
-def _inline(block: Mapping[str, Any]) -> int:
-    """Bytes of an image that is in the body itself."""
-    source, url = block.get("source"), block.get("image_url") or block.get("result")
-    if isinstance(url, Mapping):
-        url = url.get("url")
-    data = source.get("data") if isinstance(source, Mapping) else None
-    if data is None and (block.get("result") or (isinstance(url, str) and url[:5] == "data:")):
-        data = url
-    return len(data) if isinstance(data, str) else 0
-
-
-@dataclass(slots=True)
-class _Tools:
-    """What the tools of a call add to its bound: tokens, and money for the provider's own.
-
-    ``fills`` names the first that can bring in as much text as the window holds.
-    """
-
-    tokens: int = 0
-    nano: int = 0
-    fills: str = ""
-    unbounded: str = ""
-
-
-def _tools(body: Mapping[str, Any], price: Price | None, uses: int) -> _Tools:
-    found = _Tools()
-    prices: list[tuple[int, int]] = []
-    _offered(body.get("tools"), "tools", price, uses, found, prices)
-    if body.get("web_search_options") is not None:  # empty, it searches all the same
-        _server_tool("web_search_options", "web_search_options", 1, price, found, prices)
-    if body.get("mcp_servers"):
-        _server_tool("mcp_servers", "mcp_servers", 1, price, found, prices)
-    if body.get("tools") or any(body.get(name) for name in _SCHEMAS):
-        found.tokens += _TOOLS_TOKENS
-    most = _whole(body.get("max_tool_calls"))
-    if prices and most is not None and most >= 0:
-        found.nano = max(per_use for per_use, _ in prices) * most
-    else:
-        found.nano = sum(per_use * times for per_use, times in prices)
-    return found
-
-
-def _offered(
-    tools: Any, at: str, price: Price | None, uses: int, found: _Tools,
-    prices: list[tuple[int, int]],
-) -> None:  # fmt: skip
-    if not isinstance(tools, (list, tuple)):
-        return
-    for number, tool in enumerate(tools):
-        if not isinstance(tool, Mapping):
-            continue
-        kind = tool.get("type")
-        if kind is None or kind in ("function", "custom"):
-            continue
-        where = f"{at}[{number}]"
-        if isinstance(tool.get("tools"), (list, tuple)):  # a group of them
-            _offered(tool["tools"], f"{where}.tools", price, uses, found, prices)
-            continue
-        name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
-        if name in _CLIENT_TOOLS:
-            found.tokens += _TOOLS_TOKENS
-            continue
-        times = _whole(tool.get("max_uses"))
-        container = tool.get("container")
-        if isinstance(container, Mapping) and container.get("memory_limit") not in (None, "1g"):
-            name = f"{name}_{container['memory_limit']}"
-        _server_tool(
-            name, f'{where} (type "{str(kind)[:60]}")',
-            times if times is not None and times >= 0 else uses, price, found, prices,
-        )  # fmt: skip
-
-
-def _server_tool(
-    name: str, where: str, times: int, price: Price | None, found: _Tools,
-    prices: list[tuple[int, int]],
-) -> None:  # fmt: skip
-    per_use = None if price is None else price.server_tools.get(name)
-    if per_use is None:
-        found.unbounded = found.unbounded or where
-        return
-    prices.append((per_use, times))
-    found.fills = found.fills or where
 
 
 def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
@@ -429,7 +242,7 @@ def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
     for name in ("n", "best_of"):
         value = body.get(name)
         for each in value if type(value) is list else [value]:  # a form may hold it twice
-            count = 1 if each is None else _whole(each)
+            count = 1 if each is None else count_of(each)
             if count is None:
                 odd = odd or f'{name} "{str(each)[:40]}"'
             else:
@@ -438,18 +251,6 @@ def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
     if endpoint != "openai.completions" or not isinstance(prompts, (list, tuple)):
         return answers, odd
     return answers * (1 if isinstance(next(iter(prompts), 0), int) else len(prompts)), odd
-
-
-def _whole(value: Any) -> int | None:
-    """A count as lenient providers take it: ``3``, ``3.0``, and of a form ``"3"``."""
-    if type(value) is str and len(value) < _MOST_DIGITS:
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if type(value) is float and math.isfinite(value):
-        value = math.ceil(value)
-    return int(value) if isinstance(value, int) else None
 
 
 def _predicted(body: Mapping[str, Any]) -> int:

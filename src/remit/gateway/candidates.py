@@ -134,8 +134,7 @@ class Candidates:
                 call.tap.wanted,
                 body,
                 request.headers or _NONE,
-                billing.largest_output(provider_id, model_id),
-                billing.takes_max_completion_tokens(provider_id, model_id),
+                *billing.limits(provider_id, model_id),
             )
             outgoing = provider.outgoing(order)
         except (DialectError, ProviderError) as error:

@@ -159,16 +159,22 @@ def _add_answer(
     metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
 ) -> None:
     """What came, in the exact text of it; as a text where it is no JSON."""
-    text = attempt.arrived
-    if not text and result.reply is not None:
-        text = result.reply.body
+    text, is_json, reply = attempt.arrived, True, result.reply
+    if not text and reply is not None:
+        text = reply.body
+        is_json = _is_json(text) if reply.is_json is None else reply.is_json
     if text:
-        try:
-            load(text)
-        except JsonTextError:
-            metadata["answer"] = Content(text.decode("utf-8", "replace"))
-        else:
-            metadata["answer"] = Content.exact(text)
+        metadata["answer"] = (
+            Content.exact(text) if is_json else Content(text.decode("utf-8", "replace"))
+        )
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        load(text)
+    except JsonTextError:
+        return False
+    return True
 
 
 def _add_neutral(
@@ -236,7 +242,8 @@ def _text(value: Any) -> str:
 
 
 def _prompts(request: PromptRequest) -> list[str]:
-    return [pack] if (pack := _text(request.prompt_pack_id)) else []
+    pack = request.prompt_pack_id
+    return [pack] if pack and (pack := _text(pack)) else []
 
 
 def _recordable(value: Any) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from remit.gateway.answers import response, whole
 from remit.gateway.stream_tap import StreamTap
+from remit.kernel.exchange import Reply
 from remit.kernel.json_text import dump
 from remit.providers import (
     AsyncProvider,
@@ -21,7 +22,6 @@ from remit.providers import (
     WireChunk,
     WireProvider,
 )
-from remit.providers.sse import SseEvent
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply
@@ -29,6 +29,8 @@ from remit.providers.wire.answers import stream_sum
 
 __all__ = ["AnyProvider", "has_dialect", "send_body"]
 
+_FAILED = ("error", "response.failed")
+_NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
 AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
@@ -78,6 +80,7 @@ async def _streamed(
 ) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
     headers = passed_on(reply.headers)
+    kind = reply.content_type if neutral else None
     tap.sum = total = stream_sum(endpoint)
     unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
     last, size = False, 0
@@ -86,7 +89,12 @@ async def _streamed(
         for event in events:
             left -= 1
             value = total.add(event.name, event.data)
-            error = _error_in(event, value)
+            error = None
+            if type(value) is dict and ("error" in value or value.get("type") in _FAILED or
+                                        value.get("object") == "error"):  # fmt: skip
+                error = error_of_event(value)
+            if error is None and event.name == "error":  # whatever its data is: so clients have it
+                error = error_of_event({"type": "error", "error": value})
             last = error is not None or total.is_last
             raw = event.raw
             if not event.complete:
@@ -101,10 +109,10 @@ async def _streamed(
                     unread = None
             asked = False
             if outgoing.asks_usage and type(value) is dict and "usage" in value:
-                if value["usage"] is None:
-                    raw = _without_usage(raw)
-                else:
+                if value["usage"] is not None:
                     asked = value.get("choices") == []
+                elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
+                    raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
             chunk = WireChunk(
                 endpoint, raw, event.name, value, last, asked, "", left > 0, headers
             )  # fmt: skip
@@ -121,26 +129,14 @@ async def _streamed(
     if unread and any(not raw.startswith(b":") for raw in unread):
         # Whole, and none of this API: it is the client's to judge.
         tap.sum = None
-        return response(outgoing, reply, None, b"".join(unread), neutral)
+        came = Reply(endpoint, reply.status, headers, b"".join(unread))
+        return response(came, None, kind)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
         )
     answer = total.answer()
-    return response(outgoing, reply, answer, dump(answer), neutral)
-
-
-def _error_in(event: SseEvent, value: Any) -> ProviderError | None:
-    """The error that an event is."""
-    error = None if value is None else error_of_event(value)
-    if error is None and event.name == "error":  # whatever its data is: so clients have it
-        error = error_of_event({"type": "error", "error": value})
-    return error
-
-
-def _without_usage(raw: bytes) -> bytes:
-    """A chunk less the ``"usage": null`` that it has only because Remit asked for the usage."""
-    return _NO_USAGE.sub(b"", raw) if raw.count(b'"usage"') == 1 else raw
+    return response(Reply(endpoint, reply.status, headers, dump(answer), True), answer, kind)
 
 
 def _is_data(reply: UpstreamReply) -> bool:
@@ -163,4 +159,4 @@ async def _data(outgoing: Outgoing, reply: UpstreamReply, tap: StreamTap) -> Pro
     last = WireChunk(endpoint, held, "", None, is_last=True, content_type=kind, headers=headers)
     await tap.chunk(last, begins=True)
     told = {"content_type": kind, "bytes": size, "sha256": digest.hexdigest()}
-    return response(outgoing, reply, None, dump(told), neutral=False)
+    return response(Reply(endpoint, reply.status, headers, dump(told), True), None)

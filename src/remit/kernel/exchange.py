@@ -24,6 +24,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 Message = dict[str, Any]
 
 _ROLES = ("system", "user", "assistant")
@@ -175,8 +177,7 @@ class RouteOutcome(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What a provider answered, as it came.
 
     Attributes:
@@ -184,12 +185,17 @@ class Reply:
         status: of HTTP.
         headers: those that are passed on, lower case.
         body: the bytes; of a stream the answer as it adds up.
+        is_json: whether these are JSON; ``None`` where nobody has looked.
     """
 
     endpoint: str
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    is_json: bool | None = None
+
+    def __repr__(self) -> str:
+        return f"Reply({self.endpoint!r}, {self.status}, {len(self.body)} bytes)"
 
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import Message, Reply, StreamEvent, TextSink
@@ -73,8 +76,7 @@ class ProviderRequest:
     max_completion_tokens: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderResponse:
+class ProviderResponse(Struct, frozen=True):
     """One answer in neutral form, and as it came.
 
     Attributes:
@@ -113,8 +115,8 @@ class ProviderResponse:
     audio_input_tokens: int | None = None
     audio_output_tokens: int | None = None
     audio_seconds: float | None = None
-    server_tool_uses: Mapping[str, int] = field(default_factory=dict)
-    reply: Reply | None = field(default=None, repr=False)
+    server_tool_uses: Mapping[str, int] = MappingProxyType({})
+    reply: Reply | None = None
     more_than_text: bool = False
 
 
@@ -125,8 +127,7 @@ class Dispatched:
     dispatch_entry_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class WireChunk:
+class WireChunk(Struct, frozen=True):
     """One event of a provider's stream as it came.
 
     Attributes:

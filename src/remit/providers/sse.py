@@ -8,7 +8,8 @@ leaves unfinished at its end.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from remit.providers.protocol import ProviderError
 
@@ -26,8 +27,7 @@ _LONG = 4096  # an unfinished event above it is not searched again from its star
 _OVERLAP = 3  # bytes of it that may be the first part of two line ends
 
 
-@dataclass(slots=True)
-class SseEvent:
+class SseEvent(Struct):
     """One event.
 
     Attributes:
@@ -109,7 +109,8 @@ class SseParser:
                 raise _too_long()
             piece = piece[at:]
         self._rest, self._size = piece, 0
-        self._grow(len(piece))
+        if piece:
+            self._grow(len(piece))
         return events
 
     def end(self) -> SseEvent | None:

@@ -9,6 +9,7 @@ from math import ceil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from remit.kernel.errors import InvalidInputError
 from remit.providers.prices import Price, PriceTable, Rates, Tier, Usage
@@ -102,17 +103,17 @@ def test_more_tokens_of_any_class_never_cost_less_within_a_tier(
     cost = flat.cost_nano(usage)
     total_in, total_out = usage.input_tokens + more_in, usage.output_tokens + more_out
     for grown in (
-        replace(usage, input_tokens=total_in),
-        replace(
+        changed(usage, input_tokens=total_in),
+        changed(
             usage,
             input_tokens=total_in,
             cached_input_tokens=usage.cached_input_tokens + more_in,
         ),
-        replace(
+        changed(
             usage, input_tokens=total_in, cache_write_tokens=usage.cache_write_tokens + more_in
         ),
-        replace(usage, output_tokens=total_out),
-        replace(usage, output_tokens=total_out, reasoning_tokens=usage.reasoning_tokens + more_out),
+        changed(usage, output_tokens=total_out),
+        changed(usage, output_tokens=total_out, reasoning_tokens=usage.reasoning_tokens + more_out),
     ):
         assert flat.cost_nano(grown) >= cost
 
@@ -121,7 +122,7 @@ def test_more_tokens_of_any_class_never_cost_less_within_a_tier(
 def test_no_shipped_tier_is_cheaper_than_the_one_below(
     price: Price, usage: Usage, more: int
 ) -> None:
-    grown = replace(usage, input_tokens=usage.input_tokens + more)
+    grown = changed(usage, input_tokens=usage.input_tokens + more)
     assert price.cost_nano(grown) >= price.cost_nano(usage)
 
 
@@ -156,7 +157,7 @@ def test_prices_as_the_providers_quote_them() -> None:
     written = Usage(1000, 500, cached_input_tokens=300, cache_write_tokens=100)
     assert sonnet.cost_nano(written) == 1_800_000 + 90_000 + 600_000 + 7_500_000
     # the same 100 written for five minutes, at 3.75
-    assert sonnet.cost_nano(replace(written, cache_write_short_tokens=100)) == 9_765_000
+    assert sonnet.cost_nano(changed(written, cache_write_short_tokens=100)) == 9_765_000
     assert sonnet.bound_nano(1000, 500) == 6_000_000 + 7_500_000
     assert haiku.cost_nano(Usage(100_000, 0)) == 10_000_000
     assert haiku.cost_nano(Usage(100_001, 0)) == 50_000_500

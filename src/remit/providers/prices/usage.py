@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from remit.kernel.errors import InvalidInputError
 
 __all__ = ["Usage"]
 
+_INTEGERS = {int}
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+
+class Usage(Struct, frozen=True):
     """Tokens of one call as a provider counted them; parts are within their totals (SPEC 5).
 
     Some providers report the parts beside each other instead: the Messages API's ``input_tokens``
@@ -42,7 +43,25 @@ class Usage:
     audio_output_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        counts = (
+            self.input_tokens, self.output_tokens, self.cached_input_tokens,
+            self.cache_write_tokens, self.reasoning_tokens, self.cache_write_short_tokens,
+            self.audio_input_tokens, self.audio_output_tokens,
+        )  # fmt: skip
+        if set(map(type, counts)) == _INTEGERS and min(counts) >= 0:
+            given, made, cached, written, thought, short, heard, spoken = counts
+            if (
+                cached + written <= given
+                and short <= written
+                and thought <= made
+                and heard <= given
+                and spoken <= made
+            ):
+                return
+        self._complain()
+
+    def _complain(self) -> None:
+        for name in self.__struct_fields__:
             count = getattr(self, name)
             if type(count) is not int or count < 0:
                 raise InvalidInputError(f"{name} is {count!r}; it is a count of tokens, 0 or more.")

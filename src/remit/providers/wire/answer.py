@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
+
+import orjson
+from msgspec import Struct
 
 from remit.kernel.json_text import JsonTextError, load
 from remit.providers.wire.usage import Usage
 
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 
-@dataclass(slots=True)
-class AnswerFacts:
+
+class AnswerFacts(Struct):
     """What the gateway needs of an answer, whatever its dialect.
 
     Attributes:
@@ -31,7 +35,7 @@ class AnswerFacts:
     request_id: str = ""
     usage: Usage | None = None
     more_than_text: bool = False
-    units: Mapping[str, float] = field(default_factory=dict)
+    units: Mapping[str, float] = _NOTHING
 
 
 class StreamSum(Protocol):
@@ -82,6 +86,10 @@ class StreamSum(Protocol):
 
 def read(data: bytes) -> Any:
     """An event's data; ``None`` where it is not JSON."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
     try:
         return load(data)
     except JsonTextError:

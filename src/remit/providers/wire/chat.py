@@ -55,8 +55,11 @@ def facts(answer: Any) -> AnswerFacts:
             usage=_usage_in(answer, bool(choices)),
             more_than_text=True,
         )
-    message = _message(choice)
-    text = texts(message.get("content", message.get("text")))
+    message = choice.get("message")
+    if type(message) is not dict:
+        message = choice
+    said = message.get("content", message.get("text"))
+    text = said if type(said) is str else texts(said)
     more = _says_more(message)
     content = bool(text) or more
     if len(choices) > 1:  # type: ignore[arg-type]
@@ -64,13 +67,18 @@ def facts(answer: Any) -> AnswerFacts:
         more = True
     finish = choice.get("finish_reason")
     finish = _FINISH.get(finish, "stop") if type(finish) is str else "stop"
+    model, own_id = answer.get("model"), answer.get("id")
+    if not more:
+        more = not answer.keys() <= _PLAIN_ANSWER and _has_beside(answer)
+        if choice.get("logprobs") is not None or not choice.keys() <= _PLAIN_CHOICE:
+            more = more or _has_more(choice)
     return AnswerFacts(
-        text=text,
-        model=string(answer.get("model")),
-        finish_reason="tool_use" if message.get("tool_calls") else finish,
-        request_id=string(answer.get("id")),
-        usage=_usage_in(answer, content),
-        more_than_text=more or _has_more(choice) or _has_beside(answer),
+        text,
+        model if type(model) is str else "",
+        "tool_use" if message.get("tool_calls") else finish,
+        own_id if type(own_id) is str else "",
+        _usage_in(answer, content),
+        more,
     )
 
 
@@ -100,8 +108,6 @@ def _says_more(message: dict[str, Any]) -> bool:
 
 def _has_more(choice: dict[str, Any]) -> bool:
     """Whether a choice holds more than its message."""
-    if choice.get("logprobs") is None and choice.keys() <= _PLAIN_CHOICE:
-        return False
     return any(
         (key == "logprobs" or key not in _PLAIN_CHOICE) and value is not None and value != []
         for key, value in choice.items()
@@ -123,8 +129,6 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
 
 def _has_beside(answer: dict[str, Any]) -> bool:
     """Whether anything stands beside the choices, such as citations."""
-    if answer.keys() <= _PLAIN_ANSWER:
-        return False
     return any(
         key not in _PLAIN_ANSWER and value is not None and value != []
         for key, value in answer.items()

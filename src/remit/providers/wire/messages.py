@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 
@@ -13,13 +15,15 @@ _USUAL = frozenset(
     {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details",
      "completion_tokens_details"}
 )  # fmt: skip
+_TOTALS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_OF_INPUT = ("cached_tokens", "audio_tokens", "image_tokens", "cache_write_tokens")
+_OF_OUTPUT = ("reasoning_tokens", "audio_tokens", "image_tokens")
 _MOST_TOOLS = 100  # of one provider: what an answer names stands in its record
 _LONGEST_TOOL = 100
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Usage of one answer as its provider reported it; parts are within their totals.
 
     Attributes:
@@ -44,7 +48,7 @@ class Usage:
     audio_output_tokens: int | None = None
     image_input_tokens: int | None = None
     image_output_tokens: int | None = None
-    server_tool_uses: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    server_tool_uses: Mapping[str, int] = _NOTHING
 
 
 class _UnreadableError(ValueError):
@@ -134,12 +138,11 @@ def is_count(value: Any) -> TypeGuard[int]:
 
 def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | None:
     # Chat and completions speak of prompts and completions, the others of input and output.
-    given, made = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
+    given, made, total = _numbers(usage, _TOTALS)
     usual = usage.keys() <= _USUAL
     if not usual:
         given = _most(given, _number(usage, "input_tokens"))
         made = _most(made, _number(usage, "output_tokens"))
-    total = _number(usage, "total_tokens")
     if given is None:
         if generates or total is None:
             return None
@@ -161,14 +164,15 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
             or _part(usage, "output_tokens_details")
             or _part(usage, "output_token_details")
         )
-    cached = written = short = None
+    cached = written = short = heard = seen = reasoning = spoken = drawn = None
     if of_input:
-        cached = _number(of_input, "cached_tokens")
-        written = _number(of_input, "cache_write_tokens")
-        if written is None:
+        cached, heard, seen, written = _numbers(of_input, _OF_INPUT)
+        if written is None and "cache_creation_tokens" in of_input:
             written = _number(of_input, "cache_creation_tokens")
-        short = _number(_part(of_input, "cache_write_tokens_details"), "ttl_30m_tokens")
-    reasoning = _number(of_output, "reasoning_tokens")
+        if "cache_write_tokens_details" in of_input:
+            short = _number(_part(of_input, "cache_write_tokens_details"), "ttl_30m_tokens")
+    if of_output:
+        reasoning, spoken, drawn = _numbers(of_output, _OF_OUTPUT)
     if not usual:
         if cached is None:  # DeepSeek; gateways that speak for the Messages API
             cached = _number(usage, "prompt_cache_hit_tokens")
@@ -196,21 +200,12 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
         return None
     if content and not (made if generates else given + made):
         return None
-    return _checked(
-        Usage(
-            given,
-            made,
-            cached,
-            written,
-            None if short is None else min(short, written or 0),
-            reasoning,
-            _number(of_input, "audio_tokens"),
-            _number(of_output, "audio_tokens"),
-            _number(of_input, "image_tokens"),
-            _number(of_output, "image_tokens"),
-            _NOTHING if usual else _tool_uses(usage),
-        )
-    )
+    if given > MAX_SAFE_INTEGER or made > MAX_SAFE_INTEGER:
+        return None
+    return Usage(
+        given, made, cached, written, None if short is None else min(short, written or 0),
+        reasoning, heard, spoken, seen, drawn, _NOTHING if usual else _tool_uses(usage),
+    )  # fmt: skip
 
 
 def _anthropic(usage: dict[str, Any], content: bool) -> Usage | None:
@@ -285,6 +280,16 @@ def _number(counts: dict[str, Any], name: str) -> int | None:
     if value is None or (type(value) is int and 0 <= value <= MAX_SAFE_INTEGER):
         return value
     raise _UnreadableError
+
+
+def _numbers(counts: dict[str, Any], names: tuple[str, ...]) -> list[int | None]:
+    found: list[int | None] = []
+    for name in names:
+        value = counts.get(name)
+        if value is not None and not (type(value) is int and 0 <= value <= MAX_SAFE_INTEGER):
+            raise _UnreadableError
+        found.append(value)
+    return found
 
 
 def _part(counts: dict[str, Any], name: str) -> dict[str, Any]:

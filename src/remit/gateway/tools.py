@@ -1,0 +1,118 @@
+"""What the tools of a call add to what it can be billed for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from remit.providers.prices import Price
+
+__all__ = ["SCHEMAS", "Tools", "count_of", "tools_of"]
+
+SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text")
+"""Fields that hold schemas, which providers may put into the prompt in words of their own."""
+
+_MOST_DIGITS = 16
+_TOOLS_TOKENS = 1_024  # what it may add where tools are offered, and for each of its own kinds
+_DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
+
+_CLIENT_TOOLS = frozenset(
+    {
+        None, "function", "custom", "bash", "text_editor", "computer", "memory", "computer_use",
+        "computer_use_preview", "local_shell", "apply_patch",
+    }
+)  # fmt: skip
+"""Types of tools, without their dates, that the client runs: they cost tokens and no more."""
+
+
+class Tools(Struct):
+    """What the tools of a call add to its bound: tokens, and money for the provider's own.
+
+    ``fills`` names the first that can bring in as much text as the window holds.
+    """
+
+    tokens: int = 0
+    nano: int = 0
+    fills: str = ""
+    unbounded: str = ""
+
+
+def tools_of(body: Mapping[str, Any], price: Price | None, uses: int) -> Tools:
+    """What the tools of a call add.
+
+    Args:
+        uses: how often a tool of the provider's may be used where the call does not say.
+    """
+    found = Tools()
+    prices: list[tuple[int, int]] = []
+    _offered(body.get("tools"), "tools", price, uses, found, prices)
+    if body.get("web_search_options") is not None:  # empty, it searches all the same
+        _server_tool("web_search_options", "web_search_options", 1, price, found, prices)
+    if body.get("mcp_servers"):
+        _server_tool("mcp_servers", "mcp_servers", 1, price, found, prices)
+    if body.get("tools") or any(body.get(name) for name in SCHEMAS):
+        found.tokens += _TOOLS_TOKENS
+    most = count_of(body.get("max_tool_calls"))
+    if prices and most is not None and most >= 0:
+        found.nano = max(per_use for per_use, _ in prices) * most
+    else:
+        found.nano = sum(per_use * times for per_use, times in prices)
+    return found
+
+
+def _offered(
+    tools: Any, at: str, price: Price | None, uses: int, found: Tools,
+    prices: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    if not isinstance(tools, (list, tuple)):
+        return
+    for number, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            continue
+        kind = tool.get("type")
+        if kind is None or kind in ("function", "custom"):
+            continue
+        where = f"{at}[{number}]"
+        if isinstance(tool.get("tools"), (list, tuple)):  # a group of them
+            _offered(tool["tools"], f"{where}.tools", price, uses, found, prices)
+            continue
+        name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
+        if name in _CLIENT_TOOLS:
+            found.tokens += _TOOLS_TOKENS
+            continue
+        times = count_of(tool.get("max_uses"))
+        container = tool.get("container")
+        if isinstance(container, Mapping) and container.get("memory_limit") not in (None, "1g"):
+            name = f"{name}_{container['memory_limit']}"
+        _server_tool(
+            name, f'{where} (type "{str(kind)[:60]}")',
+            times if times is not None and times >= 0 else uses, price, found, prices,
+        )  # fmt: skip
+
+
+def _server_tool(
+    name: str, where: str, times: int, price: Price | None, found: Tools,
+    prices: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    per_use = None if price is None else price.server_tools.get(name)
+    if per_use is None:
+        found.unbounded = found.unbounded or where
+        return
+    prices.append((per_use, times))
+    found.fills = found.fills or where
+
+
+def count_of(value: Any) -> int | None:
+    """A count as lenient providers take it: ``3``, ``3.0``, and of a form ``"3"``."""
+    if type(value) is str and len(value) < _MOST_DIGITS:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if type(value) is float and math.isfinite(value):
+        value = math.ceil(value)
+    return int(value) if isinstance(value, int) else None
