@@ -30,12 +30,12 @@ from remit.server import serve
 
 __all__ = ["Counts"]
 
-WARM, COUNTED = 15, 15
+WARM, COUNTED = 12, 12
 QUIET_S = 0.005
 PYTHON_JSON = {("json/decoder.py", "raw_decode"), ("json/encoder.py", "encode")}
 C_JSON = ("orjson", "msgspec", "rfc8785")
-SHORT, LONG = 5, 25  # chunks
-CHUNK_MS = 5
+SHORT, LONG = 5, 15  # chunks
+CHUNK_MS = 10  # so that no two arrive together
 
 
 @dataclass(frozen=True)
