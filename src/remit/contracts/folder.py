@@ -69,6 +69,7 @@ class Folder(Generic[_T]):
         installed: InstalledFiles | None = None,
     ) -> None:
         self.path = path
+        self._directory = str(path)
         self._suffixes = suffixes
         self._parse = parse
         self._installed = installed
@@ -82,7 +83,7 @@ class Folder(Generic[_T]):
         Raises:
             ContractError: the directory cannot be listed.
         """
-        seen = file_identity(self.path)
+        seen = file_identity(self._directory)
         if seen is not None and self._listed is not None and self._listed[0] == seen:
             return self._listed[1]
         try:
@@ -101,13 +102,13 @@ class Folder(Generic[_T]):
 
     def read(self, file: str) -> _T | ContractError | None:
         """The value of a file, or what is wrong with it; ``None`` when it is no longer there."""
-        path = self.path / file
-        seen = file_identity(path)
+        seen = file_identity(f"{self._directory}{os.sep}{file}")
         known = self._read.get(file)
         if seen is not None and known is not None and known[0] == seen:
             _, name, digest = known
             if self._installed is None or self._installed.stated(name) == digest:
                 return self._parsed[file][1]
+        path = self.path / file
         try:
             data = read_inside(self.path, path, _MAX_BYTES)
             name = ""

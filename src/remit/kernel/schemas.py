@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +17,8 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
 
-_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-_MOST_VALID = 4096
-_valid: set[bytes] = set()
-# What was found to be valid, by hash: the worker and the gateway both check what an order is given,
-# and the gateway does so again with each call of its tools.
+_MOST_COMPILED = 256
+_by_text: dict[bytes, jsonschema.Draft202012Validator] = {}
 
 
 @functools.cache
@@ -64,41 +60,88 @@ def _errors(
     schema: Mapping[str, Any], value: Any, most: int | None = None
 ) -> tuple[list[ValidationError], str]:
     """Where ``value`` fails ``schema``, or why the schema cannot be used."""
-    if not schema:
-        return [], ""
-    known = _key(schema, value)
-    if known is not None and known in _valid:
-        return [], ""
     try:
-        found = list(itertools.islice(_compiled(schema).iter_errors(value), most))
-        if known is not None and not found:
-            if len(_valid) >= _MOST_VALID:
-                _valid.clear()
-            _valid.add(known)
-        return found, ""
+        compiled = _compiled(schema)
+        if _fits(schema, value):
+            return [], ""
+        return list(itertools.islice(compiled.iter_errors(value), most)), ""
     except (SchemaError, InvalidInputError) as invalid:
         return [], f"the schema itself is invalid: {invalid.message}"
     except Unresolvable as invalid:
         return [], f"the schema refers to what is not there: {invalid}"
 
 
-def _key(schema: Mapping[str, Any], value: Any) -> bytes | None:
-    """A hash of both; ``None`` where their texts would not say all."""
-    try:
-        return hashlib.sha256(orjson.dumps([schema, value], option=_STRICT)).digest()
-    except TypeError:
-        return None
+def _fits(schema: Any, value: Any) -> bool:
+    """Whether ``value`` fits a schema of the plain kind; where not, ``jsonschema`` has the word.
+
+    Its own validator makes an object of each part of a schema for each part of a value.
+    """
+    if type(schema) is not dict:
+        return schema is True
+    for keyword, stated in schema.items():
+        if keyword == "type":
+            names = (stated,) if type(stated) is str else stated
+            if not any(type(value) in _TYPES[name] for name in names):
+                return False
+        elif keyword in ("minLength", "minItems"):
+            if type(value) is not (str if keyword == "minLength" else list) or len(value) < stated:
+                return False
+        elif keyword == "properties":
+            if type(value) is dict:
+                for name, inner in stated.items():
+                    if name in value and not _fits(inner, value[name]):
+                        return False
+            elif type(value) not in _PLAIN:
+                return False
+        elif keyword == "items":
+            if type(value) is list:
+                for item in value:
+                    if not _fits(stated, item):
+                        return False
+            elif type(value) not in _PLAIN:
+                return False
+        elif keyword == "required":
+            if type(value) is not dict or not value.keys() >= set(stated):
+                return False
+        elif keyword == "additionalProperties":
+            known = schema.get("properties", ())
+            if stated is not True and (type(value) is not dict or not value.keys() <= set(known)):
+                return False
+        elif keyword == "enum":
+            if type(value) is not str or value not in stated:
+                return False
+        elif keyword not in _ANNOTATIONS:
+            return False
+    return True
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,),
+    "null": (type(None),), "integer": (int,), "number": (int, float),
+}  # fmt: skip
+_PLAIN = frozenset(kind for kinds in _TYPES.values() for kind in kinds)
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
 
 
 def _compiled(schema: Mapping[str, Any]) -> jsonschema.Draft202012Validator:
-    return _validator(canonical_json(dict(schema)))
+    """The validator; by the text of the schema, which is quicker made than its canonical form."""
+    try:
+        text = orjson.dumps(schema, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    except TypeError:
+        return _validator(canonical_json(dict(schema)))
+    compiled = _by_text.get(text)
+    if compiled is None:
+        if len(_by_text) >= _MOST_COMPILED:
+            _by_text.clear()
+        compiled = _by_text[text] = _validator(canonical_json(dict(schema)))
+    return compiled
 
 
 def _place(error: ValidationError) -> str:
     return "/".join(str(part) for part in error.absolute_path) or "value"
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=_MOST_COMPILED)
 def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
     loaded = orjson.loads(schema)
     jsonschema.Draft202012Validator.check_schema(loaded)

@@ -148,13 +148,16 @@ class Scheduler:
                     about["attention"] = dict(attention)
             self._steps[step.name], new = self._planned(step, context, 1, **about)
             entries += new
-        self._at_once = len(plan.steps) > 1
-        if self._at_once:
-            self._journal.hold(*entries)
-            await self._journal.flush()
-            entries = []
-        others = functools.partial(_without_text, listen)
         answering = plan.answering.name
+        self._at_once = len(plan.steps) > 1
+        if not self._at_once:
+            order = self._steps[answering]
+            if not (order.ended or order.waiting_for):
+                order = self._steps[answering] = await self._work(order, {}, entries, listen)
+            return order
+        self._journal.hold(*entries)
+        await self._journal.flush()
+        others = functools.partial(_without_text, listen)
         running: dict[asyncio.Task[WorkOrder], str] = {}
         try:
             while True:
@@ -167,7 +170,7 @@ class Scheduler:
                         self._steps[step.name] = await self._cancel_planned(order)
                     elif all(needed.state is WorkOrderState.COMPLETED for needed in prior.values()):
                         sink = listen if step.name == answering else others
-                        work = self._work(order, prior, entries, sink)
+                        work = self._work(order, prior, (), sink)
                         running[asyncio.create_task(work)] = step.name
                 if not running:
                     return self._steps[answering]

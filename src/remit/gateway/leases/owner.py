@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import socket
@@ -37,10 +38,7 @@ class Owner:
     @classmethod
     def current(cls) -> Self:
         """This process."""
-        pid = os.getpid()
-        boot, namespace = _here()
-        start = _start_of(pid) or ""
-        return cls(socket.gethostname(), boot, namespace, pid, start, secrets.token_hex(8))
+        return cls(*_this_process(os.getpid()), secrets.token_hex(8))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
@@ -78,6 +76,13 @@ class Owner:
             return False
         same = (self.boot, self.namespace) == (boot, namespace)
         return same and _start_of(self.pid) == self.start
+
+
+@functools.lru_cache(maxsize=1)
+def _this_process(pid: int) -> tuple[str, str, str, int, str]:
+    """What does not change while this process runs; a fork has another pid."""
+    boot, namespace = _here()
+    return socket.gethostname(), boot, namespace, pid, _start_of(pid) or ""
 
 
 def _here() -> tuple[str, str]:
