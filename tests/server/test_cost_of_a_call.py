@@ -24,18 +24,19 @@ from tests.server.counting import Counts
 from tests.support.roots import new_root
 
 # To be lowered when the counts fall; with a little room, for another Python counts a few more.
+# Streams have more of it: chunks that arrive together are counted as one.
 ROOM = 1.04
 LIMITS = {
-    "call": Counts(loop=333, ledger=257, objects=268, json=11, statements=22, rows=15, commits=2),
+    "call": Counts(loop=298, ledger=257, objects=262, json=10, statements=22, rows=15, commits=2),
     "call in a work order": Counts(
-        loop=342, ledger=263, objects=274, json=11, statements=23, rows=15, commits=2
+        loop=304, ledger=263, objects=266, json=10, statements=23, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=672, ledger=470, objects=563, json=29, statements=29, rows=28, commits=2
+        loop=640, ledger=470, objects=556, json=28, statements=29, rows=28, commits=2
     ),
-    "stream": Counts(loop=670, ledger=275, objects=490, json=19, statements=23, rows=17, commits=2),
+    "stream": Counts(loop=640, ledger=275, objects=480, json=18, statements=23, rows=17, commits=2),
     "chunk of a stream": Counts(
-        loop=46, ledger=2, objects=26, json=1, statements=0, rows=0, commits=0
+        loop=46, ledger=2, objects=32, json=1, statements=0, rows=0, commits=0
     ),
 }
 MODELS = """
