@@ -102,11 +102,9 @@ class WireDialect(ABC):
         came = request.body
         # A client's headers speak to its own dialect's servers: another's would take them amiss.
         alike = came is not None and came.endpoint.dialect == body.endpoint.dialect
-        passed = {
-            name: request.headers[name]
-            for name in self.forward_headers
-            if alike and name in request.headers
-        }
+        passed: dict[str, str] = {}
+        if alike and request.headers:
+            passed = {n: request.headers[n] for n in self.forward_headers if n in request.headers}
         return Outgoing(body, passed, body.stream, asks_usage)
 
 

@@ -124,11 +124,12 @@ class UpstreamProvider(WireDialect):
 
 def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The headers of an answer that its client gets, lower case."""
-    return tuple(
-        (low, value)
-        for name, value in headers.items()
-        if (low := name.lower()) in PASSED_ON or low.startswith(_LIMITS)
-    )
+    passed: list[tuple[str, str]] = []
+    for name, value in headers.items():
+        low = name.lower()
+        if low in PASSED_ON or low.startswith(_LIMITS):
+            passed.append((low, value))
+    return tuple(passed)
 
 
 def _is_forgotten(said: bytes) -> bool:

@@ -1,0 +1,149 @@
+"""Connections to providers: what their headers say, when waits end, and when they are closed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from remit.providers import ProviderError, http_connection
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.upstream_reply import UpstreamReply
+from tests.support.raw_http import Connection, plain, raw_server
+
+PATIENT = Timeouts(20, 20, 20)
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+TWO_EVENTS = b"data: 1\n\ndata: [DONE]\n\n"
+
+
+async def asked(upstream: HttpUpstream, timeouts: Timeouts = PATIENT) -> UpstreamReply:
+    return await upstream.send("POST", "/x", b"{}", {"content-type": "a/b"}, timeouts)
+
+
+@pytest.mark.parametrize("bytewise", [False, True])
+@pytest.mark.parametrize(
+    ("before", "fields", "found"),
+    [
+        (b"", b"A: b \r\na:\tc\r\nB:\r\n", [("A", "b "), ("a", "c"), ("B", "")]),
+        (b"\r\n", b"x: y: z\r\n", [("x", "y: z")]),
+        (b"", b"x: \xc3\xa4\xff\r\n", [("x", "\u00e4\udcff")]),
+        (
+            b"HTTP/1.1 103 Early Hints\r\nx: early\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n",
+            b"y: late\r\n",
+            [("y", "late")],
+        ),
+    ],
+)
+async def test_headers_are_those_of_the_answer_as_they_came(
+    before: bytes, fields: bytes, found: list[tuple[str, str]], bytewise: bool
+) -> None:
+    answer = before + b"HTTP/1.1 200 OK\r\n" + fields + b"content-length: 2\r\n\r\n{}"
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        for at in range(0, len(answer), 1 if bytewise else len(answer)):
+            await connection.send(answer[at : at + (1 if bytewise else len(answer))])
+            await asyncio.sleep(0)
+        await connection.reader.read()
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        reply = await asked(upstream)
+        assert [*reply.headers.items()] == [*found, ("content-length", "2")]
+        assert await reply.read() == b"{}"
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        plain(b"{}") + plain(b"[]"),
+        plain(b"{}") + b"HTTP/1.1 200 OK\r\n",
+    ],
+)
+async def test_a_second_answer_to_one_request_reaches_nobody(answer: bytes) -> None:
+    async def script(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            await connection.send(answer if connection.number == 0 else plain(b"own"))
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        read = []
+        for _ in range(2):
+            try:
+                read.append(await (await asked(upstream)).read())
+            except ProviderError as error:
+                read.append(error.code.encode())
+        assert read in ([b"{}", b"own"], [b"SERVER_ERROR", b"own"])
+        await upstream.aclose()
+
+
+async def test_a_wait_ends_soon_after_its_time_and_nothing_looks_on() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.reader.read()
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(ProviderError, match=r"no answer within 0\.05 s"):
+            await asked(upstream, Timeouts(20, 0.05, 20))
+        assert loop.time() - began >= 0.05
+        await server.closed.get()
+        (pool,) = upstream._pools.values()
+        while pool.timer is not None:
+            await asyncio.sleep(0.05)
+        assert not pool.open
+        await upstream.aclose()
+
+
+async def test_what_drips_within_the_time_is_no_timeout() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n")
+        for _ in range(6):
+            await asyncio.sleep(0.2)
+            await connection.send(b"x")
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        assert await (await asked(upstream, Timeouts(20, 20, 0.9))).read() == b"x" * 6
+        await upstream.aclose()
+
+
+async def test_connections_that_wait_too_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "_KEPT_S", 0.05)
+
+    async def script(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            await connection.send(plain(b"{}"))
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        await (await asked(upstream)).read()
+        assert await asyncio.wait_for(server.closed.get(), 20) == 0
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("flood", [False, True])
+async def test_a_stream_that_goes_on_behind_its_last_event_is_closed(flood: bool) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED + b"%x\r\n%b\r\n" % (len(TWO_EVENTS), TWO_EVENTS))
+        while flood:
+            await connection.send(b"10000\r\n%b\r\n" % (b":" * 65_536))
+        await connection.reader.read()
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        async with await asked(upstream) as reply:
+            async for events in reply.events():
+                assert events
+                break
+        assert await asyncio.wait_for(server.closed.get(), 20) == 0
+        await upstream.aclose()
