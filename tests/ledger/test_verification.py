@@ -17,6 +17,7 @@ from remit.ledger import (
     LedgerFormatError,
     VerificationReport,
 )
+from tests.support.stores import outside
 
 ENTRIES = 12
 
@@ -373,3 +374,26 @@ def _rows(path: Path, sql: str) -> list[tuple[str, ...]]:
     rows = other.execute(sql).fetchall()
     other.close()
     return rows
+
+
+_NUMBERS = (0.000138, 9.2e-05, 1e-06, 1.5e-07, 5e-324, 0.0, -0.0, 1.5, 2.0, 1e14, 1e21, -3.25e-05)
+
+
+def test_numbers_in_their_canonical_text_verify_and_in_another_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with LedgerClient(path) as client:
+        for number in _NUMBERS:
+            deep = {"list": [number, {"in": number}]}
+            client.write(LedgerEntry("N", "S", "D", "r", metadata={"usd": number, "n": 1}))
+            client.write(LedgerEntry("N", "S", "D", "r", metadata={"usd": number, **deep}))
+        client.write(LedgerEntry("N", "S", "D", "r", metadata={"usd": 9.2e-05, "kéy": 1}))
+        assert client.verify().verified
+        for seq, right, wrong in ((2, "0.000092", "9.2e-5"), (3, "0.000092", "9.2e-5"),
+                                  (16, "2}", "2.0}"), (0, "0.000138", "0.0001380")):  # fmt: skip
+            outside(str(path), f"UPDATE entries SET record = replace(record, '\"usd\":{right}', "
+                    f"'\"usd\":{wrong}') WHERE seq = {seq}")  # fmt: skip
+    with LedgerClient(path) as client:
+        problems = [
+            problem.seq for problem in client.verify().problems if "canonical" in problem.message
+        ]
+    assert problems == [0, 2, 3, 16]

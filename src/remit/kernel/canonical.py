@@ -63,6 +63,12 @@ def is_fast(value: Any) -> bool:
     return _check(value, "$", 0)
 
 
+def is_plain_float(value: float) -> bool:
+    """Whether every encoder gives a number the same text, which is the canonical one."""
+    # Where neither writes an exponent and a fraction remains, both write the same digits.
+    return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
+
+
 def number_text(value: float) -> str:
     """The text of a number that has a canonical form, as RFC 8785 (ECMAScript) has it."""
     if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
@@ -106,8 +112,7 @@ def _check(value: Any, path: str, depth: int) -> bool:
                 f"The number at {path} is an integer beyond ±(2**53 - 1).",
                 next_step="Write it as a string.",
             )
-        # Where neither writes an exponent and a fraction remains, both write the same digits.
-        return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
+        return is_plain_float(value)
     if depth >= _MAX_DEPTH:
         raise NotCanonicalError(f"The value at {path} is nested more than {_MAX_DEPTH} deep.")
     if kind is dict:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.canonical import MAX_SAFE_INTEGER, is_plain_float
 from remit.ledger.content import is_commitment
 
 MAX_RECORD_BYTES = 65_535
@@ -59,25 +59,25 @@ def record_problem(record: Any) -> str:
     return inspect_record(record)[0]
 
 
-def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
+def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
     """Check a parsed record in one walk, as verification reads millions.
 
     Returns:
-        Why it is not of this format (empty when it is), the commitments in it, and whether
-        ``orjson`` with sorted keys is sure to give its canonical form.
+        Why it is not of this format (empty when it is), the commitments in it, and how many
+        values and keys there are which ``orjson`` may write in another than the canonical form.
     """
     found: list[dict[str, Any]] = []
     if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():
-        return "it does not have exactly the ten members of a record", found, False
+        return "it does not have exactly the ten members of a record", found, 1
     for name, kind in _FIELD_TYPES.items():
         value = record[name]
         if type(value) is not kind:
             if name != "reason" or not is_commitment(value):
-                return f"its {name} is not a {kind.__name__}", found, False
+                return f"its {name} is not a {kind.__name__}", found, 1
             found.append(value)
     if any(type(item) is not str for item in record["prompts_used"]):
-        return "its prompts_used is not a list of texts", found, False
-    fast = True
+        return "its prompts_used is not a list of texts", found, 1
+    odd = 0
     level: list[Any] = [record["metadata"]]
     for _ in range(_DEEPEST):
         below: list[Any] = []
@@ -86,23 +86,25 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
                 for key in item:
                     if key[:1] == "$":
                         if not is_commitment(item):
-                            return "a commitment is malformed", [], False
+                            return "a commitment is malformed", [], 1
                         found.append(item)
                         break
                     if not key.isascii():
-                        fast = False
+                        odd += 1
                 else:
                     below.extend(
                         [value for value in item.values() if type(value) not in _ALWAYS_FAST]
                     )
             elif type(item) is list:
                 below.extend([value for value in item if type(value) not in _ALWAYS_FAST])
-            elif type(item) is not int or not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
-                fast = False
+            elif type(item) is int:
+                odd += not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER
+            else:
+                odd += type(item) is not float or not is_plain_float(item)
         if not below:
-            return "", found, fast
+            return "", found, odd
         level = below
-    return f"its metadata is nested more than {_DEEPEST} deep", [], False
+    return f"its metadata is nested more than {_DEEPEST} deep", [], 1
 
 
 def columns_of(metadata: Mapping[str, Any]) -> Columns:
