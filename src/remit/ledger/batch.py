@@ -197,6 +197,7 @@ class Batch(ABC):
             else:
                 result = unit.call(self)
             self.flush()
+            self._savepoint("RELEASE")  # what was sent without waiting may be refused only now
         except Exception as error:
             if self._is_lost(error):
                 raise
@@ -213,7 +214,7 @@ class Batch(ABC):
                     next_step="Nothing of the transaction was recorded. Fix the statement.",
                 )
                 result.__cause__ = error
-        self._savepoint("RELEASE")
+            self._savepoint("RELEASE")
         return result
 
     def flush(self) -> None:

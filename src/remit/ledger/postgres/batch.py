@@ -98,6 +98,8 @@ class PostgresBatch(Batch):
         return rows
 
     def _savepoint(self, verb: str) -> None:
+        if verb == "ROLLBACK TO":
+            self._writer.discard()
         self._writer.fetch("SAVEPOINT unit" if verb == "SAVEPOINT" else f"{verb} SAVEPOINT unit")
 
     def _is_lost(self, error: Exception) -> bool:

@@ -170,6 +170,11 @@ class Writer:
             answer.rows = rows[place]
         return rows
 
+    def discard(self) -> None:
+        """Forget what was put and asked, and not sent."""
+        self._answers.clear()
+        self._open().discard()
+
     def script(self, sql: str) -> None:
         """Several statements without parameters, in one go."""
         self._run(lambda: self._open().script(sql))

@@ -161,6 +161,14 @@ class Pipeline(asyncio.Protocol):
             if not self._answer.done():  # interrupted: what comes now would answer the next one
                 self.close()
 
+    def discard(self) -> None:
+        """Forget what was put and not sent."""
+        self._out.clear()
+        self._asked.clear()
+        for sql, _ in self._preparing:
+            del self._prepared[sql]
+        self._preparing.clear()
+
     def close(self) -> None:
         """End the connection, whatever it is doing."""
         self.is_lost = True
@@ -202,13 +210,10 @@ class Pipeline(asyncio.Protocol):
             self._finish()
 
     def _finish(self) -> None:
-        for sql, _ in self._preparing:
-            del self._prepared[sql]
+        self.discard()
         answered, error, answer = self._answered, self._error, self._answer
         self._answered, self._error = [], None
         self._rows = []
-        self._asked.clear()
-        self._preparing.clear()
         self._described.clear()
         if answer is not None and not answer.done():
             if error is None:

@@ -1,0 +1,193 @@
+"""What is sent together to PostgreSQL: cut anywhere, refused anywhere, with whatever in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.kernel.settings import default_settings
+from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, LedgerWriteError
+from remit.ledger.store import Transaction
+from tests.support.cutting import CuttingProxy, Side
+from tests.support.postgres import PostgresServer, run_sql
+
+_QUICK = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.6})
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> Iterator[str]:
+    new = postgres.database()
+    yield new
+    postgres.drop(new)
+
+
+def _entry(number: int) -> LedgerEntry:
+    messages = [{"role": "user", "content": f"{place}"} for place in range(number % 3 + 1)]
+    return LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "prompt": messages})
+
+
+@pytest.mark.parametrize("sender", ["client", "server"])
+def test_a_connection_cut_at_every_message_of_a_batch(
+    url: str, tmp_path: Path, sender: Side
+) -> None:
+    with CuttingProxy(url, tmp_path / "p") as proxy, LedgerClient(proxy.url) as client:
+        client.transact(lambda tx: tx.execute("CREATE TABLE counter (n BIGINT)"))
+        client.transact(lambda tx: tx.execute("INSERT INTO counter VALUES (0)"))
+        done = 0
+
+        def count(tx: Transaction) -> None:
+            tx.execute_many("UPDATE counter SET n = n + ?", [(1,)])
+
+        def both(tx: Transaction) -> str:
+            tx.execute("SELECT n FROM counter")
+            count(tx)
+            return tx.append(_entry(done))
+
+        uncut = 0
+        while uncut < 2:  # until the cut would come after everything of the batch
+            proxy.cut(sender, done)
+            before = proxy.cuts
+            assert client.transact(both) == f"LED-{done:08x}"
+            done += 1
+            uncut = uncut + 1 if proxy.cuts == before else 0
+        assert done > 20
+        for place in range(12):  # nothing but state, whose commit only a mark shows
+            proxy.cut(sender, place * 2)
+            client.transact(count)
+        proxy.cut("client", 1 << 30)
+        assert client.select("SELECT n FROM counter") == [(done + 12,)]
+        assert client.count() == done
+        assert client.verify().verified
+
+
+def test_a_server_that_says_nothing_is_given_up(url: str, tmp_path: Path) -> None:
+    with (
+        CuttingProxy(url, tmp_path / "p") as proxy,
+        LedgerClient(proxy.url, settings=_QUICK) as client,
+    ):
+        client.write(_entry(0))
+        proxy.stall(True)
+        started = time.monotonic()
+        with pytest.raises(LedgerConnectionError):
+            client.write(_entry(1))
+        assert time.monotonic() - started < 30
+        proxy.stall(False)
+        client.write(_entry(2))
+        assert client.verify().verified
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters"),
+    [
+        ("INSERT INTO kept VALUES (?, 'x')", (1 << 70,)),
+        ("INSERT INTO kept VALUES (?, 'x')", ("no number",)),
+        ("INSERT INTO kept VALUES (1, ?)", ("a\x00b",)),
+        ("INSERT INTO kept VALUES (1, ?)", ("a\ud800b",)),
+        ("INSERT INTO kept VALUES (1, ?)", (object(),)),
+        ("INSERT INTO kept VALUES (0, 'twice')", ()),
+        ("INSERT INTO kept VALUES (1, ?", ("x",)),
+        ("SELECT 1 / n FROM kept", ()),
+        ("SELECT nothing FROM nowhere", ()),
+    ],
+)
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_refused_statement_undoes_its_own_unit_alone(
+    url: str, sql: str, parameters: tuple[Any, ...], waits: bool
+) -> None:
+    with LedgerClient(url) as client:
+        client.transact(lambda tx: tx.execute("CREATE TABLE kept (n BIGINT PRIMARY KEY, t TEXT)"))
+        client.transact(lambda tx: tx.execute("INSERT INTO kept VALUES (0, '')"))
+
+        def refused(tx: Transaction) -> None:
+            tx.append(_entry(1))
+            tx.execute_many("INSERT INTO kept VALUES (?, ?)", [(7, "undone")])
+            if waits:
+                tx.execute(sql, parameters)
+            else:
+                tx.execute_many(sql, [parameters])
+
+        for _ in range(2):  # the second time, what was prepared is known
+            with pytest.raises(LedgerWriteError, match="was refused"):
+                client.transact(refused)
+            client.write(_entry(2))
+        assert client.select("SELECT * FROM kept") == [(0, "")]
+        assert client.count() == 2
+        assert client.verify().verified
+
+
+def test_what_a_unit_had_not_sent_when_it_failed_is_not_sent(url: str) -> None:
+    with LedgerClient(url) as client:
+
+        def fails(tx: Transaction) -> None:
+            tx.execute("SELECT 1")
+            tx.execute_many("INSERT INTO nowhere VALUES (?)", [(1,)])
+            raise ValueError("of its own")
+
+        for number in range(2):
+            with pytest.raises(ValueError, match="of its own"):
+                client.transact(fails)
+            client.write(_entry(number))
+        assert client.verify().verified
+
+
+def test_every_kind_of_value_comes_back(url: str) -> None:
+    texts = [
+        "",
+        "'",
+        "\\",
+        "\t\n\r",
+        "\x01\x7f\u0080\uffff\U0001f600",
+        "NULL",
+        '{"a"}',
+        "$1",
+        "x" * 9_000_000,
+    ]
+    numbers = [0, 1, -1, (1 << 63) - 1, -(1 << 63)]
+    with LedgerClient(url) as client:
+        client.transact(lambda tx: tx.execute("CREATE TABLE kept (t TEXT, n BIGINT, b BYTEA)"))
+
+        def put(tx: Transaction) -> list[tuple[Any, ...]]:
+            for text in texts:
+                tx.execute("INSERT INTO kept VALUES (?, ?, ?)", (text, None, text.encode()))
+            tx.execute_many("INSERT INTO kept VALUES (?, ?, ?)", [(None, n, None) for n in numbers])
+            return [
+                *tx.execute("SELECT t, b FROM kept WHERE t IS NOT NULL"),
+                *tx.execute("SELECT n FROM kept WHERE n IS NOT NULL"),
+                *tx.execute("SELECT true, false, 1.5::float8, 1::int, NULL, count(*) FROM kept"),
+                *tx.execute("SELECT 1 WHERE false"),
+            ]
+
+        assert client.transact(put) == [
+            *[(text, text.encode()) for text in texts],
+            *[(number,) for number in numbers],
+            (True, False, 1.5, 1, None, len(texts) + len(numbers)),
+        ]
+
+
+def test_statements_without_end_are_not_kept_without_end(url: str) -> None:
+    with LedgerClient(url) as client:
+        for number in range(3):
+            rows = client.transact(
+                lambda tx, first=number * 400: [
+                    tx.execute(f"SELECT {first + place}") for place in range(400)
+                ]
+            )
+            assert rows == [[(number * 400 + place,)] for place in range(400)]
+        kept = client.transact(lambda tx: tx.execute("SELECT count(*) FROM pg_prepared_statements"))
+        assert kept[0][0] < 1000
+
+
+def test_a_server_that_gives_up_a_statement(url: str, postgres: PostgresServer) -> None:
+    name = url.partition("@/")[2].partition("?")[0]
+    postgres.execute(f"ALTER DATABASE {name} SET statement_timeout = '300ms'")
+    with LedgerClient(url) as client:
+        client.write(_entry(0))
+        with pytest.raises(LedgerWriteError):
+            client.transact(lambda tx: tx.execute("SELECT pg_sleep(5)"))
+        client.write(_entry(1))
+        assert client.verify().verified
+    assert run_sql(url, "SELECT count(*) FROM entries") == [(2,)]
