@@ -90,6 +90,6 @@ $(VENV)/clients/.node: tests/clients/node/package.json tests/clients/node/packag
 
 $(VENV)/clients/.%: tests/clients/requirements/%.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/clients/$*
-	@$(VENV)/clients/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -r $< || { \
+	@$(VENV)/clients/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-compile -r $< || { \
 	rm -rf $(VENV)/clients/$*; echo "The clients of $< could not be installed; their tests will be skipped."; }
 	@touch $@
