@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -83,9 +84,11 @@ def test_killed_callers_leave_orphans_that_are_settled_once(tmp_path: Path) -> N
 
 
 def test_released_instead_of_charged(ledger: LedgerClient) -> None:
+    settled = threading.Event()
+
     class Dies:
         def send(self, request: object) -> ProviderResponse:
-            time.sleep(0.2)
+            settled.wait(25)
             return ProviderResponse("late", "m", 1, 1)
 
     budgeter = TokenBudgeter(ledger)
@@ -93,7 +96,6 @@ def test_released_instead_of_charged(ledger: LedgerClient) -> None:
     config = RouterConfig(lease_margin_ms=-30_000, orphan_policy="release")  # runs out at once
     gateway = LLMGateway(ledger, budgeter, config, dev_mode=True)
     gateway.register_provider("mock", Dies())
-    import threading
 
     failures: list[BaseException] = []
 
@@ -110,6 +112,7 @@ def test_released_instead_of_charged(ledger: LedgerClient) -> None:
     time.sleep(0.05)
     other = LLMGateway(ledger, budgeter, config, dev_mode=True)
     (orphan_id,) = other.recover()
+    settled.set()
     caller.join()
     # the one who was taken for dead wakes up late: only one of the two entries is ever written
     assert len(failures) == 1

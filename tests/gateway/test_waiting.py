@@ -92,14 +92,15 @@ async def test_while_a_call_waits_nothing_is_on_record_and_then_it_is_told_to_co
     keeper = TokenBudgeter(ledger)
     keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
     keeper.reserve(SESSION, "held", amount=Amount(900))
-    gateway = _gateway(ledger, provider := _Talks(), wait_ms=400)
+    gateway = _gateway(ledger, provider := _Talks(), wait_ms=2_000)
     before = ledger.count()
     begun = time.monotonic()
     asked = asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=500)))
-    await asyncio.sleep(0.2)
-    assert (ledger.count(), gateway.in_flight.waiting_room.waiting) == (before, 1)
+    while not gateway.in_flight.waiting_room.waiting:
+        await asyncio.sleep(0.01)
+    assert ledger.count() == before
     response = await asked
-    assert 0.4 <= time.monotonic() - begun < 10
+    assert 2 <= time.monotonic() - begun < 60
     assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "BUDGET_BUSY")
     assert response.retry_after_s
     assert (provider.calls, gateway.in_flight.waiting_room.waiting) == (0, 0)
