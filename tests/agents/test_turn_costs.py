@@ -14,7 +14,7 @@ import pytest
 
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import Tool
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerWriteError
 from remit.ledger.sqlite import SqliteStore
 from remit.runtime import Runtime
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
@@ -135,3 +135,35 @@ def test_what_another_session_left_open_is_seen_in_the_next_turn(
         session.turn("the second")
         body = json.dumps(server.calls[-1].body)
         assert "Send Ann the report" in body
+
+
+def test_a_refused_call_has_its_order_on_record_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+        session = runtime.agent("a", max_retries=0).session(tokens=10)
+        before = runtime.ledger.count()
+        assert not session.turn("hello").quality_gate_passed
+        entries = [entry.event_type for entry in runtime.ledger.query(after=before - 1)]
+        assert not server.calls
+    assert entries[: len(_BEGIN) + 1] == [*_BEGIN, "PROMPT_REJECTED"]
+
+
+def test_nothing_is_sent_where_the_order_cannot_be_put_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+        session = runtime.agent("a").session()
+        session.turn("the first")
+
+        def refused(*_: Any) -> str:
+            raise LedgerWriteError("The disk is full.")
+
+        monkeypatch.setattr("remit.gateway.budget.budgeter._allocate", refused)
+        before, sent = runtime.ledger.count(), len(server.calls)
+        with pytest.raises(LedgerWriteError):
+            session.turn("the second")
+        assert (runtime.ledger.count(), len(server.calls)) == (before, sent)
+        monkeypatch.undo()
+        assert session.turn("the third").turn_number == 2
+        assert runtime.ledger.verify().verified
