@@ -72,14 +72,19 @@ def measure(
     core: set[int] | None,
     seconds: float | None = None,
     requests: int | None = None,
-    warm_s: float = WARM_S,
+    warm_s: float | None = None,
     pid: int | None = None,
 ) -> Measured:
     """Run a load in a process of its own; see :class:`~benchmarks.gateways.load.Load`.
 
+    Args:
+        warm_s: seconds that do not count; left out, 1, or half of ``seconds`` where that is less.
+
     Raises:
         UnavailableError: it could not be carried on, as when the gateway was gone.
     """
+    if warm_s is None:
+        warm_s = min(WARM_S, seconds / 2) if seconds else WARM_S
     command = [sys.executable, "-m", "benchmarks.gateways.load", "--url", target.url]
     command += ["--model", target.model, "--payload", str(target.payload)]
     command += ["--concurrency", str(concurrency), "--warm", str(warm_s)]
