@@ -16,7 +16,6 @@ RECORD_SQL = "CAST(record AS BLOB)"
 """Reads a record as bytes, also where they are no text."""
 
 _ROWS = (32, 16, 8, 4, 2, 1)  # sizes of multi-row statements, so few that they stay cached
-_KEYS = 200
 # A person may be named twice; a hash put in beforehand must not stop the tree from growing.
 _OR = {"content_subjects": "OR IGNORE ", "tree_hashes": "OR REPLACE "}
 _INTO = {
@@ -27,6 +26,12 @@ _INTO = {
         for size in _ROWS
     }
     for name, columns in TABLES.items()
+}
+_FIND = {
+    size: "SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce FROM (VALUES "
+    + ", ".join(["(?, ?)"] * size)
+    + ") AS k JOIN contents AS c ON c.scope = k.column1 AND c.digest = k.column2"
+    for size in _ROWS
 }
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
@@ -40,6 +45,16 @@ _ENGINE_FAILURES = frozenset(
         sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
     }
 )  # fmt: skip
+
+
+def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """``rows`` as the values of few statements, each for so many of them."""
+    start, count = 0, len(rows)
+    for size in _ROWS:
+        while count - start >= size:
+            part = rows[start : start + size] if size < count else rows
+            yield size, tuple(itertools.chain.from_iterable(part))
+            start += size
 
 
 class SqliteBatch(Batch):
@@ -64,23 +79,14 @@ class SqliteBatch(Batch):
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         for table, rows in collected:
-            start, count = 0, len(rows)
             execute, statements = self._connection.execute, _INTO[table]
-            for size in _ROWS:
-                while count - start >= size:
-                    part = rows[start : start + size] if size < count else rows
-                    execute(statements[size], tuple(itertools.chain.from_iterable(part)))
-                    start += size
+            for size, values in _parts(rows):
+                execute(statements[size], values)
 
     def _find_contents(self, keys: list[Key]) -> Iterator[tuple[str, bytes, int, str, bytes]]:
-        for start in range(0, len(keys), _KEYS):
-            chunk = keys[start : start + _KEYS]
-            marks = ", ".join(["(?, ?)"] * len(chunk))
+        for size, values in _parts(keys):
             found: Iterable[tuple[str, bytes, int, str, bytes]] = self._connection.execute(
-                "SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce "
-                f"FROM (VALUES {marks}) AS k JOIN contents AS c "
-                "ON c.scope = k.column1 AND c.digest = k.column2",
-                list(itertools.chain.from_iterable(chunk)),
+                _FIND[size], values
             )
             yield from found
 
