@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from remit.gateway import LLMGateway
+from remit.gateway import LLMGateway, PromptRequest, PromptResponse, Routed
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.exchange import ModelCapabilities
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import MockProvider
 from tests.support.requests import prompt_request
@@ -153,3 +156,52 @@ async def test_a_key_that_was_refused_its_session_can_be_used_elsewhere_at_once(
     )
     answered = await gateway.aroute(own, identity=BOB)
     assert (answered.error_code, answered.replayed) == (None, False)
+
+
+class _Route:
+    """A router with one route, of one model."""
+
+    def __init__(self, gateway: LLMGateway) -> None:
+        self._gateway = gateway
+        self.asked = 0
+
+    def knows(self, name: str) -> bool:
+        return name == "auto"
+
+    def named(self, name: str) -> tuple[str, str] | None:
+        return None
+
+    async def aroute(self, request: PromptRequest, **listening: Any) -> PromptResponse:
+        self.asked += 1
+        chosen = replace(request, provider_id="mock", model_id="mock-model-1")
+        routed = Routed("DEC-1", "auto", "mock-model-1", 30.0)
+        return await self._gateway.aroute(chosen, routed=routed, **listening)
+
+    def capabilities(self, request: PromptRequest) -> ModelCapabilities:
+        return ModelCapabilities()
+
+
+async def test_a_router_hears_nothing_of_anothers_session(gateway: LLMGateway) -> None:
+    route = _Route(gateway)
+    gateway.register_router(route)
+    request = prompt_request(
+        max_tokens=500, session_id="SES-ROUTED01", work_order_id="WO-1", model_id="auto"
+    )
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert route.asked == 1
+    assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+    assert route.asked == 1
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn", "off"])
+async def test_a_session_is_closed_whatever_budgets_do(ledger: LedgerClient, mode: Any) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope(key_id="KEY-BOB"), limits=BudgetLimits(tokens=1))
+    budgeter.allocate(BudgetScope(key_id="KEY-ANN"), limits=BudgetLimits(tokens=10**6))
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True, budget_mode=mode)
+    gateway.register_provider("mock", MockProvider())
+    request = prompt_request(max_tokens=500, session_id="SES-OFANN005", work_order_id="")
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+    assert ledger.read_by_event_type("BUDGET_WARNING") == []
+    assert len(ledger.read_by_event_type("DISPATCH")) == 1

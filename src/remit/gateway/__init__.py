@@ -11,8 +11,9 @@ from remit.gateway.budget import (
     TokenBudgeter,
     TokenUsage,
 )
+from remit.gateway.call import CallReport
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
-from remit.gateway.gateway import CallReport, LLMGateway
+from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed

@@ -17,15 +17,15 @@ from remit.gateway.candidates import Candidates, NoCandidateError, needs_reading
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.neutral import finite
-from remit.gateway.rejecting import Rejections
+from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.sending import has_dialect
 from remit.gateway.steps import IdempotencyKeyUsedError
-from remit.gateway.tenancy import NotYoursError
+from remit.gateway.tenancy import NotYoursError, named_by
 from remit.gateway.validation import Sent
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry, utc_now
 from remit.providers import ProviderError
 
 __all__ = ["Asking"]
@@ -39,15 +39,14 @@ _FALLS_BACK = frozenset(
 
 
 class Asking:
-    """Asks the models that a call names for its answer.
+    """Asks the models that a call names for its answer, or refuses it on record.
 
     Args:
-        ledger: where answers are on record.
+        ledger: where answers and refusals are on record.
         candidates: of the call.
         breakers: ask each before.
         attempts: run there.
         in_flight: owners of sessions, and idempotency keys.
-        rejections: put on record what is not sent.
         budgeter: of the limits that are enforced; ``None`` without any.
         config: retries.
     """
@@ -59,7 +58,6 @@ class Asking:
         breakers: Breakers,
         attempts: Attempts,
         in_flight: InFlightCalls,
-        rejections: Rejections,
         budgeter: TokenBudgeter | None,
         config: RouterConfig,
     ) -> None:
@@ -68,7 +66,6 @@ class Asking:
         self._breakers = breakers
         self._attempts = attempts
         self._in_flight = in_flight
-        self._reject = rejections.reject
         self._budgeter = budgeter
         self._config = config
 
@@ -127,17 +124,17 @@ class Asking:
                 return call.last
             await self.make_sure(call)
         except BudgetRefusedError as error:
-            return call.last or await self._reject(
+            return call.last or await self.reject(
                 call, error.code, error.message, error.remaining, error.retry_after_s
             )
         except NotYoursError as error:
-            return call.last or await self._reject(call, "SESSION_NOT_YOURS", error.message)
+            return call.last or await self.reject(call, "SESSION_NOT_YOURS", error.message)
         # A budget that is spent is what is said, also when the way is barred besides.
         if to is not None and (refused_by := self._check(call, to)) is not None:
             code, message, remaining = refused_by
-            return await self._reject(call, code, message, remaining)
+            return await self.reject(call, code, message, remaining)
         code, message, param = refusal
-        return await self._reject(call, code, message, retry_after_s=retry_after_s, param=param)
+        return await self.reject(call, code, message, retry_after_s=retry_after_s, param=param)
 
     async def _retried(
         self,
@@ -170,6 +167,23 @@ class Asking:
                 break
         return answered, ""
 
+    async def once(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
+        """Ask one, once, by its own circuit."""
+        try:
+            call.named = named_by(call.identity, call.request)
+            permit = await self._breakers.acquire(to.provider_id, circuit)
+            if permit is None:
+                await self.make_sure(call)
+                said = f"{to.provider_id} failed repeatedly and is not asked just now"
+                return await self.reject(call, "CIRCUIT_OPEN", said)
+            return (await self._attempts.run(call, to, permit))[0]
+        except NotYoursError as error:
+            return await self.reject(call, "SESSION_NOT_YOURS", error.message)
+        except BudgetRefusedError as error:
+            return await self.reject(
+                call, error.code, error.message, error.remaining, error.retry_after_s
+            )
+
     async def make_sure(self, call: Call) -> None:
         """Whether the session is the caller's, where no step that begins a call will look.
 
@@ -193,10 +207,51 @@ class Asking:
         code, _, message = check.reason.partition(": ")
         return code, message, check.remaining
 
+    async def reject(
+        self,
+        call: Call,
+        code: str,
+        message: str,
+        remaining: int | None = None,
+        retry_after_s: float | None = None,
+        param: str | None = None,
+    ) -> PromptResponse:
+        """One ``PROMPT_REJECTED``; nothing held, nothing sent.
+
+        Of a routed request one is written for the request, by its router.
+        """
+        request = call.request
+        entry_id = ""
+        if call.routed is None:
+            entry: LedgerEntry = rejection_entry(request, code, message)
+            ahead = await request.ahead.take() if request.ahead is not None else []
+            write = self._ledger.submit([*ahead, entry])
+            if request.ahead is not None:
+                request.ahead.follow(write)
+            entry_id = (await write)[-1]
+        return PromptResponse(
+            content="",
+            outcome=RouteOutcome.REJECTED,
+            input_tokens=0,
+            output_tokens=0,
+            model_id=request.model_id or "",
+            provider_id=request.provider_id or "",
+            latency_ms=0.0,
+            timestamp=utc_now(),
+            exchange_entry_id=entry_id,
+            context_hash=call.request_hash,
+            error_code=code,
+            error_message=message,
+            error_param=param,
+            budget_remaining=remaining,
+            fallback_from=tuple(call.passed_over),
+            retry_after_s=retry_after_s,
+        )
+
     async def _replay(self, call: Call, exchange_entry_id: str) -> PromptResponse:
         """The recorded answer of the call that had the same idempotency key."""
         if not exchange_entry_id:
-            return await self._reject(
+            return await self.reject(
                 call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is under way",
                 retry_after_s=1.0,
             )  # fmt: skip
@@ -204,7 +259,7 @@ class Asking:
             recorded_answer, self._ledger, exchange_entry_id, call
         )
         if answer is None:
-            return await self._reject(call, "IDEMPOTENCY_MISMATCH", problem)
+            return await self.reject(call, "IDEMPOTENCY_MISMATCH", problem)
         return answer
 
     async def _release(self, call: Call) -> None:

@@ -15,7 +15,7 @@ from remit.gateway.billing import Bill, Billing, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
-from remit.gateway.inflight import InFlightCalls
+from remit.gateway.inflight import CancelledAfterWriteError, InFlightCalls
 from remit.gateway.keeping import KeptId
 from remit.gateway.neutral import finite, send
 from remit.gateway.records import (
@@ -27,7 +27,6 @@ from remit.gateway.records import (
 from remit.gateway.sending import has_dialect, send_body
 from remit.gateway.steps import FinishCall, StartCall
 from remit.gateway.validation import Sent, check_output, response_schema
-from remit.gateway.writes import CancelledAfterWriteError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.ledger import Content, LedgerClient, utc_now
@@ -163,7 +162,7 @@ class Attempts:
         except CancelledAfterWriteError as late:
             # The marker is durable: it needs its exchange, though nothing was sent.
             permit.release()
-            attempt.dispatch_entry_id, attempt.hold = late.result
+            attempt.dispatch_entry_id, attempt.hold = late.begun
             call.claimed = call.claim is not None
             message = "the caller went away before sending"
             failure = Failure(RouteOutcome.ERROR, "CANCELLED", message)

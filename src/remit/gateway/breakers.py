@@ -14,7 +14,6 @@ from typing import Any
 
 from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
 from remit.gateway.config import CircuitBreakerConfig
-from remit.gateway.writes import CancelledAfterWriteError, finish_write
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
 
@@ -142,18 +141,24 @@ class Breakers:
                 return None
             local, step, trying = self._submit(key, after, self._try)
         try:
-            permit: Permit | None = await finish_write(trying)
+            permit: Permit | None = await trying
             return permit
-        except CancelledAfterWriteError as late:
-            if late.result is not None:
-                late.result.release()
-            raise asyncio.CancelledError from late
-        except BaseException:
-            with self._lock:
-                local.done = max(local.done, step)
-                if local.steps == step:
-                    local.circuit = before
+        except asyncio.CancelledError:  # by now it has been noted, or could not be
+            if trying.done() and trying.exception() is None:
+                if (taken := trying.result()) is not None:
+                    taken.release()
+                raise
+            self._not_tried(local, step, before)
             raise
+        except BaseException:
+            self._not_tried(local, step, before)
+            raise
+
+    def _not_tried(self, local: _LocalState, step: int, before: Circuit) -> None:
+        with self._lock:
+            local.done = max(local.done, step)
+            if local.steps == step:
+                local.circuit = before
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
         """State, and in how many seconds an open circuit may be tried; takes no leave."""

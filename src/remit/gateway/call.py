@@ -18,7 +18,7 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOut
 from remit.ledger import Transaction
 from remit.providers import Outgoing, ProviderResponse
 
-__all__ = ["Attempt", "Call", "Candidate", "Failure", "OnRecord"]
+__all__ = ["Attempt", "Call", "CallReport", "Candidate", "Failure", "OnRecord"]
 
 
 class OnRecord(Protocol):
@@ -68,6 +68,24 @@ class Call:
     routed: Routed | None = None
     handed_on: RequestRouter | None = None
     on_record: OnRecord | None = None
+
+
+@dataclass(slots=True)
+class CallReport:
+    """What an observer gets when a call has ended.
+
+    Attributes:
+        started_ns: when it came in, nanoseconds since 1970.
+        first_after_ms: when the first piece of its stream came; ``None`` without a stream.
+        attempts: how often something was sent.
+    """
+
+    request: PromptRequest
+    response: PromptResponse
+    identity: Identity | None
+    started_ns: int
+    first_after_ms: float | None
+    attempts: int
 
 
 @dataclass(slots=True)

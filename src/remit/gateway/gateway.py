@@ -6,7 +6,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from remit.gateway.asking import Asking
@@ -16,8 +15,8 @@ from remit.gateway.batches import Batches, Planner, Results
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
-from remit.gateway.budget import Amount, BudgetRefusedError, TokenBudgeter
-from remit.gateway.call import Call, Candidate, OnRecord
+from remit.gateway.budget import Amount, TokenBudgeter
+from remit.gateway.call import Call, CallReport, Candidate, OnRecord
 from remit.gateway.callers import authenticate, path_of
 from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
@@ -25,7 +24,6 @@ from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
-from remit.gateway.rejecting import Rejections
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider
 from remit.gateway.steps import LeaseLostError
@@ -50,24 +48,6 @@ __all__ = ["CallReport", "LLMGateway"]
 _log = logging.getLogger("remit.gateway")
 
 BudgetMode = Literal["enforce", "warn", "off"]
-
-
-@dataclass(slots=True)
-class CallReport:
-    """What an observer gets when a call has ended.
-
-    Attributes:
-        started_ns: when it came in, nanoseconds since 1970.
-        first_after_ms: when the first piece of its stream came; ``None`` without a stream.
-        attempts: how often something was sent.
-    """
-
-    request: PromptRequest
-    response: PromptResponse
-    identity: Identity | None
-    started_ns: int
-    first_after_ms: float | None
-    attempts: int
 
 
 _NOTHING = Amount(0, 0)
@@ -122,13 +102,12 @@ class LLMGateway:
         candidates = Candidates(
             self._names, self._providers, Objects(ledger_client), self._billing, config
         )
-        self._rejections = Rejections(ledger_client)
         self._attempts = Attempts(
             ledger_client, self._in_flight, self._billing, config, mode=budget_mode
         )
         self._asking = Asking(
             ledger_client, candidates, self._breakers, self._attempts, self._in_flight,
-            self._rejections, budgeter if budget_mode == "enforce" else None, config,
+            budgeter if budget_mode == "enforce" else None, config,
         )  # fmt: skip
         self.batches = Batches(
             ledger_client,
@@ -298,18 +277,18 @@ class LLMGateway:
         """Steps 1 and 2, and who goes on with the call."""
         request = call.request
         if problem := check_request(request):
-            return self._rejections.reject(call, "INVALID_INPUT", problem)
+            return self._asking.reject(call, "INVALID_INPUT", problem)
         try:
             sent = encode_sent(request)
         except InvalidInputError as error:
-            return self._rejections.reject(call, "INVALID_INPUT", error.message)
+            return self._asking.reject(call, "INVALID_INPUT", error.message)
         call.request_hash = sent.context_hash
         if problem := authenticate(call, self._auth, self._dev_mode):
-            return self._rejections.reject(call, "AUTH_ERROR", problem)
+            return self._asking.reject(call, "AUTH_ERROR", problem)
         try:
             call.named = named_by(call.identity, request)
         except NotYoursError as error:
-            return self._rejections.reject(call, "SESSION_NOT_YOURS", error.message)
+            return self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
         call.path = path_of(call)
         call.handed_on = self._names.router_of(request)
         if call.handed_on is not None or request.keeper is not None:
@@ -324,7 +303,7 @@ class LLMGateway:
             await self._asking.make_sure(call)
         except NotYoursError as error:
             call.handed_on = None
-            return await self._rejections.reject(call, "SESSION_NOT_YOURS", error.message)
+            return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
         if call.handed_on is not None:
             return await self._hand_on(call, call.handed_on)
         if call.request.idempotency_key:
@@ -359,29 +338,17 @@ class LLMGateway:
             request, StreamTap(None, None), identity, sent.context_hash, on_record=on_record
         )
         if problem := check_request(request):
-            return await self._rejections.reject(call, "INVALID_INPUT", problem)
+            return await self._asking.reject(call, "INVALID_INPUT", problem)
         if problem := authenticate(call, self._auth, self._dev_mode):
-            return await self._rejections.reject(call, "AUTH_ERROR", problem)
+            return await self._asking.reject(call, "AUTH_ERROR", problem)
         call.path = path_of(call)
         provider = self._providers[provider_id]
         bound = (amount.tokens, 0)
         to = Candidate(provider_id, "", provider, request, sent, outgoing, amount, bound)
         started_ns = time.time_ns()
-        try:
-            call.named = named_by(identity, request)
-            permit = await self._breakers.acquire(provider_id, outgoing.body.endpoint.name)
-            if permit is None:
-                await self._asking.make_sure(call)
-                said = f"{provider_id} failed repeatedly and is not asked just now"
-                return await self._rejections.reject(call, "CIRCUIT_OPEN", said)
-            response, _ = await self._attempts.run(call, to, permit)
-        except NotYoursError as error:
-            return await self._rejections.reject(call, "SESSION_NOT_YOURS", error.message)
-        except BudgetRefusedError as error:
-            return await self._rejections.reject(
-                call, error.code, error.message, error.remaining, error.retry_after_s
-            )
-        self._tell(call, response, started_ns)
+        response = await self._asking.once(call, to, outgoing.body.endpoint.name)
+        if response.outcome is not RouteOutcome.REJECTED:
+            self._tell(call, response, started_ns)
         return response
 
     async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:
@@ -394,9 +361,9 @@ class LLMGateway:
         except (LedgerError, LeaseLostError):
             raise
         except CannotContinueError as error:
-            return await self._rejections.reject(call, error.code, error.message, param=error.param)
+            return await self._asking.reject(call, error.code, error.message, param=error.param)
         except RemitError as error:  # what was asked, or how the route is set up, cannot be
-            return await self._rejections.reject(call, "INVALID_INPUT", error.message)
+            return await self._asking.reject(call, "INVALID_INPUT", error.message)
 
     async def reject(
         self,
@@ -409,6 +376,6 @@ class LLMGateway:
     ) -> PromptResponse:
         """Refuse a request before anything is sent, on record: for routers."""
         call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)
-        response = await self._rejections.reject(call, code, message, retry_after_s=retry_after_s)
+        response = await self._asking.reject(call, code, message, retry_after_s=retry_after_s)
         self._tell(call, response, time.time_ns())
         return response

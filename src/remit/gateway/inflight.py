@@ -24,13 +24,19 @@ from remit.gateway.steps import (
     Step,
 )
 from remit.gateway.tenancy import KnownOwners, Named, NotYoursError
-from remit.gateway.writes import CancelledAfterWriteError
 from remit.kernel.exchange import WritesAhead
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["InFlightCalls"]
+__all__ = ["CancelledAfterWriteError", "InFlightCalls"]
 
 _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
+
+
+class CancelledAfterWriteError(Exception):
+    """The caller was cancelled while its call was begun; it is, with this id and hold."""
+
+    def __init__(self, begun: tuple[str, Hold | None]) -> None:
+        self.begun = begun
 
 
 class InFlightCalls:
