@@ -149,6 +149,38 @@ def test_who_stops_waiting_learns_it_when_the_write_has_ended(
     assert ledger.count() == (0 if fails else 1)
 
 
+async def test_content_is_shared_across_a_unit_that_fails_in_the_same_transaction(
+    ledger: LedgerClient,
+) -> None:
+    def entry(*words: str) -> LedgerEntry:
+        return _entry(session_id="SES-1", prompt=[{"role": "user", "content": w} for w in words])
+
+    def fails(tx: Transaction) -> None:
+        tx.append(entry("one", "two", "three"))
+        raise ValueError("no")
+
+    go_on = threading.Event()
+    first = ledger.submit(lambda _: go_on.wait())  # what follows is one transaction
+    waiting = [
+        ledger.submit([entry("one")]),
+        ledger.submit(fails),
+        ledger.submit([_entry(session_id="SES-1", prompt="one", note="x" * 70_000)]),
+        ledger.submit([entry("one", "two")]),
+        ledger.submit([entry("one", "two"), entry("one", "two", "three")]),
+    ]
+    go_on.set()
+    await first
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(item) for item in results] == [
+        list, ValueError, RecordTooLargeError, list, list,
+    ]  # fmt: skip
+    said = [[m["content"] for m in e.metadata["prompt"]] for e in ledger.query()]
+    assert said == [["one"], ["one", "two"], ["one", "two"], ["one", "two", "three"]]
+    for table in ("contents", "message_steps"):
+        assert ledger.select(f"SELECT count(*) FROM {table}") == [(3,)]
+    assert ledger.verify().verified
+
+
 async def _wait(future: asyncio.Future[Any]) -> Any:
     return await future
 
