@@ -403,11 +403,13 @@ class Call:
     def write(self, data: bytes) -> None:
         """More of it."""
         if data:
-            self._put(self._framed(data))
+            self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self, data: bytes = b"") -> None:
         """The rest of it."""
-        self._put((self._framed(data) if data else b"") + (b"0\r\n\r\n" if self._chunked else b""))
+        if self._chunked:
+            data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
+        self._put(data)
         self.response_complete = True
         self._connection.on_response_complete()
 
@@ -446,9 +448,6 @@ class Call:
             parts.append(_CLOSE)
         self.response_started = True
         return parts
-
-    def _framed(self, data: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
 
     def _put(self, data: bytes) -> None:
         if self._unsent:

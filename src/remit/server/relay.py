@@ -74,8 +74,9 @@ class Relay:
         return self.started
 
     def _pass_on(self, event: WireChunk) -> None:
-        self._kind = event.content_type.encode("latin-1", "replace")
-        self._passed = event.headers
+        if not self.started:
+            self._kind = event.content_type.encode("latin-1", "replace")
+            self._passed = event.headers
         if event.is_last:
             self._held = event.raw
         elif not event.is_asked:
@@ -127,7 +128,8 @@ class Relay:
             ]
             self._request.begin(200, headers)
         if self._ready:
-            data = b"".join((*self._ready, data))
+            self._ready.append(data)
+            data = b"".join(self._ready)
             self._ready.clear()
         if more:
             self._request.write(data)
