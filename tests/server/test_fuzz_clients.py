@@ -112,7 +112,8 @@ def test_who_hangs_up_leaves_a_pair(served: Served, provider: RawProvider) -> No
         assert len(exchanges) == len(served.entries("DISPATCH", session)) <= 1
         for exchange in exchanges:
             ends.add(exchange.metadata.get("error_code", "success"))
-            if exchange.metadata["outcome"] != "success":
+            # Some are cancelled before they are sent: those cost nothing.
+            if exchange.metadata["outcome"] != "success" and provider.got.get(session):
                 assert exchange.metadata["input_tokens"] > 0
     assert ends == {"CANCELLED", "success"}
 
