@@ -48,12 +48,13 @@ class Checkpoints:
 
     def _first(self, condition: str, size: int) -> SignedCheckpoint | None:
         entries = self._store.count()
-        for column, note in self._store.select(
-            f"SELECT size, note FROM checkpoints WHERE {condition} LIMIT 100", (size,)
-        ):
-            signed = _parsed(column, note, self.key)
-            if signed is not None and column <= entries:
-                return signed
+        for most in (1, 100):  # the rest only where the first is damaged
+            for column, note in self._store.select(
+                f"SELECT size, note FROM checkpoints WHERE {condition} LIMIT {most}", (size,)
+            ):
+                signed = _parsed(column, note, self.key)
+                if signed is not None and column <= entries:
+                    return signed
         return None
 
     def sign(self) -> str:

@@ -7,7 +7,7 @@ hundred for a proof, so that an append costs nothing but one hash row in 256.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from remit.ledger.errors import LedgerFormatError
@@ -48,6 +48,15 @@ class LedgerTree:
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
         """The inclusion proof of a leaf; raises :class:`~remit.ledger.tlog.ProofError`."""
+        # What it is made of is known beforehand: the tiles above the leaf, and the tree's edge.
+        wanted: dict[tuple[int, int], None] = {}
+        level, place, edge = 0, index, size
+        while edge:
+            wanted[level, place // TILE_WIDTH] = None
+            if edge % TILE_WIDTH:
+                wanted[level, edge // TILE_WIDTH] = None
+            level, place, edge = level + 1, place // TILE_WIDTH, edge // TILE_WIDTH
+        self._tiles |= self._read(wanted)
         return inclusion_proof(index, size, self._range)
 
     def consistency(self, old: int, new: int) -> list[bytes]:
@@ -56,26 +65,44 @@ class LedgerTree:
 
     def tile(self, level: int, index: int) -> list[bytes]:
         """The hashes of a tile as far as they are there, at most 256."""
-        first = index * TILE_WIDTH
-        if level == 0:
+        return self._read([(level, index)])[level, index]
+
+    def _read(self, tiles: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[bytes]]:
+        """Tiles by level and index, in one statement for the leaves and one for all above."""
+        found: dict[tuple[int, int], list[bytes]] = {tile: [] for tile in tiles}
+        hashed = bytes if self._leaf_sql else _hash_of
+        for sql, column, wanted in (
+            (
+                f"SELECT 0, seq, {self._leaf_sql or self._record_sql} FROM entries",
+                "seq",
+                [tile for tile in found if not tile[0]],
+            ),
+            (
+                "SELECT level, idx, hash FROM tree_hashes",
+                "idx",
+                [tile for tile in found if tile[0]],
+            ),
+        ):
+            if not wanted:
+                continue
+            one = f"{column} >= ? AND {column} < ?"
+            one = f"(level = ? AND {one})" if column == "idx" else f"({one})"
+            given = [
+                number
+                for level, index in wanted
+                for number in (
+                    *([level] if level else []), index * TILE_WIDTH, (index + 1) * TILE_WIDTH
+                )
+            ]  # fmt: skip
             rows = self._execute(
-                f"SELECT seq, {self._leaf_sql or self._record_sql} FROM entries "
-                "WHERE seq >= ? AND seq < ? ORDER BY seq",
-                (first, first + TILE_WIDTH),
+                f"{sql} WHERE {' OR '.join([one] * len(wanted))} ORDER BY {column}", given
             )
-            hashed = bytes if self._leaf_sql else _hash_of
-            found = [(seq, hashed(value)) for seq, value in rows]
-        else:
-            rows = self._execute(
-                "SELECT idx, hash FROM tree_hashes WHERE level = ? AND idx >= ? AND idx < ? "
-                "ORDER BY idx",
-                (level, first, first + TILE_WIDTH),
-            )
-            found = [(place, bytes(item)) for place, item in rows]
-        for expected, (place, _) in enumerate(found, start=first):
-            if place != expected:
-                raise _missing(level, expected)
-        return [item for _, item in found]
+            for level, place, value in rows:
+                tile = found[level, place // TILE_WIDTH]
+                if place % TILE_WIDTH != len(tile):
+                    raise _missing(level, place - place % TILE_WIDTH + len(tile))
+                tile.append(bytes(value) if level else hashed(value))
+        return found
 
     def _range(self, start: int, end: int) -> bytes:
         """MTH(D[start:end]) for a range that is a node of the tree."""
