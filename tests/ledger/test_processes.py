@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import signal
 import subprocess
@@ -9,7 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from remit.ledger import LedgerClient, LedgerEntry
+import pytest
+
+from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError
 
 _WRITER = """
 import sys, threading
@@ -74,3 +78,18 @@ def test_nothing_acknowledged_is_lost_at_kill_9(tmp_path: Path) -> None:
         there = {entry.id for entry in client.query(event_type="LOAD", with_content=False)}
     assert acknowledged <= there
     assert len(acknowledged) > 100
+
+
+def test_turns_are_a_courtesy(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with LedgerClient(tmp_path / "ledger.db") as client:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            client.write(LedgerEntry("E", "S", "D", "another process is suspended in its turn"))
+            fcntl.flock(other, fcntl.LOCK_UN)
+            with pytest.raises(LedgerWriteError):
+                client.transact(lambda tx: tx.execute("no SQL"))
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # was given back
+            assert client.count() == 1
+    finally:
+        os.close(other)

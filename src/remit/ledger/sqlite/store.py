@@ -24,6 +24,7 @@ from remit.ledger.sqlite.schema import (
     create_if_absent,
     squeezed,
 )
+from remit.ledger.sqlite.turns import Turns
 from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
 
 _CHUNK = 400  # rows fetched at once by scans
@@ -85,6 +86,7 @@ class SqliteStore(Store):
             ) from error
         self._reader.execute("PRAGMA query_only=ON")
         self._read_lock = threading.Lock()
+        self._turns = Turns(path.absolute().parent)
 
     def _connect(self) -> sqlite3.Connection:
         connection = None
@@ -166,6 +168,7 @@ class SqliteStore(Store):
         writer = self._writer
         results: list[Any] = []
         try:
+            self._turns.take()
             writer.execute("BEGIN IMMEDIATE")
             batch = SqliteBatch(writer, self._content_keys, self._compress_above)
             batch.look_up(units)
@@ -184,6 +187,8 @@ class SqliteStore(Store):
                     "another process holds the file, then try again.",
                 ) from error
             raise
+        finally:
+            self._turns.give_back()
         self.size = batch.head.seq + 1
         return results
 
@@ -344,6 +349,7 @@ class SqliteStore(Store):
         with self._read_lock:
             self._reader.close()
         self._writer.close()
+        self._turns.close()
 
 
 def _as_text(value: bytes | None) -> str | bytes | None:
