@@ -214,7 +214,12 @@ class _Walk:
                 copy[key] = self.hole(item)
             elif key in keys:
                 copy[key] = self.hole(Content(str(item) if kind is ContentText else item))
-            elif kind is str or item is None or kind is bool:
+            elif (
+                kind is str
+                or item is None
+                or kind is bool
+                or (kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER)
+            ):
                 copy[key] = item
             else:
                 copy[key] = self._value(key, item, depth)
