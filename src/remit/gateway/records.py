@@ -146,7 +146,7 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
         )
     metadata["parameters"] = Content.exact(cut.parameters)
     # Pairs, not members: a member named prompt would be content.
-    metadata["cut"] = [[name, at] for name, at in cut.places.items()]
+    metadata["cut"] = [*map(list, cut.places.items())]
     if body.changed:
         metadata["changed"] = Content(body.changed)
     if outgoing.headers:
@@ -162,7 +162,9 @@ def _add_answer(
     text, is_json, reply = attempt.arrived, True, result.reply
     if not text and reply is not None:
         text = reply.body
-        is_json = _is_json(text) if reply.is_json is None else reply.is_json
+        # Of what a provider object says nothing is believed.
+        known = None if attempt.to.outgoing is None else reply.is_json
+        is_json = _is_json(text) if known is None else known
     if text:
         metadata["answer"] = (
             Content.exact(text) if is_json else Content(text.decode("utf-8", "replace"))

@@ -88,18 +88,8 @@ class MessageSum:
     """See :class:`~remit.providers.wire.answer.StreamSum`."""
 
     __slots__ = (
-        "_blocks",
-        "_ends",
-        "_input",
-        "_message",
-        "_output_told",
-        "_texts",
-        "_usage",
-        "ended",
-        "error",
-        "is_last",
-        "pieces",
-        "size",
+        "_blocks", "_ends", "_input", "_message", "_output_told", "_texts", "_usage", "ended",
+        "error", "is_last", "pieces", "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
