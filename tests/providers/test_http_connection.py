@@ -147,3 +147,28 @@ async def test_a_stream_that_goes_on_behind_its_last_event_is_closed(flood: bool
                 break
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
         await upstream.aclose()
+
+
+async def test_a_connection_serves_one_request_at_a_time() -> None:
+    """Also behind an answer that came in many pieces."""
+
+    async def script(connection: Connection) -> None:
+        while True:
+            _, body = await connection.request()
+            answer = plain(body * 100)
+            for at in range(0, len(answer), 50):
+                await connection.send(answer[at : at + 50])
+                await asyncio.sleep(0.001)
+
+    async def call(number: int) -> bytes:
+        reply = await upstream.send("POST", "/x", b"%d" % number, {}, PATIENT)
+        return await reply.read()
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        for _ in range(3):
+            assert await call(1) == b"1" * 100
+        (pool,) = upstream._pools.values()
+        assert len(pool.kept) == server.connections == 1
+        assert await asyncio.gather(*map(call, range(4))) == [b"%d" % n * 100 for n in range(4)]
+        await upstream.aclose()

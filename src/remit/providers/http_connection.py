@@ -134,6 +134,8 @@ class HttpConnection(asyncio.Protocol):
         Behind a stream's last event its end is on the way: that is waited for, but by nobody.
         """
         transport = self._transport
+        if self.unused:
+            return
         if transport is None or self.failure is not None or transport.is_closing():
             self.close()
         elif not self._complete:

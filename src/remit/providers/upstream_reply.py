@@ -101,9 +101,9 @@ class UpstreamReply:
         data = await self._piece()
         if not self._is_over:
             parts, size = [data], len(data)
-            while size <= most and (part := await self._piece()):
-                size += len(part)
-                parts.append(part)
+            while not self._is_over and size <= most:
+                parts.append(await self._piece())
+                size += len(parts[-1])
             data = b"".join(parts)
         if len(data) > most:
             await self._give_up()
