@@ -181,6 +181,8 @@ class UpstreamReply:
 
     async def _piece(self) -> bytes:
         """What has come; empty at the end. Behind its last piece it ``_is_over``."""
+        if self._is_over:  # the connection may be another's by now
+            return b""
         answer = self._answer
         try:
             if self._inflate is None:
