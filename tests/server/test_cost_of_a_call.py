@@ -27,14 +27,14 @@ from tests.support.roots import new_root
 # Streams have more of it: chunks that arrive together are counted as one.
 ROOM = 1.04
 LIMITS = {
-    "call": Counts(loop=298, ledger=257, objects=262, json=10, statements=22, rows=15, commits=2),
+    "call": Counts(loop=290, ledger=285, objects=248, json=10, statements=23, rows=15, commits=2),
     "call in a work order": Counts(
-        loop=304, ledger=263, objects=266, json=10, statements=23, rows=15, commits=2
+        loop=292, ledger=291, objects=252, json=10, statements=24, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=640, ledger=470, objects=556, json=28, statements=29, rows=28, commits=2
+        loop=630, ledger=504, objects=545, json=28, statements=31, rows=28, commits=2
     ),
-    "stream": Counts(loop=640, ledger=275, objects=480, json=18, statements=23, rows=17, commits=2),
+    "stream": Counts(loop=532, ledger=289, objects=432, json=18, statements=23, rows=17, commits=2),
     "chunk of a stream": Counts(
         loop=46, ledger=2, objects=32, json=1, statements=0, rows=0, commits=0
     ),
