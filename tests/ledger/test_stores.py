@@ -7,7 +7,6 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,7 +26,6 @@ from remit.ledger import (
     Transaction,
     content,
 )
-from remit.ledger.schema import NARROWEST_FIRST
 from remit.ledger.tlog import Signer
 from tests.support.stores import SIGNER, conversation, outside
 
@@ -438,77 +436,6 @@ def test_retention_takes_what_is_past_its_time_by_class_of_event(target: str) ->
         assert client.read(note).metadata["prompt"] == Erased(rest.erasure_id)
         assert client.read(report.erasure_id).metadata["retention_days"] == days
         assert client.verify().verified
-
-
-# -- finding -----------------------------------------------------------------------------------
-
-
-def test_bounds_in_time_are_exact_also_within_one_microsecond(
-    target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = [0, 0, 1, 1, 1, 2, 5, 5, 9]
-    with LedgerClient(target) as client:
-        assert (
-            list(client.query(since="2026-01-01")) == list(client.query(until="2030-01-01")) == []
-        )
-        for number, second in enumerate(seconds):
-            monkeypatch.setattr(
-                "remit.ledger.batch.utc_now", lambda at=second: f"2026-01-31T12:00:0{at}.000000Z"
-            )
-            client.write(_note(number))
-        for at in range(10):
-            instant = f"2026-01-31T12:00:0{at}Z"
-            since = [entry.metadata["n"] for entry in client.query(since=instant)]
-            until = [entry.metadata["n"] for entry in client.query(until=instant, order="desc")]
-            assert since == [n for n, second in enumerate(seconds) if second >= at]
-            assert until[::-1] == [n for n, second in enumerate(seconds) if second < at]
-
-
-def test_common_and_rare_values_are_found_alike(target: str) -> None:
-    with LedgerClient(target) as client:
-        for number in range(20):
-            rare = number % 7 == 0
-            client.write(
-                _note(
-                    number,
-                    outcome="error" if rare else "success",
-                    tier="hot" if rare else "ho1",
-                    agent_id="a",
-                )
-            )
-        odd = [number for number in range(20) if number % 7]
-        for equals in ({"outcome": "success"}, {"tier": "ho1"}, {"tier": "ho1", "agent_id": "a"}):
-            assert [e.metadata["n"] for e in client.query(**equals)] == odd
-        for equals in ({"outcome": "error"}, {"tier": "hot"}, {"outcome": "error", "tier": "hot"}):
-            assert [e.metadata["n"] for e in client.query(**equals)] == [0, 7, 14]
-        assert not list(client.query(outcome="timeout"))
-
-
-@pytest.mark.parametrize(
-    ("equals", "index"),
-    [
-        *(({name: "x"}, name) for name in NARROWEST_FIRST if name != "session_id"),
-        ({"session_id": "x", "event_type": "EXCHANGE", "outcome": "error"}, "session_event"),
-        ({"event_type": "EXCHANGE", "outcome": "error"}, "outcome"),
-        ({"event_type": "EXCHANGE", "outcome": "success"}, "event_type"),
-        ({"agent_id": "x", "tier": "ho1"}, "agent_id"),
-        ({"agent_id": "x", "model_id": "y", "since": "2026-01-01"}, "agent_id"),
-    ],
-)
-def test_a_query_is_led_by_the_narrowest_index(
-    tmp_path: Path, equals: dict[str, Any], index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        store, asked = client._store, []
-        select = store.select
-        monkeypatch.setattr(
-            store, "select", lambda sql, given=(): asked.append((sql, given)) or select(sql, given)
-        )
-        list(client.query(**equals))
-        (sql, given) = asked[0]
-        plan = [str(row[3]) for row in select(f"EXPLAIN QUERY PLAN {sql}", given)]
-        assert any(f"SEARCH entries USING INDEX entries_{index} " in step for step in plan), plan
-        assert not any("TEMP B-TREE" in step for step in plan), plan
 
 
 # -- the clock ---------------------------------------------------------------------------------

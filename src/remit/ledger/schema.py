@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from remit.ledger.record import Columns
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 4
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -23,30 +23,24 @@ COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Colu
 NARROWEST_FIRST = (
     "work_order_id",
     "session_id",
-    "outcome",
     "submission_id",
     "agent_id",
     "contract_id",
     "event_type",
     "framework_id",
     "model_id",
+    "outcome",
     "tier",
 )
 """Which column drives a search by several, the most selective first."""
-
-COMMON = {"outcome": "success", "tier": "ho1"}
-"""What a column holds wherever it holds anything, nearly: no index has that value. Reading in order
-finds it as soon, and most entries then have two index entries less."""
 
 SQLITE = {"int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": ""}
 POSTGRES = {"int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq"}
 """What the declarations say in each engine's own words. SQLite's indexes end in the row id by
 themselves."""
 
-_RARE = {name: f"{name} <> '{value}'" for name, value in COMMON.items()}
 _INDEXES = "\n".join(
-    f"CREATE INDEX entries_{name} ON entries ({name}$seq) "
-    f"WHERE {_RARE.get(name, f'{name} IS NOT NULL')};"
+    f"CREATE INDEX entries_{name} ON entries ({name}$seq) WHERE {name} IS NOT NULL;"
     for name in Columns._fields
     if name != "session_id"
 )
@@ -62,6 +56,7 @@ CREATE TABLE entries (
     {" TEXT, ".join(Columns._fields)} TEXT,
     record TEXT NOT NULL
 );
+CREATE INDEX entries_timestamp ON entries (timestamp$seq);
 CREATE INDEX entries_event_type ON entries (event_type$seq);
 CREATE INDEX entries_submission_id ON entries (submission_id$seq);
 CREATE INDEX entries_session_event ON entries (session_id, event_type$seq)
@@ -293,15 +288,6 @@ CREATE TABLE batch_lines (
     PRIMARY KEY (batch_id, custom_id)
 );
 """
-
-FEWER_INDEXES = f"""
-DROP INDEX IF EXISTS entries_timestamp;
-DROP INDEX IF EXISTS entries_outcome;
-DROP INDEX IF EXISTS entries_tier;
-CREATE INDEX entries_outcome ON entries (outcome$seq) WHERE {_RARE["outcome"]};
-CREATE INDEX entries_tier ON entries (tier$seq) WHERE {_RARE["tier"]};
-"""
-"""Leads to layout 5, which differs from layout 4 in these indexes alone."""
 
 _LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS}
 

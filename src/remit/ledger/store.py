@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.prepared import Prepared
 from remit.ledger.reader import EntryRow, Reader, as_bytes
-from remit.ledger.schema import COMMON
 
 
 class Transaction(Protocol):
@@ -130,20 +129,6 @@ class RawStep(NamedTuple):
     parent_scope: str | None
 
 
-_FIRST_SINCE = """(
-    WITH RECURSIVE found(low, high, instant) AS (
-        SELECT CAST(0 AS BIGINT), (SELECT max(seq) + 1 FROM entries), CAST(? AS TEXT)
-        UNION ALL
-        SELECT CASE WHEN e.timestamp < f.instant THEN (f.low + f.high) / 2 + 1 ELSE f.low END,
-               CASE WHEN e.timestamp < f.instant THEN f.high ELSE (f.low + f.high) / 2 END,
-               f.instant
-        FROM found AS f LEFT JOIN entries AS e ON e.seq = (f.low + f.high) / 2
-        WHERE f.low < f.high
-    ) SELECT max(low) FROM found)"""
-# The first seq at or after an instant. Time never decreases with seq, so that halving finds it in
-# some twenty rows, and time needs no index.
-
-
 @dataclass(frozen=True, slots=True)
 class Filter:
     """A query. Equalities by column, bounds by time, a cursor by sequence number.
@@ -193,8 +178,11 @@ class Store(Reader):
         clauses = self.equalities(where)
         parameters: list[Any] = list(where.equals.values())
         for value, clause in (
-            (where.since, f"seq >= {_FIRST_SINCE}"),
-            (where.until, f"seq < {_FIRST_SINCE}"),
+            # Time never decreases with seq, so a bound in time is one in seq, found by index.
+            (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
+                          "ORDER BY timestamp, seq LIMIT 1), 9223372036854775807)"),
+            (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
+                          "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
             (where.after, "seq < ?" if where.descending else "seq > ?"),
             (where.text, self.text_sql),
         ):  # fmt: skip
@@ -211,9 +199,7 @@ class Store(Reader):
 
     def equalities(self, where: Filter) -> list[str]:
         """A condition for each of ``where.equals``, as the engine's planner wants it."""
-        rare = [f"{name} <> '{value}'" for name, value in COMMON.items()
-                if where.equals.get(name, value) != value]  # fmt: skip
-        return [f"{column} = ?" for column in where.equals] + rare
+        return [f"{column} = ?" for column in where.equals]
 
     @abstractmethod
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:

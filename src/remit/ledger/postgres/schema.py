@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from string import Template
 from typing import Any
 
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.schema import (
     DROPPED,
-    FEWER_INDEXES,
     LAYOUT_VERSION,
     POSTGRES,
     STATE_TABLES,
@@ -97,7 +95,6 @@ MIGRATIONS: dict[int, str] = {
     2: declare(POSTGRES, 1, 2) + _NATIVE,
     3: declare(POSTGRES, 3) + _LATER_COLUMNS,
     4: declare(POSTGRES, 3, 4) + _LATER_COLUMNS + _DROPPED_COLUMNS,
-    5: Template(FEWER_INDEXES).substitute(POSTGRES),
 }
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""

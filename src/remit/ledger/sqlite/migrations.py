@@ -5,20 +5,12 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from datetime import UTC, datetime
-from string import Template
 
 import orjson
 
 from remit.ledger.content import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.schema import (
-    DROPPED,
-    FEWER_INDEXES,
-    LAYOUT_VERSION,
-    SQLITE,
-    STATE_TABLES,
-    declare,
-)
+from remit.ledger.schema import DROPPED, LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS, squeezed
 from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import tile_levels
@@ -197,14 +189,5 @@ def _declare_budgets_and_responses(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 4))
 
 
-def _drop_indexes(connection: sqlite3.Connection) -> None:
-    _run(connection, Template(FEWER_INDEXES).substitute(SQLITE))
-
-
-_STEPS = {
-    2: _number_contents,
-    3: _declare_state,
-    4: _declare_budgets_and_responses,
-    5: _drop_indexes,
-}
+_STEPS = {2: _number_contents, 3: _declare_state, 4: _declare_budgets_and_responses}
 """By layout version, what leads to it from the one before."""

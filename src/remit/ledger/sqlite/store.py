@@ -14,7 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
-from remit.ledger.schema import COLUMNS, COMMON, LAYOUT_VERSION, NARROWEST_FIRST
+from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.schema import (
@@ -211,15 +211,9 @@ class SqliteStore(Store):
     def equalities(self, where: Filter) -> list[str]:
         # The narrowest column drives the search; a plus keeps SQLite from using the index of
         # another, of which it cannot know that it holds half the ledger.
-        equals = where.equals
-        drivers = (name for name in NARROWEST_FIRST
-                   if name in equals and equals[name] != COMMON.get(name))  # fmt: skip
-        driver = next(drivers, "")
+        driver = next((column for column in NARROWEST_FIRST if column in where.equals), "")
         together = {driver, "event_type"} if driver == "session_id" else {driver}
-        clauses = [f"{'' if column in together else '+'}{column} = ?" for column in equals]
-        if driver in COMMON:  # else SQLite does not see that the index has the value
-            clauses.append(f"{driver} <> '{COMMON[driver]}'")
-        return clauses
+        return [f"{'' if column in together else '+'}{column} = ?" for column in where.equals]
 
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
