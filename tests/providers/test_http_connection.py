@@ -172,3 +172,51 @@ async def test_a_connection_serves_one_request_at_a_time() -> None:
         assert len(pool.kept) == server.connections == 1
         assert await asyncio.gather(*map(call, range(4))) == [b"%d" % n * 100 for n in range(4)]
         await upstream.aclose()
+
+
+@pytest.mark.parametrize("size", [1, 600_000])
+async def test_what_was_not_taken_of_an_answer_is_in_no_other(size: int) -> None:
+    """All of it had come when its reader left: the connection is used again, without it."""
+    rest = b"data: %b\n\n" % (b"x" * size)
+
+    async def script(connection: Connection) -> None:
+        if connection.number == 0:
+            await connection.request()
+            await connection.send(CHUNKED + b"9\r\ndata: 1\n\n\r\n")
+            await asyncio.sleep(0.05)
+            await connection.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(rest), rest))
+        while True:
+            _, body = await connection.request()
+            await connection.send(plain(body))
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        async with await asked(upstream) as reply:
+            async for _ in reply.events():
+                await asyncio.sleep(0.5)  # its client is slow
+                break
+        own = await upstream.send("POST", "/x", b"own", {}, PATIENT)
+        assert await own.read() == b"own"
+        await upstream.aclose()
+
+
+async def test_a_reader_that_left_a_full_connection_leaves_it_reading() -> None:
+    """So much had come at once that reading was stopped, and its end was part of it."""
+
+    async def script(connection: Connection) -> None:
+        while True:
+            _, body = await connection.request()
+            await connection.send(plain(body))
+
+    async with raw_server(script) as server:
+        upstream = HttpUpstream(server.url, {})
+        reply = await asked(upstream)
+        connection = reply._answer
+        assert isinstance(connection, http_connection.HttpConnection)
+        connection._complete = False
+        connection.on_body(b"x" * 300_000)
+        connection._complete = True
+        await reply.aclose()
+        assert await (await upstream.send("POST", "/x", b"own", {}, PATIENT)).read() == b"own"
+        assert server.connections == 1
+        await upstream.aclose()

@@ -138,14 +138,16 @@ class HttpConnection(asyncio.Protocol):
             return
         if transport is None or self.failure is not None or transport.is_closing():
             self.close()
-        elif not self._complete:
+            return
+        # What nobody took of this answer must not be there for who asks next.
+        self._pieces.clear()
+        self._waiting = 0
+        if self._paused:
+            self._paused = False
+            transport.resume_reading()
+        if not self._complete:
             self._leaving = True
-            self._pieces.clear()
-            self._waiting = 0
             self._leave_unused(_END_S)
-            if self._paused:
-                self._paused = False
-                transport.resume_reading()
         elif self._kept and not transport.get_write_buffer_size():
             self._leave_unused(_KEPT_S)
             self._pool.kept.append(self)
