@@ -83,6 +83,36 @@ def test_a_chunk_that_is_none(small: Served, chunks: bytes) -> None:
     assert small.entries("DISPATCH", session) == []
 
 
+_OFFER = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoA")
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.3])
+def test_a_body_is_one_also_where_another_protocol_is_offered(
+    small: Served, pause_s: float
+) -> None:
+    """As Java's own client does. Neither is the body lost, nor is it a request of its own."""
+    session = new_session()
+    hidden = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
+    lost = _head(small, *_OFFER, f"content-length: {len(hidden)}")
+    call = _call(small, "hi", *_OFFER, session=session)
+    head, blank, body = call.partition(b"\r\n\r\n")
+    asked = _HEALTH.replace(b"connection: close", "\r\n".join(_OFFER).encode())
+    with closing(socket.create_connection(small.address, timeout=20)) as connection:
+        for part in (lost, hidden + head + blank, body + asked + _call(small, "ho") + _HEALTH):
+            connection.sendall(part)
+            time.sleep(pause_s)
+        reply = received(connection)
+    assert _statuses(reply) == [400, 200, 200, 200, 200]
+    assert b'"list"' not in reply
+    assert b"said: ho" in reply
+    small.exchange(session)
+
+
+def test_a_tunnel_is_refused(small: Served) -> None:
+    reply = small.raw(b"CONNECT x:443 HTTP/1.1\r\nhost: x:443\r\n\r\n" + _HEALTH, wait_s=8)
+    assert _statuses(reply) == [400]
+
+
 def test_a_trailer_is_no_header(small: Served) -> None:
     asked, named = new_session(), new_session()
     body = json.dumps({"model": "gpt-4o-mini", "max_tokens": 9,
@@ -219,6 +249,22 @@ def test_a_refusal_is_read_by_who_is_still_sending(small: Served) -> None:
             reply = received(connection)
             assert _statuses(reply) == [status]
             assert b"connection: close" in reply
+
+
+@pytest.mark.parametrize("after", ["", "a call"])
+def test_a_refused_body_is_read_to_its_end(small: Served, after: str) -> None:
+    """Also where reading had been stopped before, as so much had come."""
+    chunk = b"400\r\n%b\r\n" % (b"x" * 1024)
+    with closing(socket.create_connection(small.address, timeout=30)) as connection:
+        begun = time.monotonic()
+        before = _call(small, "hi [[delay=0.5]]") if after else b""
+        connection.sendall(before + _head(small, "transfer-encoding: chunked", token="nobody"))
+        for _ in range(5000):
+            connection.sendall(chunk)
+        connection.sendall(b"0\r\n\r\n")
+        reply = received(connection)
+        assert _statuses(reply) == ([200, 401] if after else [401])
+        assert time.monotonic() - begun < 2.9  # not when the patience ended
 
 
 def test_who_sends_a_refused_body_for_ever_is_cut_off(small: Served) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from httptools import HttpParserError, HttpParserUpgrade
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from typing_extensions import override
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -100,13 +100,15 @@ class Connection(HttpToolsProtocol):
             return
         self._chunk = len(data)
         self._fed += self._chunk
-        try:
-            self.parser.feed_data(data)
-        except HttpParserUpgrade:
-            self._unsupported_upgrade_warning()
-        except HttpParserError:
-            self._give_up(self._reply)
-            return
+        while data:
+            try:
+                self.parser.feed_data(data)
+                data = b""
+            except HttpParserUpgrade as upgrade:
+                data = self._head_again() + data[upgrade.args[0] :]
+            except HttpParserError:
+                self._give_up(self._reply)
+                return
         if self._phase == _IDLE:
             return
         since = self._fed - self._mark
@@ -117,6 +119,18 @@ class Connection(HttpToolsProtocol):
                 self._expect(self.header_timeout_s)
         elif since > self.max_header_bytes + _OVERHEAD * self._came:
             self._give_up(_UNREADABLE)  # trailers or extensions of chunks without end
+
+    def _head_again(self) -> bytes:
+        """The request's head without the offer to speak another protocol, for a new parser.
+
+        The old one takes the request for its last in HTTP, and its body for something else.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        parts = [b"%b %b HTTP/%b\r\n" % (method, self.url, version.encode())]
+        parts += [b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"".join(parts) + b"\r\n"
 
     @override
     def resume_writing(self) -> None:
@@ -151,6 +165,10 @@ class Connection(HttpToolsProtocol):
                 raise _RefusedError
         if len(self.pipeline) >= _MOST_WAITING:
             raise _RefusedError
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":  # we are no proxy
+                raise _RefusedError
+            return  # it is read again without
         handler = None
         if self.parser.get_method() == b"POST":
             handler = self._direct.get(self.url.partition(b"?")[0])
@@ -191,6 +209,8 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
+        if self._phase == _HEAD:
+            return
         self._phase = _IDLE
         cycle: Any = self.cycle
         if type(cycle) is Call:
@@ -230,6 +250,7 @@ class Connection(HttpToolsProtocol):
                 # Who is still sending would see a reset, and not the answer.
                 self._lingers = True
                 self.transport.write_eof()
+                self.flow.resume_reading()
                 self._expect(self.header_timeout_s)
             else:
                 self._close()
