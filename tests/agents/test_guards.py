@@ -274,7 +274,11 @@ def test_a_write_that_failed_stops_the_work_before_the_model_is_asked(
         failed: list[str] = []
 
         def run(units: Any) -> Any:
-            names = [one.fields["event_type"] for unit in units for one in unit.prepared]
+            names = [
+                one.event_type
+                for unit in units
+                for one in (*unit.prepared, *getattr(unit.step, "prepared", ()))
+            ]
             if "WO_PLANNED" in names and not failed:
                 failed.append("once")
                 return [LedgerWriteError("The disk said no.") for _ in units]

@@ -98,7 +98,7 @@ def limited(function: _F) -> _F:
     """``--limit``, for commands that list what grows with the ledger."""
     option = click.option(
         "--limit",
-        type=click.IntRange(min=0),
+        type=click.IntRange(min=1),
         help=f"Show at most so many (default: {_LISTED}, and all of them with --json).",
     )
     return option(function)

@@ -44,8 +44,13 @@ def _alive(process_id: int) -> bool:
         os.kill(process_id, 0)
     except ProcessLookupError:
         return False
-    state = Path(f"/proc/{process_id}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+    if not Path("/proc/self/stat").exists():
+        return True
+    try:  # what has ended and was not waited for is still listed
+        state = Path(f"/proc/{process_id}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state.rpartition(")")[2].split()[0] != "Z"
 
 
 def _gone(process_id: int) -> bool:

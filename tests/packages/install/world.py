@@ -145,7 +145,7 @@ def governed(root: Path) -> dict[str, Any]:
     return {
         key: value
         for key, value in tree(root).items()
-        if not key.startswith(("HOT/registries", "trust", "remit"))
+        if not key.startswith(("HOT/registries", "marks", "trust", "remit"))
         and not (key.startswith("HOT/installed/") and key.endswith("receipt.json"))
     }
 
