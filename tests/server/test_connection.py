@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import re
@@ -9,9 +10,14 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
 
+from remit.server import connection as protocol
+from remit.server.request import Request
 from tests.server.running import Served, new_session, received, serving
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -321,3 +327,37 @@ def test_an_old_client_gets_a_stream_without_chunks(small: Served) -> None:
     assert b"connection: close" in head
     assert body.startswith(b"data: ")
     assert b"data: [DONE]" in body
+
+
+async def test_a_broken_answer_that_nobody_takes_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "_STALLED_S", 0.2)
+
+    class App:
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            raise NotImplementedError
+
+        async def _breaks(self, request: Request) -> None:
+            await asyncio.sleep(0.2)  # until no earlier deadline is looked at
+            request.begin(200, [])
+            request.write(b"x" * 50_000_000)
+
+        def __init__(self) -> None:
+            self.direct = {b"/x": self._breaks}
+
+    config = Config(App(), proxy_headers=False, log_config=None)
+    config.load()
+    state, loop = ServerState(), asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: protocol.Connection(config, state, {}), "127.0.0.1", 0
+    )
+    address = server.sockets[0].getsockname()
+    with closing(server), closing(socket.create_connection(address)) as connection:
+        monkeypatch.setattr(protocol.Connection, "max_header_bytes", 1000)
+        connection.sendall(b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        async with asyncio.timeout(20):
+            while not state.connections:
+                await asyncio.sleep(0.01)
+            while state.connections:
+                await asyncio.sleep(0.01)

@@ -221,7 +221,7 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
         if self._running is None:  # it was answered before it had come
             if self._lingers:
-                self._close()
+                self.close_soon()
             else:
                 self._expect(self.timeout_keep_alive)
 
@@ -242,7 +242,7 @@ class Connection(HttpToolsProtocol):
         cycle, self._running = self._running, None
         self.server_state.total_requests += 1
         if self.transport.is_closing():
-            self._close()
+            self.close_soon()
             return
         unread = self._phase == _BODY and cycle is self.cycle
         if not cycle.keep_alive:
@@ -253,14 +253,14 @@ class Connection(HttpToolsProtocol):
                 self.flow.resume_reading()
                 self._expect(self.header_timeout_s)
             else:
-                self._close()
+                self.close_soon()
             return
         if self.pipeline:  # until it is empty nothing more is read
             if not self.flow.write_paused:
                 self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words:
             self.transport.write(self._last_words)
-            self._close()
+            self.close_soon()
         else:
             if self.flow.read_paused:
                 self.flow.resume_reading()
@@ -277,7 +277,7 @@ class Connection(HttpToolsProtocol):
             return
         if unread is None or not unread.response_started:
             self.transport.write(reply)
-        self._close()
+        self.close_soon()
 
     # Who lets us wait. One timer serves all requests of a connection: it looks at the deadline.
 
@@ -306,9 +306,9 @@ class Connection(HttpToolsProtocol):
         elif closing or left:
             self.transport.abort()
         else:
-            self._close()
+            self.close_soon()
 
-    def _close(self) -> None:
+    def close_soon(self) -> None:
         """Close the connection when what was written has left."""
         self.transport.close()
         if self.parser is not None:
@@ -450,7 +450,7 @@ class Call:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._connection.logger.error("Exception in a call\n", exc_info=error)
         if not self.response_complete and not self.disconnected:
-            self._connection.transport.close()
+            self._connection.close_soon()
 
     def _head(self, status: int, headers: Headers) -> list[bytes]:
         """Status and headers, without the empty line behind them."""

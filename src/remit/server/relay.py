@@ -64,6 +64,8 @@ class Relay:
         elif kind is Dispatched:
             self._dispatch = event.dispatch_entry_id
             self._held = b""
+            if not self.started:  # another attempt, maybe of another dialect
+                self._reader = self._problem = None
         elif self._problem is None:
             try:
                 self._translate(self._read(event) if kind is WireChunk else [event])

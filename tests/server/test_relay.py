@@ -1,0 +1,54 @@
+"""What a client gets of a stream of which an earlier attempt had begun to say something."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from remit.gateway import Dispatched
+from remit.providers import WireChunk
+from remit.providers.wire.body import Body
+from remit.providers.wire.endpoint import RESPONSES
+from remit.server.relay import Relay
+from remit.server.request import Request
+
+_CHAT, _MESSAGES = "openai.chat", "anthropic.messages"
+_FAILS: dict[str, list[dict[str, Any]]] = {
+    "an error": [{"error": {"message": "overloaded", "type": "server_error"}}],
+    "another dialect": [{"type": "message_start", "message": {"id": "m", "usage": {}}}],
+    "what is no event": [{"choices": 1}],
+}
+
+
+class _Client:
+    full = False
+
+    def __init__(self) -> None:
+        self.wire = b""
+
+    def begin(self, status: int, headers: Any) -> None:
+        assert status == 200
+
+    def write(self, data: bytes) -> None:
+        self.wire += data
+
+
+def _chunk(endpoint: str, value: Any) -> WireChunk:
+    return WireChunk(endpoint, b"data: %b\n\n" % json.dumps(value).encode(), "", value)
+
+
+@pytest.mark.parametrize("fails", _FAILS)
+async def test_another_attempt_is_translated_from_its_beginning(fails: str) -> None:
+    client = _Client()
+    raw = json.dumps({"model": "m", "input": "hi", "stream": True}).encode()
+    relay = Relay(Body.read(RESPONSES, raw), cast("Request", client))
+    await relay.take(Dispatched("LED-1"))
+    for value in _FAILS[fails]:
+        began = await relay.take(_chunk(_MESSAGES if "type" in value else _CHAT, value))
+        assert not began
+    await relay.take(Dispatched("LED-2"))
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
+    assert await relay.take(_chunk(_CHAT, said))
+    assert b"hello" in client.wire
