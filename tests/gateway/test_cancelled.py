@@ -31,6 +31,8 @@ async def test_whenever_it_is(ledger: LedgerClient, streams: bool) -> None:
     budgeter.allocate(_KEY, limits=BudgetLimits(tokens=10**9))
     gateway = LLMGateway(ledger, budgeter, dev_mode=True)
     gateway.register_provider("mock", MockProvider())
+    told: set[str] = set()
+    gateway.observers.append(lambda report: told.add(report.response.exchange_entry_id))
     moments = random.Random(1)
     ends: Counter[str] = Counter()
     for number in range(150):
@@ -62,3 +64,4 @@ async def test_whenever_it_is(ledger: LedgerClient, streams: bool) -> None:
     assert ledger.select("SELECT count(*) FROM idempotency WHERE exchange_entry_id = ''") == [(0,)]
     assert budgeter.status(_KEY)[0].reserved_tokens == 0
     assert audit_budgets(ledger).equal
+    assert told == {entry.id for entry in ledger.read_by_event_type("EXCHANGE")}

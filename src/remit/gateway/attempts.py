@@ -120,6 +120,7 @@ class Attempts:
             attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
             attempt.first_after_ms = tap.first_after_ms
             response = call.last = await self._record(call, attempt, result)
+            error = attempt.gone or error
         finally:
             self._in_flight.ended(attempt.dispatch_entry_id)
         if routed is not None and routed.on_record is not None:
@@ -166,7 +167,8 @@ class Attempts:
             call.claimed = call.claim is not None
             message = "the caller went away before sending"
             failure = Failure(RouteOutcome.ERROR, "CANCELLED", message)
-            response = await self._record(call, attempt, failure)
+            call.attempts += 1
+            response = call.last = await self._record(call, attempt, failure)
             if call.routed is not None and call.routed.on_record is not None:
                 call.routed.on_record(response)
             raise asyncio.CancelledError from late
@@ -308,8 +310,12 @@ class Attempts:
         finishing = self._in_flight.finish(step)
         if submit_beside is not None:
             submit_beside()
-        # Cancelled meanwhile, this raises when the record is durable.
-        finished = await finishing
+        try:
+            finished = await finishing
+        except asyncio.CancelledError as gone:  # by now it is on record, or could not be
+            if not finishing.done() or finishing.exception() is not None:
+                raise
+            finished, attempt.gone = finishing.result(), gone
         response = PromptResponse(
             "", RouteOutcome.SUCCESS, usage.input_tokens, usage.output_tokens,
             entry.metadata["model_id"], to.provider_id, attempt.latency_ms, utc_now(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -140,6 +141,7 @@ class Attempt:
         arrived: the answer as its stream had added up when it broke off, as JSON text.
         decision_id: of the decision that chose the model.
         fallback_from: the models that were passed over, and the error code of each.
+        gone: the caller's leaving, where that was while the answer was put on record.
     """
 
     number: int
@@ -155,3 +157,4 @@ class Attempt:
     arrived: bytes = b""
     decision_id: str = ""
     fallback_from: Sequence[tuple[str, str]] = ()
+    gone: asyncio.CancelledError | None = None
