@@ -191,3 +191,32 @@ def test_a_server_that_gives_up_a_statement(url: str, postgres: PostgresServer) 
         client.write(_entry(1))
         assert client.verify().verified
     assert run_sql(url, "SELECT count(*) FROM entries") == [(2,)]
+
+
+def test_a_commit_without_an_answer_is_not_said_to_have_failed(
+    url: str, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    role = f"writer_{tmp_path.name}".lower()
+    postgres.execute(f'CREATE ROLE "{role}" LOGIN SUPERUSER')
+    most = 1 << 30
+    try:
+        with CuttingProxy(url, tmp_path / "p") as proxy:
+            for before_end in (1, 2):  # the server is ready again; the commit is done
+                postgres.execute(f'ALTER ROLE "{role}" LOGIN')
+                given = f"postgresql://{role}@/{proxy.url.partition('@/')[2]}"
+                with LedgerClient(given, settings=_QUICK) as client:
+                    for _ in range(2):  # from then on every write takes as many messages
+                        client.write(_entry(0))
+                    proxy.cut("server", most)
+                    client.write(_entry(0))
+                    said = most - proxy._left["server"]
+                    postgres.execute(f'ALTER ROLE "{role}" NOLOGIN')
+                    proxy.cut("server", said - before_end)
+                    count = run_sql(url, "SELECT count(*) FROM entries")[0][0]
+                    with pytest.raises(LedgerConnectionError, match="while a commit was under way"):
+                        client.write(_entry(0))
+                    assert run_sql(url, "SELECT count(*) FROM entries") == [(count + 1,)]
+    finally:
+        postgres.drop(url)
+        postgres.execute(f'DROP ROLE "{role}"')
+        postgres.execute(f"CREATE DATABASE {url.partition('@/')[2].partition('?')[0]}")

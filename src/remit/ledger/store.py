@@ -168,10 +168,27 @@ class Store(Reader):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """Do all units in one durable transaction.
 
+        Where the engine refuses a statement that several units share, each is done in a
+        transaction of its own: who is to blame fails alone.
+
         Returns, per unit, its result (the sealed records of prepared entries) or the exception
         that undid this unit alone. Raises when all of the transaction failed: then nothing
         of it is on record.
         """
+
+    def _run_each(
+        self, units: Sequence[Unit], is_refusal: Callable[[BaseException], bool]
+    ) -> list[Any]:
+        """:meth:`run` for each unit; the first error that is no refusal is that of all the rest."""
+        results: list[Any] = []
+        for unit in units:
+            try:
+                results += self.run([unit])
+            except Exception as error:  # noqa: BLE001 - raised to the submitter of the unit
+                if not is_refusal(error.__cause__ or error):
+                    return results + [error] * (len(units) - len(results))
+                results.append(error)
+        return results
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """At most ``limit`` rows, in the filter's order."""

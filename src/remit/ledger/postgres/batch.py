@@ -103,10 +103,17 @@ class PostgresBatch(Batch):
         self._writer.fetch("SAVEPOINT unit" if verb == "SAVEPOINT" else f"{verb} SAVEPOINT unit")
 
     def _is_lost(self, error: Exception) -> bool:
-        if isinstance(error, asyncpg.PostgresError):
-            # Of one statement: data, integrity, syntax, limits. All else is the server's.
-            return str(error.sqlstate)[:2] not in ("22", "23", "42", "54", "P0")
-        return isinstance(error, _ENGINE_ERRORS)
+        return not is_refusal(error)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether what was to be done is at fault, not the server or the connection."""
+    if isinstance(error, asyncpg.PostgresError):
+        # Of one statement: data, integrity, syntax, limits; too few parameters; one after an
+        # error that its unit passed over. All else is the server's.
+        state = str(error.sqlstate)
+        return state[:2] in ("22", "23", "42", "54", "P0") or state in ("08P01", "25P02")
+    return isinstance(error, Exception) and not isinstance(error, _ENGINE_ERRORS)
 
 
 def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:

@@ -20,7 +20,7 @@ from remit.ledger.errors import (
     LedgerFormatError,
     LedgerWriteError,
 )
-from remit.ledger.postgres.batch import PostgresBatch
+from remit.ledger.postgres.batch import PostgresBatch, is_refusal
 from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
     CONNECTION_ERRORS,
@@ -134,10 +134,11 @@ class PostgresStore(Store):
         delay = _RETRY_S
         sent: _Attempt | None = None  # whose commit went out
         while True:
+            in_doubt = sent is not None
             try:
                 self._writer.connect()
                 if sent is None or not self._was_committed(sent):
-                    sent = None
+                    sent, in_doubt = None, False
                     attempt = self._attempt(units)
                     sent = attempt
                     self._writer.fetch("COMMIT")
@@ -146,9 +147,15 @@ class PostgresStore(Store):
             except BaseException as error:
                 self._writer.drop()
                 lost = is_connection_error(error) or isinstance(error, _TRANSIENT)
-                if not lost or time.monotonic() + delay > end:
-                    if isinstance(error, ENGINE_ERRORS):
-                        raise self._refused(error, in_doubt=lost and sent is not None) from error
+                in_doubt = in_doubt or (lost and sent is not None)
+                if not (in_doubt or lost) and len(units) > 1 and is_refusal(error):
+                    return self._run_each(units, is_refusal)
+                is_engine = isinstance(error, ENGINE_ERRORS)
+                # Whatever keeps the server from saying what became of a commit may pass.
+                goes_on = lost or (in_doubt and is_engine)
+                if not goes_on or time.monotonic() + delay > end:
+                    if is_engine:
+                        raise self._refused(error, in_doubt=in_doubt) from error
                     raise
             time.sleep(delay)
             delay = min(2 * delay, _LONGEST_RETRY_S)

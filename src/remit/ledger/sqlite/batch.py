@@ -47,6 +47,16 @@ _ENGINE_FAILURES = frozenset(
 )  # fmt: skip
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether what was to be done is at fault, not the engine or the file."""
+    if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
+        return True  # parameters that do not fit the statement: they never reach the engine
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", None)
+        return code is not None and code & 0xFF not in _ENGINE_FAILURES
+    return isinstance(error, Exception)
+
+
 def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """``rows`` as the values of few statements, each for so many of them."""
     start, count = 0, len(rows)
@@ -94,9 +104,4 @@ class SqliteBatch(Batch):
         self._connection.execute(f"{verb} unit")
 
     def _is_lost(self, error: Exception) -> bool:
-        if not self._connection.in_transaction:
-            return True
-        code = getattr(error, "sqlite_errorcode", None)
-        return isinstance(error, sqlite3.Error) and (
-            code is None or code & 0xFF in _ENGINE_FAILURES
-        )
+        return not self._connection.in_transaction or not is_refusal(error)

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
-from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
+from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal
 from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.schema import (
     APPLICATION_ID,
@@ -167,6 +167,7 @@ class SqliteStore(Store):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         writer = self._writer
         results: list[Any] = []
+        is_shared = False
         try:
             self._turns.take()
             writer.execute("BEGIN IMMEDIATE")
@@ -180,6 +181,9 @@ class SqliteStore(Store):
         except BaseException as error:
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
+                is_shared = len(units) > 1 and is_refusal(error)
+            if is_shared:
+                return self._run_each(units, is_refusal)
             if isinstance(error, sqlite3.Error):
                 raise LedgerWriteError(
                     f"The ledger {self._path} did not take the write: {error}.",
