@@ -104,6 +104,11 @@ def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
     )
 
 
+def _kind_of(opener: StageOpener) -> Any:
+    """What openers share whose stages keep the same rows: a method of several objects, say."""
+    return getattr(opener, "__func__", opener)
+
+
 class Batch(ABC):
     """The units of one transaction. Made after it began; :meth:`flush` before it commits.
 
@@ -118,7 +123,8 @@ class Batch(ABC):
         # By scope and digest, what the table was found to hold, or will hold after a flush.
         self._known: dict[Key, Known | None] = {}
         self._steps: dict[str, int] = {}  # message steps of this batch, by hash
-        self._stages: dict[StageOpener, Stage] = {}
+        # By kind; of each one at a time, as two would not see each other's changes.
+        self._stages: dict[Any, tuple[StageOpener, Stage]] = {}
 
     # -- engine-specific -----------------------------------------------------------------
 
@@ -162,12 +168,15 @@ class Batch(ABC):
             if unit.opener is not None:
                 steps.setdefault(unit.opener, []).append(unit.step)
         for opener, items in steps.items():
+            kind = _kind_of(opener)
+            if kind in self._stages:
+                continue
             try:
-                self._stages[opener] = opener(self, items)
+                self._stages[kind] = opener, opener(self, items)
             except self.ENGINE_ERRORS:
                 raise
             except Exception:  # noqa: BLE001 - each step then opens its own, and gets the error
-                self._stages.pop(opener, None)
+                self._stages.pop(kind, None)
 
     def do(self, unit: Unit) -> Any:
         """Run one unit; an error of its own is returned, one of the engine's raised."""
@@ -177,14 +186,24 @@ class Batch(ABC):
         try:
             if unit.opener is None:
                 return [self._append(unit.prepared[0])]
-            stage = self._stages.get(unit.opener)
-            if stage is None:  # another unit may have changed what it had read
-                stage = self._stages[unit.opener] = unit.opener(self, [unit.step])
-            return stage.do(unit.step)
+            return self._stage_of(unit.opener, unit.step).do(unit.step)
         except self.ENGINE_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001 - raised to the submitter of the unit
             return error
+
+    def _stage_of(self, opener: StageOpener, step: Any) -> Stage:
+        kind = _kind_of(opener)
+        known = self._stages.get(kind)
+        if known is not None:
+            if known[0] == opener:
+                return known[1]
+            known[1].write()  # for the next one to read
+            del self._stages[kind]
+        # Another unit may have changed what a stage had read.
+        stage = opener(self, [step])
+        self._stages[kind] = opener, stage
+        return stage
 
     def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
@@ -219,7 +238,7 @@ class Batch(ABC):
 
     def flush(self) -> None:
         """Write what was collected."""
-        for stage in self._stages.values():
+        for _, stage in self._stages.values():
             stage.write()
         collected = [(table, rows) for table, rows in self._rows.items() if rows]
         if collected:

@@ -57,7 +57,8 @@ class Stage(Protocol):
 
 
 StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
-"""Begins a stage: reads what these steps will need. Equal openers share a stage."""
+"""Begins a stage: reads what these steps will need. Equal openers share a stage; those that are one
+method of several objects follow each other, each reading what the one before has written."""
 
 
 @dataclass(slots=True)
