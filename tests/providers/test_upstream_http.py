@@ -783,26 +783,3 @@ async def test_a_stream_left_behind_its_last_event_keeps_the_connection() -> Non
                     break
         assert server.connections < 3  # a machine that stands still may cost one
         await upstream.aclose()
-
-
-async def test_an_address_that_does_not_answer_holds_up_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As IPv6 that is announced and leads nowhere."""
-    with socket.socket() as silent, socket.socket() as waiting:
-        async with raw_server(keeping) as server:
-            silent.bind(("127.0.0.1", 0))
-            silent.listen(0)
-            waiting.connect(silent.getsockname())  # its queue is full
-            found = [
-                (socket.AF_INET, socket.SOCK_STREAM, 6, "", address)
-                for address in (silent.getsockname(), ("127.0.0.1", server.port))
-            ]
-
-            async def resolved(*_: object, **__: object) -> list[object]:
-                return [*found]
-
-            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
-            upstream = client(f"http://provider.test:{server.port}/v1")
-            assert await (await post(upstream, timeouts=Timeouts(3, 20, 20))).read() == BODY
-            await upstream.aclose()

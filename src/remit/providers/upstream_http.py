@@ -28,7 +28,6 @@ from remit.providers.upstream_reply import Answer, UpstreamReply
 __all__ = ["HttpUpstream", "Timeouts"]
 
 _AT_ONCE_S = 0.25
-_NEXT_ADDRESS_S = 0.25  # RFC 8305, 5
 _MOST_PREPARED = 256
 _SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -199,7 +198,6 @@ class HttpUpstream:
                     url.port,
                     ssl=self._tls,
                     server_hostname=url.host if self._tls else None,
-                    happy_eyeballs_delay=_NEXT_ADDRESS_S,
                 )
         except TimeoutError:
             said = f"no connection to {self._base_url} within {timeout_s:g} s"
