@@ -143,7 +143,8 @@ class Pipeline(asyncio.Protocol):
         self._send()
 
     def _send(self) -> list[Rows]:
-        if self.is_lost:
+        # One that broke while asyncpg had it is told to nobody any more.
+        if self.is_lost or self._transport.is_closing():
             raise asyncpg.ConnectionDoesNotExistError("the connection is lost")
         self._answer = self._loop.create_future()
         timer = None
