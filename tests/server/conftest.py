@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 
 from tests.server.running import Served, new_session, serving
+from tests.server.sdks import opened
 from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
 from tests.support.upstream import upstream as run_upstream
@@ -28,6 +29,13 @@ class Serve(Protocol):
     def __call__(
         self, *arguments: str, toml: str = ..., checked: bool = ..., root: Path | None = ...
     ) -> AbstractContextManager[Served]: ...
+
+
+@pytest.fixture(autouse=True)
+def _closed_clients() -> Iterator[None]:
+    yield
+    while opened:
+        opened.pop().close()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -11,7 +12,18 @@ from remit.kernel.settings import default_settings
 from remit.ledger import LedgerEntry
 from tests.server.running import Served
 
-__all__ = ["DEFAULTS", "HARD", "MODELS", "PNG", "Weather", "costs", "is_whole", "rates", "snapshot"]
+__all__ = [
+    "DEFAULTS",
+    "HARD",
+    "MODELS",
+    "PNG",
+    "Weather",
+    "costs",
+    "is_whole",
+    "opening",
+    "rates",
+    "snapshot",
+]
 
 MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
 """One that the OpenAI upstream answers, one that the Anthropic upstream does."""
@@ -34,6 +46,21 @@ PNG = base64.b64encode(
 
 _WIRE = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
 _USD_PER_MILLION = {"gpt-4o-mini": (0.15, 0.60), "claude-sonnet-4-5": (3.0, 15.0)}
+
+
+_Client = TypeVar("_Client")
+opened: list[Any] = []
+"""Clients of the test that runs; a fixture closes them."""
+
+
+def opening(kind: type[_Client]) -> Callable[..., _Client]:
+    """``kind``, whose clients are closed when the test ends."""
+
+    def make(**options: Any) -> _Client:
+        opened.append(client := kind(**options))
+        return client
+
+    return make
 
 
 class Weather(BaseModel):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anthropic
 import openai
@@ -17,7 +17,7 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient, wire_body
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
-from tests.server.sdks import HARD
+from tests.server.sdks import HARD, opening
 from tests.support.commands import run_remit
 from tests.support.keeping import Keeper, keeping
 from tests.support.postgres import PostgresServer
@@ -27,26 +27,6 @@ USD = 1_000_000_000  # nano-dollars
 OPENAI_LINE = 100 * 0.15e-6 / 2 + 10 * 0.60e-6 / 2
 """What a result of the server's costs on gpt-4o-mini at half price, in dollars."""
 ANTHROPIC_LINE = 100 * 3e-6 / 2 + 10 * 15e-6 / 2
-
-
-_opened: list[Any] = []
-_Client = TypeVar("_Client")
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """The clients of a test are closed at its end."""
-    yield
-    while _opened:
-        _opened.pop().close()
-
-
-def _open(kind: type[_Client]) -> Callable[..., _Client]:
-    def make(**options: Any) -> _Client:
-        _opened.append(client := kind(**options))
-        return client
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +44,14 @@ def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
     named = {"x-remit-session": session} if session else {}
-    return _open(openai.OpenAI)(
+    return opening(openai.OpenAI)(
         base_url=f"{served.url}/v1", api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def _anthropic(served: Served, key: str, session: str = "") -> anthropic.Anthropic:
     named = {"x-remit-session": session} if session else {}
-    return _open(anthropic.Anthropic)(
+    return opening(anthropic.Anthropic)(
         base_url=served.url, api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
     )  # fmt: skip
 

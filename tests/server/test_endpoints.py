@@ -6,8 +6,8 @@ import base64
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import anthropic
 import httpx2
@@ -18,30 +18,10 @@ from aiohttp import web
 from remit.ledger import wire_body
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
-from tests.server.sdks import HARD
+from tests.server.sdks import HARD, opening
 from tests.support.keeping import Asked, Cut, Keeper, keeping
 
 SOUND = b"ID3\x00\xff\xfb" + bytes(range(256)) * 2000
-
-
-_opened: list[Any] = []
-_Client = TypeVar("_Client")
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """The clients of a test are closed at its end."""
-    yield
-    while _opened:
-        _opened.pop().close()
-
-
-def _open(kind: type[_Client]) -> Callable[..., _Client]:
-    def make(**options: Any) -> _Client:
-        _opened.append(client := kind(**options))
-        return client
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +39,14 @@ def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def client(served: Served, session: str) -> openai.OpenAI:
-    return _open(openai.OpenAI)(
+    return opening(openai.OpenAI)(
         base_url=f"{served.url}/v1", api_key=served.token, **HARD,
         default_headers={"x-remit-session": session},
     )  # fmt: skip
 
 
 def _limited(served: Served, **limits: Any) -> openai.OpenAI:
-    return _open(openai.OpenAI)(
+    return opening(openai.OpenAI)(
         base_url=f"{served.url}/v1",
         api_key=served.key(**limits).key,
         **HARD,  # type: ignore[arg-type]
@@ -303,7 +283,7 @@ def test_what_has_no_price_is_refused_under_a_limit_in_dollars(
 
 def test_tokens_are_counted_by_who_can(served: Served, keeper: Keeper, session: str) -> None:
     keeper.replies["messages/count_tokens"] = lambda asked: {"input_tokens": 14}
-    client = _open(anthropic.Anthropic)(base_url=served.url, api_key=served.token, **HARD)  # type: ignore[arg-type]
+    client = opening(anthropic.Anthropic)(base_url=served.url, api_key=served.token, **HARD)  # type: ignore[arg-type]
     turn: Any = [{"role": "user", "content": "hello"}]
     count = client.messages.count_tokens(
         model="claude-sonnet-4-5", messages=turn, extra_headers={"x-remit-session": session}
@@ -318,8 +298,8 @@ def test_tokens_are_counted_by_who_can(served: Served, keeper: Keeper, session: 
 
 
 def test_models_are_the_providers_and_remits_own(served: Served, keeper: Keeper) -> None:
-    client = _open(openai.OpenAI)(base_url=f"{served.url}/v1", api_key=served.token, **HARD)  # type: ignore[arg-type]
-    other = _open(anthropic.Anthropic)(base_url=served.url, api_key=served.token, **HARD)  # type: ignore[arg-type]
+    client = opening(openai.OpenAI)(base_url=f"{served.url}/v1", api_key=served.token, **HARD)  # type: ignore[arg-type]
+    other = opening(anthropic.Anthropic)(base_url=served.url, api_key=served.token, **HARD)  # type: ignore[arg-type]
     listed = {model.id: model for model in client.models.list()}
     assert listed["gpt-4o-mini"].created == 1_770_000_000
     assert listed["gpt-4o-mini"].owned_by == "system"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import anthropic
 import openai
@@ -16,30 +16,10 @@ from remit.providers.wire.endpoint import FILES
 from remit.providers.wire.form import FormBody
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
-from tests.server.sdks import HARD
+from tests.server.sdks import HARD, opening
 from tests.support.keeping import Keeper, keeping
 
 DATA = b'{"a": 1}\r\n--not-a-boundary\r\n\x00\xff\xfe'
-
-
-_opened: list[Any] = []
-_Client = TypeVar("_Client")
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """The clients of a test are closed at its end."""
-    yield
-    while _opened:
-        _opened.pop().close()
-
-
-def _open(kind: type[_Client]) -> Callable[..., _Client]:
-    def make(**options: Any) -> _Client:
-        _opened.append(client := kind(**options))
-        return client
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +37,7 @@ def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
     named = {"x-remit-session": session} if session else {}
-    return _open(openai.OpenAI)(
+    return opening(openai.OpenAI)(
         base_url=f"{served.url}/v1",
         api_key=key,
         default_headers=named,
@@ -67,7 +47,7 @@ def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
 
 def _anthropic(served: Served, key: str, session: str = "") -> anthropic.Anthropic:
     named = {"x-remit-session": session} if session else {}
-    return _open(anthropic.Anthropic)(
+    return opening(anthropic.Anthropic)(
         base_url=served.url,
         api_key=key,
         default_headers=named,
