@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.keeping import KeptId
-from remit.gateway.marks import select_in
+from remit.gateway.lookup import select_in
 from remit.gateway.tenancy import KnownOwners, Named, Sessions
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry, Prepared, Transaction

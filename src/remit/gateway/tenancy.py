@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from remit.gateway.auth import Identity
-from remit.gateway.marks import select_in
+from remit.gateway.lookup import select_in
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import Transaction

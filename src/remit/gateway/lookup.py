@@ -16,7 +16,7 @@ _MOST = 256
 def select_in(
     tx: Transaction, sql: str, keys: Collection[str] | Collection[Sequence[str]]
 ) -> Iterable[tuple[Any, ...]]:
-    """The rows of all ``keys``: asked for now, waited for when they are looked at.
+    """The rows of all ``keys``: asked for at once, waited for when they are looked at.
 
     Args:
         tx: reads.
