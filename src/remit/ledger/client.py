@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar, overload
@@ -78,6 +79,7 @@ class LedgerClient(LedgerQueries, Closeable):
             every_s=settings.checkpoint_every_s,
         )
         self._committer = GroupCommitter(store, schedule if signer is not None else None)
+        self._closing = threading.RLock()
         if signer is not None:
             try:
                 self.checkpoints.bind(signer.verifier_key)
@@ -206,9 +208,10 @@ class LedgerClient(LedgerQueries, Closeable):
         self.transact(lambda _: None)
 
     def close(self) -> None:
-        """Commit what is waiting and close. Closing twice is harmless."""
+        """Commit what is waiting and close. Closing twice, or in two threads at once, is harmless."""
         if self._committer.close():
-            self._store.close()
+            with self._closing:
+                self._store.close()
 
     def _unit(self, entries: Iterable[LedgerEntry], subject_id: str | None) -> Unit:
         entries = list(entries)
