@@ -201,6 +201,16 @@ async def test_closing_twice_at_once_loses_nothing(tmp_path: Path) -> None:
     import threading
 
     client = LedgerClient(tmp_path / "ledger.db")
+    together = threading.Barrier(2)
+    close = client._store.close
+
+    def slowly() -> None:
+        with pytest.raises(threading.BrokenBarrierError):  # nobody else is here
+            together.wait(0.05)
+        together.reset()
+        close()
+
+    client._store.close = slowly  # type: ignore[method-assign]
     entries = [LedgerEntry("E", "S", "D", "r", metadata={"n": n}) for n in range(200)]
     waiting = [client.submit([entry]) for entry in entries]
     closers = [threading.Thread(target=client.close) for _ in range(3)]

@@ -208,7 +208,7 @@ class LedgerClient(LedgerQueries, Closeable):
         self.transact(lambda _: None)
 
     def close(self) -> None:
-        """Commit what is waiting and close. Closing twice, or in two threads at once, is harmless."""
+        """Commit what is waiting and close. Twice, or in two threads at once, is harmless."""
         if self._committer.close():
             with self._closing:
                 self._store.close()
