@@ -17,10 +17,12 @@ RECORD_SQL = "CAST(record AS BLOB)"
 
 _ROWS = (32, 16, 8, 4, 2, 1)  # sizes of multi-row statements, so few that they stay cached
 # A person may be named twice; a hash put in beforehand must not stop the tree from growing.
-_OR = {"content_subjects": "OR IGNORE ", "tree_hashes": "OR REPLACE "}
+# All else fails, to be undone by whoever began the transaction or savepoint: to undo the statement
+# alone, SQLite would write down every page before it changes.
+_OR = {"content_subjects": "IGNORE", "tree_hashes": "REPLACE"}
 _INTO = {
     name: {
-        size: f"INSERT {_OR.get(name, '')}INTO {name} "
+        size: f"INSERT OR {_OR.get(name, 'FAIL')} INTO {name} "
         f"({', '.join(column.name for column in columns)}) VALUES "
         + ", ".join([f"({', '.join('?' * len(columns))})"] * size)
         for size in _ROWS
