@@ -34,9 +34,9 @@ LIMITS = {
     "routed call": Counts(
         loop=630, ledger=504, objects=545, json=28, statements=31, rows=28, commits=2
     ),
-    "stream": Counts(loop=532, ledger=289, objects=432, json=18, statements=23, rows=17, commits=2),
+    "stream": Counts(loop=454, ledger=289, objects=402, json=18, statements=23, rows=17, commits=2),
     "chunk of a stream": Counts(
-        loop=46, ledger=2, objects=32, json=1, statements=0, rows=0, commits=0
+        loop=12, ledger=2, objects=17, json=1, statements=0, rows=0, commits=0
     ),
 }
 MODELS = """

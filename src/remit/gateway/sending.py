@@ -81,10 +81,12 @@ async def _streamed(
     endpoint = outgoing.body.endpoint.name
     headers = passed_on(reply.headers)
     kind = reply.content_type if neutral else None
-    tap.sum = total = stream_sum(endpoint)
+    total = stream_sum(endpoint)
+    tap.listen(total, asks_usage=outgoing.asks_usage)
     unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
     last, size = False, 0
-    async for events in reply.events():
+    async for events in reply.events(tap.pass_on):
+        tap.catch_up()
         left = len(events)
         for event in events:
             left -= 1
@@ -117,6 +119,8 @@ async def _streamed(
                 endpoint, raw, event.name, value, last, asked, "", left > 0, headers
             )  # fmt: skip
             await tap.chunk(chunk, begins=error is None and event.data != b"")
+            if unread is None:
+                tap.may_pass_on()
             if error is not None:
                 raise error
             if last:
@@ -126,9 +130,10 @@ async def _streamed(
                 raise ProviderError("SERVER_ERROR", said, maybe_billed=True)
         if last:
             break
+    tap.catch_up()
     if unread and any(not raw.startswith(b":") for raw in unread):
         # Whole, and none of this API: it is the client's to judge.
-        tap.sum = None
+        tap.unheard()
         came = Reply(endpoint, reply.status, headers, b"".join(unread))
         return response(came, None, kind)
     if not total.ended:

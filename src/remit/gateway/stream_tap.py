@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import Any
 
@@ -16,17 +17,25 @@ from remit.kernel.exchange import (
 )
 from remit.providers import Dispatched, EventSink, WireChunk
 from remit.providers.dialects import StreamReader
+from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum
 
 __all__ = ["StreamTap"]
 
 _log = logging.getLogger("remit.gateway")
 
+_MOST_UNREAD = 64  # pieces of a stream that have been passed on and not been read yet
+_MOST_BYTES = 16 * 1024 * 1024  # of a stream that is passed on so; of a longer one each is read
+# The last member of an event's object, or the last before padding: it stands in no other object.
+_NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\}\n\n)')
+
 
 class StreamTap:
     """Listens to one attempt's stream: notes what it brings, and passes it on.
 
-    A listener that raises is not called again; it changes nothing of the record.
+    A listener that raises is not called again; it changes nothing of the record. Of a stream of
+    the listener's own dialect, events that hold nothing but more of the answer are passed on as
+    they came (:meth:`pass_on`), and read later, many at once.
 
     Args:
         on_text: wants the answer's text.
@@ -41,7 +50,12 @@ class StreamTap:
         self._started = 0.0
         self._reader: StreamReader | None = None
         self.wanted = on_text is not None or sink is not None
-        self.sum: StreamSum | None = None
+        self._sum: StreamSum | None = None
+        self._unread: list[bytes] = []
+        self._parser = SseParser()  # of these
+        self._passed = 0  # bytes
+        self._asks_usage = False
+        self._at_once: re.Pattern[bytes] | None = None  # where the next may be passed on
         self.first_after_ms: float | None = None
 
     def start(self) -> None:
@@ -49,27 +63,88 @@ class StreamTap:
         self._started = time.perf_counter()
         self._parts.clear()
         self._pieces = self._size = 0
-        self.sum = self._reader = None
+        self._sum = self._reader = None
+        self._unread.clear()
+        self._at_once = None
+
+    def listen(self, total: StreamSum, *, asks_usage: bool) -> None:
+        """A stream of events begins.
+
+        Args:
+            total: adds it up.
+            asks_usage: whether only Remit asked for its usage.
+        """
+        self._sum, self._asks_usage, self._passed = total, asks_usage, 0
+
+    def unheard(self) -> None:
+        """What came was no stream of events that could be read."""
+        self._sum = None
+
+    def may_pass_on(self) -> None:
+        """An event was read, and passed on: more of the answer may follow it unread."""
+        total = self._sum
+        if total is not None and self.began and self._on_text is None:
+            self._at_once = total.at_once if self._passed < _MOST_BYTES else None
+
+    def pass_on(self, raw: bytes) -> bool:
+        """Pass on whole events as they came, to be read later.
+
+        ``False``: they have to be read first, or the listener is not ready for more.
+        """
+        if self._at_once is None or self._at_once.search(raw) is not None:
+            return False
+        wire = raw
+        if self._asks_usage:
+            wire, removed = _NO_USAGE.subn(b"", raw)
+            if removed != raw.count(b'"usage"'):
+                return False
+        if self._sink is not None:
+            try:
+                if not self._sink.pass_on(wire):
+                    return False
+            except Exception as error:  # noqa: BLE001 - a listener must not change the record
+                self._fell_silent(error)
+        self._unread.append(raw)
+        self._passed += len(raw)
+        if len(self._unread) >= _MOST_UNREAD:
+            self.catch_up()
+            if self._passed > _MOST_BYTES:
+                self._at_once = None
+        return True
+
+    def catch_up(self) -> None:
+        """Read what was passed on."""
+        if self._unread and self._sum is not None:
+            events = self._parser.feed(b"".join(self._unread))
+            self._unread.clear()
+            for event in events:
+                self._sum.add(event.name, event.data)
+
+    @property
+    def sum(self) -> StreamSum | None:
+        """What the stream adds up to so far."""
+        self.catch_up()
+        return self._sum
 
     @property
     def pieces(self) -> int:
         """How many pieces of content came."""
-        return self._pieces if self.sum is None else self.sum.pieces
+        return self._pieces if (total := self.sum) is None else total.pieces
 
     @property
     def size(self) -> int:
         """Their bytes in UTF-8."""
-        return self._size if self.sum is None else self.sum.size
+        return self._size if (total := self.sum) is None else total.size
 
     @property
     def text(self) -> str:
         """The answer's text as far as it came."""
-        return "".join(self._parts) if self.sum is None else self.sum.text
+        return "".join(self._parts) if (total := self.sum) is None else total.text
 
     @property
     def input_tokens(self) -> int | None:
         """Those that were reported before the end."""
-        usage = None if self.sum is None else self.sum.usage
+        usage = None if (total := self.sum) is None else total.usage
         return None if usage is None else usage.input_tokens
 
     @property
@@ -96,7 +171,7 @@ class StreamTap:
         passed = None
         if self._sink is not None:
             try:
-                passed = await self._sink(chunk)
+                passed = await self._sink.take(chunk)
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
         # What the listener holds back binds nobody: another model may answer yet.
@@ -139,7 +214,7 @@ class StreamTap:
     async def _pass(self, event: Any) -> None:
         if self._sink is not None:
             try:
-                await self._sink(event)
+                await self._sink.take(event)
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
 

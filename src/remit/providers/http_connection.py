@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import httptools
@@ -55,15 +55,17 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_complete", "_head", "_head_bytes", "_heard", "_interim", "_interims", "_kept", "_leaving",
-        "_parser", "_paused", "_pieces", "_pool", "_transport", "_waiter", "_waiting", "at_end",
-        "begun", "deadline", "failure", "headers", "requests", "status", "unused",
+        "_complete", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims", "_kept",
+        "_leaving", "_parser", "_pass_on", "_paused", "_pieces", "_pool", "_transport", "_waiter",
+        "_waiting", "at_end", "begun", "deadline", "failure", "headers", "requests", "status",
+        "unused",
     )  # fmt: skip
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser: Any = None
+        self._pass_on: Callable[[bytes], bool] | None = None
         self._pieces: list[bytes] = []
         self._waiting = 0  # bytes of these
         self._waiter: asyncio.Future[None] | None = None
@@ -71,6 +73,7 @@ class HttpConnection(asyncio.Protocol):
         self._heard = False
         self._head: list[bytes] = []
         self._head_bytes = self._interims = 0
+        self._idle_s = 0.0
         self.begun = self.at_end = self.unused = False
         self.failure: BrokenError | TimeoutError | None = None
         self.requests = 0
@@ -104,8 +107,15 @@ class HttpConnection(asyncio.Protocol):
             transport.write(body)
         return waiter
 
-    async def piece(self, timeout_s: float) -> bytes:
+    async def piece(
+        self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
+    ) -> bytes:
         """What has come of the body; empty at its end.
+
+        Args:
+            timeout_s: the longest wait for more.
+            pass_on: takes what comes meanwhile without this being resumed; what it refuses is
+                what comes back. It does not raise.
 
         Raises:
             TimeoutError: nothing came for ``timeout_s``.
@@ -118,7 +128,11 @@ class HttpConnection(asyncio.Protocol):
                 return b""
             if self.failure is not None:
                 raise self.failure
-            await self._until(timeout_s)
+            self._pass_on, self._idle_s = pass_on, timeout_s
+            try:
+                await self._until(timeout_s)
+            finally:
+                self._pass_on = None
         piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         self._waiting = 0
@@ -216,6 +230,15 @@ class HttpConnection(asyncio.Protocol):
             self._fail(BrokenError("not HTTP", heard=True, is_http=False))
         if not self.begun and self._head_bytes > _MOST_HEADER_BYTES:
             self._fail(BrokenError("endless headers", heard=True, is_http=False))
+        elif self._pass_on is not None and (pieces := self._pieces):
+            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if not self._paused and self._pass_on(piece):
+                pieces.clear()
+                self._waiting = 0
+                self.deadline = asyncio.get_running_loop().time() + self._idle_s
+            else:
+                self._pass_on = None
+                self._wake()
 
     @override
     def eof_received(self) -> bool:
@@ -284,7 +307,7 @@ class HttpConnection(asyncio.Protocol):
             if self._waiting > _HIGH_WATER and not self._paused and self._transport is not None:
                 self._paused = True
                 self._transport.pause_reading()
-            if self._waiter is not None:
+            if self._waiter is not None and self._pass_on is None:
                 self._wake()
         elif self._waiting > _HIGH_WATER:
             self.close()

@@ -236,8 +236,10 @@ class _LocalReply:
             chunk = await self._chunks.get()
         self._raise()
 
-    async def events(self) -> AsyncIterator[list[SseEvent]]:
-        """As a stream."""
+    async def events(
+        self, pass_on: Callable[[bytes], bool] | None = None
+    ) -> AsyncIterator[list[SseEvent]]:
+        """As a stream; nothing is passed on without it."""
         async for chunk in self._each():
             data = dump(chunk)
             yield [SseEvent(b"data: %s\n\n" % data, "", data)]

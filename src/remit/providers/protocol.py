@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -153,10 +153,23 @@ class WireChunk(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-EventSink = Callable[[StreamEvent | WireChunk | Dispatched], Awaitable[bool | None]]
-"""Receives what a stream brings; the provider is not read on until it returns.
+class EventSink(Protocol):
+    """Receives what a stream brings."""
 
-``False``: nothing has reached the client yet, so another model may still answer."""
+    async def take(self, event: StreamEvent | WireChunk | Dispatched) -> bool | None:
+        """One event; the provider is not read on until it returns.
+
+        ``False``: nothing has reached the client yet, so another model may still answer.
+        """
+        ...
+
+    def pass_on(self, raw: bytes) -> bool:
+        """Whole events behind the first, of the dialect of the chunks before, none the last.
+
+        ``False``: not now; each is to be given to :meth:`take`.
+        """
+        ...
+
 
 NeutralSink = Callable[[StreamEvent], None]
 """Receives what the stream of a provider in neutral form brings."""
@@ -207,9 +220,16 @@ class ProviderReply(Protocol):
         """All of it; raises :class:`ProviderError`."""
         ...
 
-    def events(self) -> AsyncIterator[list[SseEvent]]:
+    def events(
+        self, pass_on: Callable[[bytes], bool] | None = None
+    ) -> AsyncIterator[list[SseEvent]]:
         """The events of a stream, those together that came at once; raises
-        :class:`ProviderError`."""
+        :class:`ProviderError`.
+
+        Args:
+            pass_on: may be given whole events as they came; those that it takes are not given
+                here.
+        """
         ...
 
     async def aclose(self) -> None:

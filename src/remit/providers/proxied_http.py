@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -104,8 +104,10 @@ class ProxiedAnswer:
         """Whether all of it has been taken."""
         return self._response.content.at_eof()
 
-    async def piece(self, timeout_s: float) -> bytes:
-        """What has come; empty at the end.
+    async def piece(
+        self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
+    ) -> bytes:
+        """What has come; empty at the end. Nothing is passed on without it.
 
         Raises:
             TimeoutError: nothing came for ``timeout_s``.

@@ -47,12 +47,15 @@ class SseParser:
     """Takes a stream in pieces, cut anywhere.
 
     The ``raw`` of all its events, joined, is the stream byte for byte.
+
+    Attributes:
+        waiting: how many bytes came of an event that is not complete.
     """
 
     def __init__(self) -> None:
         self._rest = b""  # of an event that is not complete
         self._more: list[bytes] = []  # pieces after it, where it is long
-        self._size = 0  # of both
+        self.waiting = 0
         self._begun = False  # the first event is past: no byte order mark any more
 
     def feed(self, piece: bytes) -> list[SseEvent]:
@@ -63,7 +66,7 @@ class SseParser:
         """
         if not piece:
             return []
-        if self._size > _LONG:
+        if self.waiting > _LONG:
             # The piece before may be shorter than two line ends.
             ends = [before[-_OVERLAP:] for before in (self._rest, *self._more[-_OVERLAP:])]
             if _BLANK.search(b"".join(ends)[-_OVERLAP:] + piece) is None:
@@ -72,7 +75,7 @@ class SseParser:
                 return []
             piece = b"".join((self._rest, *self._more, piece))
             self._more.clear()
-        elif self._size:
+        elif self.waiting:
             piece = self._rest + piece
         events: list[SseEvent] = []
         at, size = 0, len(piece)
@@ -108,7 +111,7 @@ class SseParser:
             if size > MAX_EVENT_BYTES and max(len(event.raw) for event in events) > MAX_EVENT_BYTES:
                 raise _too_long()
             piece = piece[at:]
-        self._rest, self._size = piece, 0
+        self._rest, self.waiting = piece, 0
         if piece:
             self._grow(len(piece))
         return events
@@ -116,7 +119,7 @@ class SseParser:
     def end(self) -> SseEvent | None:
         """What is left at the end of the stream: complete only where a CR was its last byte."""
         raw = b"".join((self._rest, *self._more))
-        self._rest, self._size = b"", 0
+        self._rest, self.waiting = b"", 0
         self._more.clear()
         if not raw:
             return None
@@ -126,8 +129,8 @@ class SseParser:
         return event
 
     def _grow(self, more: int) -> None:
-        self._size += more
-        if self._size > MAX_EVENT_BYTES:
+        self.waiting += more
+        if self.waiting > MAX_EVENT_BYTES:
             raise _too_long()
 
 

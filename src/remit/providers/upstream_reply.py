@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -36,8 +36,15 @@ class Answer(Protocol):
         """Whether all of it has been taken."""
         ...
 
-    async def piece(self, timeout_s: float) -> bytes:
-        """What has come; empty at the end."""
+    async def piece(
+        self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
+    ) -> bytes:
+        """What has come; empty at the end.
+
+        Args:
+            timeout_s: the longest wait for more.
+            pass_on: may be given what comes meanwhile; what it refuses comes back from here.
+        """
         ...
 
     async def release(self) -> None:
@@ -116,11 +123,17 @@ class UpstreamReply:
                 data = data.replace(secret, b"[key]")
         return data
 
-    async def events(self) -> AsyncIterator[list[SseEvent]]:
+    async def events(
+        self, pass_on: Callable[[bytes], bool] | None = None
+    ) -> AsyncIterator[list[SseEvent]]:
         """The events of an event stream, those together that came at once.
 
         What a stream leaves unfinished at its end, or where it breaks off, is an event that is
         not ``complete``.
+
+        Args:
+            pass_on: is given whole events as they came, and takes them or refuses; those that it
+                took are not given here. It does not raise.
 
         Raises:
             ProviderError: the body is no event stream, holds an event that is too long, or breaks
@@ -128,6 +141,18 @@ class UpstreamReply:
         """
         parser = SseParser()
         failure = None
+        hidden = self._hidden
+
+        def take(piece: bytes) -> bool:
+            assert pass_on is not None
+            if parser.waiting or piece[-2:] != b"\n\n" or b"\r" in piece:
+                return False
+            for secret in hidden:
+                if secret in piece:
+                    return False
+            return pass_on(piece)
+
+        direct = None if pass_on is None else take
         try:
             if self.content_type != "text/event-stream":
                 kind = self.content_type[:100] or "no content type"
@@ -135,10 +160,12 @@ class UpstreamReply:
                 raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
             while not self._is_over:
                 try:
-                    part = await self._piece()
+                    part = await self._piece(direct)
                 except ProviderError as error:
                     failure = error
                     break
+                if direct is not None and part and direct(part):
+                    continue
                 if part and (events := parser.feed(part)):
                     yield self._without_secrets(events)
             if (rest := parser.end()) is not None:
@@ -179,14 +206,14 @@ class UpstreamReply:
         self._is_over = True
         await self._answer.aclose()
 
-    async def _piece(self) -> bytes:
+    async def _piece(self, pass_on: Callable[[bytes], bool] | None = None) -> bytes:
         """What has come; empty at the end. Behind its last piece it ``_is_over``."""
         if self._is_over:  # the connection may be another's by now
             return b""
         answer = self._answer
         try:
             if self._inflate is None:
-                piece = await answer.piece(self._idle_s)
+                piece = await answer.piece(self._idle_s, pass_on)
                 ends = answer.at_end
             else:
                 piece = await self._inflated(self._inflate)

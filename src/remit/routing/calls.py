@@ -49,16 +49,23 @@ class Listeners:
         self.began = False
         self._on_text, self._sink = on_text, sink
         self.on_text = None if on_text is None else self._text
-        self.sink = None if sink is None else self._event
+        if sink is not None:
+            self.pass_on = sink.pass_on  # only what follows an event that was taken
 
     def _text(self, text: str) -> None:
         self.began = True
         assert self._on_text is not None
         self._on_text(text)
 
-    async def _event(self, event: Any) -> bool | None:
+    @property
+    def sink(self) -> EventSink | None:
+        """Takes the events of a stream, where they are wanted."""
+        return None if self._sink is None else self
+
+    async def take(self, event: Any) -> bool | None:
+        """One event."""
         assert self._sink is not None
-        passed = await self._sink(event)
+        passed = await self._sink.take(event)
         if type(event) is not Dispatched and passed is not False:
             self.began = True
         return passed

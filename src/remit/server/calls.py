@@ -119,9 +119,9 @@ class ModelCalls:
         request.detached = asked.keeper is not None and asked.keeper.background
         try:
             if request.detached:
-                response = await self._responses.background.run(asked, identity, relay.take)
+                response = await self._responses.background.run(asked, identity, relay)
             else:
-                response = await self._gateway.aroute(asked, sink=relay.take, identity=identity)
+                response = await self._gateway.aroute(asked, sink=relay, identity=identity)
             own = is_own_answer(response, body.endpoint.name)
             if relay.started or relay.holds:
                 relay.finish(response)

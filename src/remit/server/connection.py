@@ -426,6 +426,17 @@ class Call:
         if data:
             self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
+    def offer(self, data: bytes) -> bool:
+        """More of it, unless the client is slower than what was written: then it is refused."""
+        connection = self._connection
+        if connection.flow.write_paused or self._unsent:
+            return False
+        if not self.disconnected:
+            connection.transport.write(
+                b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+            )
+        return True
+
     def end(self, data: bytes = b"") -> None:
         """The rest of it."""
         if self._chunked:

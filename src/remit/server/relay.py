@@ -30,7 +30,7 @@ _HEADERS = (
 
 
 class Relay:
-    """One streamed answer. :meth:`take` is the gateway's sink; the rest is the server's.
+    """One streamed answer. A sink of the gateway's; the rest is the server's.
 
     Attributes:
         started: whether the client has got anything.
@@ -74,6 +74,10 @@ class Relay:
         if self._request.full:
             await self._request.drain()
         return self.started
+
+    def pass_on(self, raw: bytes) -> bool:
+        """Whole events of the client's dialect, none the last; ``False``: not now."""
+        return self.started and self._writer is None and self._request.offer(raw)
 
     def _pass_on(self, event: WireChunk) -> None:
         if not self.started:

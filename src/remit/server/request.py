@@ -57,6 +57,10 @@ class Request(Protocol):
         """More of it."""
         ...
 
+    def offer(self, data: bytes) -> bool:
+        """More of it, unless the client is slower than what was written: then it is refused."""
+        ...
+
     def end(self, data: bytes = b"") -> None:
         """The rest of it. One that never ends is cut off, so that the client sees it."""
         ...
@@ -124,6 +128,10 @@ class AsgiRequest:
     def write(self, data: bytes) -> None:
         """More of it."""
         self._unsent.append({"type": "http.response.body", "body": data, "more_body": True})
+
+    def offer(self, data: bytes) -> bool:
+        """Never: nothing is sent but by :meth:`drain`."""
+        return False
 
     def end(self, data: bytes = b"") -> None:
         """The rest of it."""

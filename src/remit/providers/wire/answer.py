@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import orjson
 from msgspec import Struct
@@ -46,7 +47,11 @@ class StreamSum(Protocol):
         size: their UTF-8 bytes.
         error: what an event said went wrong; ``None`` where none did.
         is_last: whether the client needs nothing behind the event just added.
+        at_once: finds every event that may be the last, or tell of an error: such have to be
+            read as they come. ``None``: all have to be.
     """
+
+    at_once: ClassVar[re.Pattern[bytes] | None]
 
     pieces: int
     size: int

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, ClassVar
+
+import orjson
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
@@ -157,6 +160,8 @@ class ChatSum:
         kind: the ``object`` of a whole answer.
     """
 
+    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(rb"error|\[DONE\]|\\u00[4-7]")
+
     __slots__ = (
         "_choices", "_done", "_head", "_usage", "error", "is_last", "kind", "pieces", "size",
     )  # fmt: skip
@@ -178,7 +183,10 @@ class ChatSum:
             self._done = self.is_last = True
             return None
         self.is_last = False
-        chunk = read(data)
+        try:
+            chunk = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            chunk = read(data)
         if type(chunk) is not dict or self._done:
             return chunk
         head = self._head
@@ -216,7 +224,14 @@ class ChatSum:
         delta = choice.get("delta")
         if type(delta) is dict:
             piece = delta.get("content")
-            if type(piece) is str and state.content is not None and len(delta) == 1:
+            if (
+                type(piece) is str
+                and state.content is not None
+                and (
+                    len(delta) == 1
+                    or delta == {"role": state.message.get("role"), "content": piece}
+                )
+            ):
                 if piece:
                     state.content.append(piece)
                     self.pieces += 1

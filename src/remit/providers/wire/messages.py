@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -86,6 +87,10 @@ def _with_searches(usage: Usage, blocks: Any) -> Usage:
 
 class MessageSum:
     """See :class:`~remit.providers.wire.answer.StreamSum`."""
+
+    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
+        rb'error|message_|"message"|\\u00[4-7]'
+    )
 
     __slots__ = (
         "_blocks", "_ends", "_input", "_message", "_output_told", "_texts", "_usage", "ended",

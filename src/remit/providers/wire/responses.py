@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -185,6 +186,10 @@ class ResponseSum:
     The last event holds the whole answer; what came before counts where that never comes, or
     comes without its output.
     """
+
+    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
+        rb'error|"object"|\.(?:failed|completed|incomplete|cancelled)|\\u00[4-7]'
+    )
 
     __slots__ = ("_items", "_response", "ended", "error", "is_last", "pieces", "size")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, ClassVar
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
 from remit.providers.wire.usage import (
@@ -80,6 +81,8 @@ class EventSum:
     Pictures are gathered under ``data``, sound piece by piece under ``audio``, a transcript under
     ``text``; the other members of the events that end one stand beside them.
     """
+
+    at_once: ClassVar[re.Pattern[bytes] | None] = None
 
     __slots__ = ("_answer", "_text", "ended", "error", "is_last", "pieces", "size")
 

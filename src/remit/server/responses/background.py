@@ -48,11 +48,7 @@ class Background:
             )  # fmt: skip
         begun = asyncio.Event()
 
-        async def listen(event: object) -> None:
-            if type(event) is Dispatched:
-                begun.set()
-
-        task = asyncio.create_task(self.run(request, identity, listen))
+        task = asyncio.create_task(self.run(request, identity, _Begun(begun)))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         waiting = asyncio.create_task(begun.wait())
@@ -114,6 +110,20 @@ class Background:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _Begun:
+    """Waits for a call to be sent; nobody waits for its answer."""
+
+    def __init__(self, begun: asyncio.Event) -> None:
+        self._begun = begun
+
+    async def take(self, event: object) -> None:
+        if type(event) is Dispatched:
+            self._begun.set()
+
+    def pass_on(self, raw: bytes) -> bool:
+        return True
 
 
 def _lease(response_id: str) -> str:

@@ -1,0 +1,126 @@
+"""Events of a stream that are passed on as they came, and read later."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from remit.gateway.stream_tap import StreamTap
+from remit.providers import WireChunk
+from remit.providers.wire.answers import stream_sum
+
+_CHAT = "openai.chat"
+
+
+class _Listener:
+    """Takes what it is given, as long as it is ready."""
+
+    def __init__(self) -> None:
+        self.ready = True
+        self.got: list[bytes] = []
+
+    async def take(self, event: Any) -> bool:
+        self.got.append(event.raw)
+        return True
+
+    def pass_on(self, raw: bytes) -> bool:
+        if self.ready:
+            self.got.append(raw)
+        return self.ready
+
+
+def _event(content: str, **more: Any) -> bytes:
+    chunk = {"id": "c", "choices": [{"index": 0, "delta": {"content": content}}], **more}
+    return b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def _begun(listener: _Listener | None, *, asks_usage: bool = False) -> StreamTap:
+    """A tap that has read the first event, ``one``."""
+    tap = StreamTap(None, listener)
+    tap.start()
+    total = stream_sum(_CHAT)
+    tap.listen(total, asks_usage=asks_usage)
+    assert not tap.pass_on(_event("none is passed on before one was read"))
+    raw = _event("one")
+    value = total.add("", raw[6:-2])
+    await tap.chunk(WireChunk(_CHAT, raw, "", value), begins=True)
+    tap.may_pass_on()
+    return tap
+
+
+async def test_what_was_passed_on_counts_as_if_it_had_been_read() -> None:
+    listener = _Listener()
+    tap = await _begun(listener)
+    pieces = [_event(f" {number} ü") for number in range(200)]
+    pieces[7] += _event(" two at once")
+    assert all(tap.pass_on(piece) for piece in pieces)
+    assert listener.got[1:] == pieces
+    assert tap.pieces == 202
+    said = "one" + "".join(f" {n} ü" + " two at once" * (n == 7) for n in range(200))
+    assert tap.text == said
+    assert tap.size == len(said.encode())
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"data: [DONE]\n\n",
+        b'data: {"error":{"message":"overloaded"}}\n\n',
+        b'data: {"\\u0065rror":{"message":"overloaded"}}\n\n',
+        b'event: error\ndata: "overloaded"\n\n',
+        _event("an error, or not"),
+    ],
+)
+async def test_what_may_end_a_stream_is_read_first(piece: bytes) -> None:
+    listener = _Listener()
+    tap = await _begun(listener)
+    assert not tap.pass_on(piece)
+    assert listener.got == [_event("one")]
+    assert tap.text == "one"
+
+
+async def test_a_listener_that_is_not_ready_is_waited_for() -> None:
+    listener = _Listener()
+    tap = await _begun(listener)
+    listener.ready = False
+    assert not tap.pass_on(_event("two"))
+    assert tap.text == "one"
+    listener.ready = True
+    assert tap.pass_on(_event("two"))
+    assert tap.text == "onetwo"
+
+
+async def test_another_attempt_begins_with_nothing() -> None:
+    tap = await _begun(_Listener())
+    assert tap.pass_on(_event("two"))
+    tap.start()
+    assert not tap.pass_on(_event("three"))
+    assert (tap.pieces, tap.text) == (0, "")
+
+
+_KEPT = _event("a", usage=None, later={"usage": None})
+_NESTED = b'data: {"choices":[{"index":0,"delta":{"content":"a","usage":null}}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("came", "goes"),
+    [
+        (_event("a"), _event("a")),
+        (_event("a", usage=None), _event("a")),
+        (_event("a", usage=None, obfuscation="xY1"), _event("a", obfuscation="xY1")),
+        (_event("a", usage=None) + _event("b", usage=None), _event("a") + _event("b")),
+        (_event(',"usage":null}'), _event(',"usage":null}')),
+        (_event("a", usage={"prompt_tokens": 1}), None),
+        (_KEPT, None),
+        (_NESTED, None),
+    ],
+)
+async def test_usage_that_only_remit_asked_for_is_not_passed_on(
+    came: bytes, goes: bytes | None
+) -> None:
+    listener = _Listener()
+    tap = await _begun(listener, asks_usage=True)
+    assert tap.pass_on(came) is (goes is not None)
+    assert listener.got[1:] == ([] if goes is None else [goes])
