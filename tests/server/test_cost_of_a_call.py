@@ -32,7 +32,7 @@ LIMITS = {
         loop=292, ledger=291, objects=252, json=10, statements=24, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=630, ledger=504, objects=545, json=28, statements=31, rows=28, commits=2
+        loop=458, ledger=436, objects=386, json=25, statements=26, rows=25, commits=2
     ),
     "stream": Counts(loop=454, ledger=289, objects=402, json=18, statements=23, rows=17, commits=2),
     "chunk of a stream": Counts(

@@ -304,12 +304,10 @@ class Attempts:
                 note, answer = on_record, result
                 step.also = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
-        submit_beside = None
+        beside = None
         if call.routed is not None and isinstance(result, ProviderResponse):
-            submit_beside = call.routed.answered(step, attempt.latency_ms)
-        finishing = self._in_flight.finish(step)
-        if submit_beside is not None:
-            submit_beside()
+            beside = call.routed.answered(step, attempt.latency_ms)
+        finishing = self._in_flight.finish(step, beside)
         try:
             finished = await finishing
         except asyncio.CancelledError as gone:  # by now it is on record, or could not be

@@ -113,6 +113,13 @@ class Breakers:
         self._waiting: list[asyncio.Future[None]] = []
         self._read()
 
+    def is_closed(self, key: tuple[str, str]) -> bool:
+        """Whether a circuit is known to be closed; ``False`` where it has to be asked."""
+        if self._is_old():
+            return False
+        with self._lock:
+            return not self._circuit(key).open
+
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
         """Leave to make one call, where it is known without waiting; else ask :meth:`acquire`."""
         if time.monotonic() - self._looked_at > self._config.poll_s:

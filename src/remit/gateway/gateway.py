@@ -132,9 +132,9 @@ class LLMGateway:
         self._names.forget()
 
     @property
-    def providers(self) -> dict[str, AnyProvider]:
+    def providers(self) -> Mapping[str, AnyProvider]:
         """Those that are registered, by id."""
-        return dict(self._providers)
+        return self._providers
 
     @property
     def model_prefixes(self) -> Mapping[str, str]:
@@ -202,6 +202,10 @@ class LLMGateway:
         May read the database: not for the event loop.
         """
         return self._breakers.known()
+
+    def is_closed(self, provider_id: str, model_id: str) -> bool:
+        """Whether the circuit of one provider and model is known to be closed, without waiting."""
+        return self._breakers.is_closed((provider_id, model_id))
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
         """The state of one provider and model's circuit; takes no leave to call.

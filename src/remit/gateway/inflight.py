@@ -13,6 +13,7 @@ from remit.gateway.leases import Owner
 from remit.gateway.recovery import Policy, Recovery
 from remit.gateway.renewal import Renewal
 from remit.gateway.steps import (
+    Beside,
     Calls,
     Claim,
     FinishCall,
@@ -147,13 +148,24 @@ class InFlightCalls:
         stage.write()
         return begun
 
-    def finish(self, step: FinishCall) -> asyncio.Future[FinishedCall]:
+    def finish(
+        self, step: FinishCall, beside: Beside | None = None
+    ) -> asyncio.Future[FinishedCall]:
         """Do a :class:`FinishCall`. Who is cancelled meanwhile learns it when that is done.
+
+        Args:
+            step: the call.
+            beside: goes on record right after it.
 
         Raises:
             LeaseLostError: of the future: the call is on record as an orphan.
         """
-        return self._ledger.step(self.stage, step)
+        if beside is None:
+            return self._ledger.step(self.stage, step)
+        finishing, beside.done = self._ledger.step_both(
+            (self.stage, step), (beside.opener, beside.step)
+        )
+        return finishing
 
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
         """The stage of all steps, for :meth:`~remit.ledger.LedgerClient.step`."""

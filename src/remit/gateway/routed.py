@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from remit.gateway.auth import Identity
-from remit.gateway.steps import FinishCall
+from remit.gateway.steps import Beside, FinishCall
 from remit.kernel.exchange import ModelCapabilities, PromptRequest, PromptResponse, TextSink
 from remit.providers import EventSink
 
@@ -17,7 +17,7 @@ __all__ = ["RequestRouter", "Routed"]
 _log = logging.getLogger("remit.gateway")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Routed:
     """One call of a routed request: one attempt at one model, no fallbacks, no retries.
 
@@ -31,8 +31,7 @@ class Routed:
         retry_of: the ``EXCHANGE`` of the try before it.
         fallback_from: the models that were passed over, and the error code of each.
         on_answer: called with the step that will put an answer on record, and how long the answer
-            took in milliseconds; what it returns is called once the step is submitted, to submit
-            what belongs in the same transaction.
+            took in milliseconds; gives what goes on record right after it.
         on_record: called with the outcome once it is on record, also when the caller has gone away.
     """
 
@@ -43,11 +42,11 @@ class Routed:
     number: int = 1
     retry_of: str = ""
     fallback_from: tuple[tuple[str, str], ...] = ()
-    on_answer: Callable[[FinishCall, float], Callable[[], None] | None] | None = None
+    on_answer: Callable[[FinishCall, float], Beside | None] | None = None
     on_record: Callable[[PromptResponse], None] | None = None
 
-    def answered(self, step: FinishCall, latency_ms: float) -> Callable[[], None] | None:
-        """See :attr:`on_answer`. What fails in it does not concern the call."""
+    def answered(self, step: FinishCall, latency_ms: float) -> Beside | None:
+        """:attr:`on_answer`. What fails in it does not concern the call."""
         if self.on_answer is None:
             return None
         try:

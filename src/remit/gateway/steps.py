@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,7 @@ from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry, Prepared, Transaction
 
 __all__ = [
-    "FIELDS", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
+    "FIELDS", "Beside", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
     "LeaseLostError", "NameSession", "ReleaseClaim", "StartCall", "Step",
 ]  # fmt: skip
 
@@ -137,6 +138,19 @@ class FinishCall:
     also: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
     done: tuple[Transaction, str] | None = None
+
+
+@dataclass(slots=True)
+class Beside:
+    """A step of another kind that goes on record right after a :class:`FinishCall`.
+
+    Attributes:
+        done: its future, once it is submitted.
+    """
+
+    opener: Callable[[Transaction, Sequence[Any]], Any]
+    step: Any
+    done: asyncio.Future[Any] | None = None
 
 
 class FinishedCall(NamedTuple):

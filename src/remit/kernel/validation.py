@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+
+_T = TypeVar("_T")
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
@@ -17,6 +19,16 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     return ".".join(str(part) for part in first["loc"]), message[:1].lower() + message[1:]
+
+
+def changed(value: _T, **changes: Any) -> _T:
+    """A copy of a dataclass with slots, in which what is new needs no check: none is made."""
+    kind = value.__class__
+    copy = object.__new__(kind)
+    put = object.__setattr__  # as of a frozen one
+    for name in kind.__slots__:  # type: ignore[attr-defined]
+        put(copy, name, changes[name] if name in changes else getattr(value, name))
+    return copy
 
 
 def check_fields(value: Any, what: str) -> dict[str, Any]:

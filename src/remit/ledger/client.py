@@ -203,6 +203,15 @@ class LedgerClient(LedgerQueries, Closeable):
         """
         return self._committer.submit(Unit(step=step, opener=opener))
 
+    def step_both(
+        self, first: tuple[StageOpener, Any], second: tuple[StageOpener, Any]
+    ) -> Sequence[asyncio.Future[Any]]:
+        """:meth:`step` of two, the second done right after the first and in its transaction, but
+        where that is full: what must be together asks whether it is."""
+        return self._committer.submit_both(
+            *(Unit(step=step, opener=opener) for opener, step in (first, second))
+        )
+
     def flush(self) -> None:
         """Return when everything submitted before is durable."""
         self.transact(lambda _: None)

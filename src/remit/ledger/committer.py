@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -80,16 +81,23 @@ class GroupCommitter:
     def run(self, unit: Unit) -> Any:
         """Submit one unit and block until it is durable; returns its result or raises."""
         waiter = _Waiter()
-        self._put(unit, waiter)
+        self._put((unit, waiter))
         return unit.finish(waiter.result())
 
     def submit(self, unit: Unit) -> asyncio.Future[Any]:
         """Submit one unit; returns a future of the running loop, which cannot be cancelled."""
         future = _Write(loop=asyncio.get_running_loop())
-        self._put(unit, future)
+        self._put((unit, future))
         return future
 
-    def _put(self, unit: Unit, waiter: _Waiter | _Write) -> None:
+    def submit_both(self, first: Unit, second: Unit) -> Sequence[asyncio.Future[Any]]:
+        """:meth:`submit` of two that are taken up together, so that one transaction has both."""
+        loop = asyncio.get_running_loop()
+        futures = [_Write(loop=loop), _Write(loop=loop)]
+        self._put((first, futures[0]), (second, futures[1]))
+        return futures
+
+    def _put(self, *items: _Item) -> None:
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken
             raise LedgerClosedError(
                 "This ledger client was opened before a fork.",
@@ -103,7 +111,7 @@ class GroupCommitter:
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")
-            self._items.append((unit, waiter))
+            self._items.extend(items)
             if 0 < self._wanted <= len(self._items):
                 self._rouse()
 

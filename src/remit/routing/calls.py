@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from remit.gateway import CircuitState, Dispatched, FinishCall, Routed
+from remit.gateway import Beside, CircuitState, Dispatched, FinishCall, Routed
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
@@ -22,7 +22,7 @@ JUDGE_PART = "judge"
 Answer = tuple[Candidate, PromptResponse]
 """Who answered, and what."""
 
-Deciding = Callable[[Candidate, list[dict[str, Any]], FinishCall], Callable[[], None] | None]
+Deciding = Callable[[Candidate, list[dict[str, Any]], FinishCall], Beside | None]
 """Takes who answers, all calls with that one, and the step that puts the answer on record."""
 
 # Refusals that no other model would change: of the request itself, or of who sends it.
@@ -71,6 +71,9 @@ class Listeners:
         return passed
 
 
+_NOBODY = Listeners()
+
+
 @dataclass(slots=True)
 class Calls:
     """The calls of one routed request.
@@ -83,7 +86,7 @@ class Calls:
         final: a refusal that no other model would change.
         retry_after_s: when the first of the open circuits is tried again.
         responses: what each call that is on record came to.
-        deciding: called when an answer is about to be on record; gives what submits the decision.
+        deciding: called when an answer is about to be on record; gives the decision.
     """
 
     options: RouteOptions
@@ -119,8 +122,10 @@ class Calls:
         gateway = self.options.gateway
         if candidate.provider_id not in gateway.providers:
             return NoAdapterError(f"no provider {candidate.provider_id!r} is registered")
-        if need := unmet_need(candidate, task):
+        if "+" in task and (need := unmet_need(candidate, task)):
             return NoAdapterError(f"{candidate.model_id} takes no {need}, and the call has some")
+        if gateway.is_closed(candidate.provider_id, candidate.provider_model):
+            return None
         state, retry_after_s = await gateway.circuit(
             candidate.provider_id, candidate.provider_model
         )
@@ -156,7 +161,7 @@ class Calls:
         No other model can continue a stream that has begun; a refusal that no other model would
         change ends the chain too.
         """
-        listeners = listeners or Listeners()
+        listeners = listeners or _NOBODY
         before: PromptResponse | None = None
         number = 1
         for candidate in chain:
@@ -196,7 +201,7 @@ class Calls:
             retry_of: the call before it, of which it is another try.
         """
         options = self.options
-        listeners = listeners or Listeners()
+        listeners = listeners or _NOBODY
         named = replace(
             request,
             provider_id=candidate.provider_id,
@@ -216,7 +221,7 @@ class Calls:
             timeout_s=self.timeout_s,
             number=number,
             retry_of="" if retry_of is None else retry_of.exchange_entry_id,
-            fallback_from=tuple((made.model_id, made.error.code) for made in self.failed),
+            fallback_from=tuple([(made.model_id, made.error.code) for made in self.failed]),
             on_answer=functools.partial(self._answered, candidate, noted),
             on_record=functools.partial(self._recorded, noted),
         )
@@ -280,15 +285,15 @@ class Calls:
 
     def _answered(
         self, candidate: Candidate, noted: dict[str, Any], step: FinishCall, latency_ms: float
-    ) -> Callable[[], None] | None:
+    ) -> Beside | None:
         if self.deciding is None:
             return None
-        outcome = {"outcome": str(RouteOutcome.SUCCESS), "latency_ms": latency_ms}
-        return self.deciding(candidate, [*self.made, {**noted, **outcome}], step)
+        answered = {**noted, "outcome": RouteOutcome.SUCCESS.value, "latency_ms": latency_ms}
+        return self.deciding(candidate, [*self.made, answered], step)
 
     def _recorded(self, noted: dict[str, Any], response: PromptResponse) -> None:
         """Count a call that is on record, even where its result is no longer awaited."""
-        noted["outcome"] = str(response.outcome)
+        noted["outcome"] = response.outcome.value
         noted["latency_ms"] = response.latency_ms
         noted["exchange_entry_id"] = response.exchange_entry_id
         if response.outcome is not RouteOutcome.SUCCESS:
@@ -300,7 +305,7 @@ class Calls:
 
 def models_of(calls: Sequence[Mapping[str, Any]]) -> int:
     """How many models calls were made of."""
-    return len({call["model_id"] for call in calls})
+    return 1 if len(calls) == 1 else len({call["model_id"] for call in calls})
 
 
 def _plain(text: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.validation import check_fields
+from remit.kernel.validation import changed, check_fields
 
 RoutingMode = Literal["single", "ensemble", "pipeline", "fail"]
 
@@ -55,12 +55,7 @@ def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> st
             "The inputs of a decision hash have other keys than they should.",
             next_step=f"Give a mapping of exactly {', '.join(_INPUTS)}.",
         )
-    return hash_decision(canonical_json(dict(inputs)), chosen_model_id)
-
-
-def hash_decision(inputs: bytes, chosen_model_id: str) -> str:
-    """:func:`compute_decision_hash` of inputs that are canonical JSON already."""
-    digest = hashlib.sha256(inputs)
+    digest = hashlib.sha256(canonical_json(dict(inputs)))
     try:
         digest.update(chosen_model_id.encode())
     except (AttributeError, UnicodeEncodeError) as error:
@@ -132,6 +127,38 @@ def build_routing_decision_record(**fields: Any) -> RoutingDecisionRecord:
         raise InvalidInputError(f"A decision record has 8 fields, not these: {error}.") from error
 
 
+class DecisionForm:
+    """Decisions that differ in their prompt alone: all else of them is checked and encoded once.
+
+    Args:
+        record: of one of them; its ``decision_hash`` is no part of this.
+        context: canonical JSON of what affected scoring beside the prompt.
+    """
+
+    def __init__(self, record: RoutingDecisionRecord, context: bytes) -> None:
+        self._record = record
+        chain = canonical_json(list(record.candidates_considered))
+        self._hash = hashlib.sha256(
+            b'{"candidates_considered":%b,"context":%b,"prompt":' % (chain, context)
+        )
+        version = canonical_json(record.rule_version_hash)
+        chosen = record.chosen_model_id.encode()
+        self._behind = b',"rule_version_hash":%b}%b' % (version, chosen)
+        shown = {**record.to_dict(), "decision_hash": ""}
+        # First in a value's text this can only be the member: a quote in a text is escaped.
+        before, member, after = canonical_json(shown).decode().partition('"decision_hash":"')
+        self._text = before + member, after
+
+    def of(self, prompt: bytes) -> tuple[RoutingDecisionRecord, str]:
+        """The decision for a prompt in canonical JSON: its record, and that in canonical JSON."""
+        digest = self._hash.copy()
+        digest.update(prompt)
+        digest.update(self._behind)
+        found = digest.hexdigest()
+        before, after = self._text
+        return changed(self._record, decision_hash=found), f"{before}{found}{after}"
+
+
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
     """A decision and what it takes to explain and to repeat it.
@@ -153,6 +180,8 @@ class RoutingDecision:
         session_id: whose content it is.
         subject_id: the person that the prompt speaks of.
         encoded: canonical JSON of ``context`` and ``profiles``, where it is at hand.
+        exact: the prompt's messages as the JSON text that came, where that says the same.
+        text: canonical JSON of ``record``.
     """
 
     decision_id: str
@@ -168,8 +197,10 @@ class RoutingDecision:
     session_id: str = ""
     subject_id: str | None = None
     encoded: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    exact: Sequence[bytes] = field(default=(), repr=False, compare=False)
+    text: str = field(default="", repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON."""
-        shown = {name: getattr(self, name) for name in self.__slots__ if name != "encoded"}
+        shown = {name: getattr(self, name) for name in self.__slots__[:-3]}
         return {**shown, "record": self.record.to_dict()}

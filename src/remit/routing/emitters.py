@@ -6,10 +6,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from remit.gateway import FinishCall
+import orjson
+
+from remit.gateway import Beside, FinishCall
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
@@ -19,7 +20,7 @@ from remit.routing.trail import (
     ThoughtInput,
     ThoughtRecord,
     acreate_thought_record,
-    thought_to_submit,
+    thought_beside,
 )
 
 _log = logging.getLogger("remit.routing")
@@ -65,19 +66,17 @@ class ThoughtRecordEmitter:
             self._ledger,
             self._thought(decision),
             id_fn=lambda: decision.decision_id,
-            metadata=_replayable(decision),
+            metadata=_replayable(decision, decision.attempts),
             tier="hot",
             subject_id=decision.subject_id,
         )
 
-    def with_answer(
-        self, decision: RoutingDecision, step: FinishCall
-    ) -> Callable[[], asyncio.Future[ThoughtRecord]] | None:
+    def with_answer(self, decision: RoutingDecision, step: FinishCall) -> Beside | None:
         """What puts a decision on record with the answer of its last call, or not at all.
 
         Args:
             decision: its last call does not name its ``EXCHANGE`` yet.
-            step: the one that writes it; what this gives is called when it has been submitted.
+            step: the one that writes it; what this gives is submitted with it.
 
         Returns:
             ``None`` where the trail has to be prepared first.
@@ -87,10 +86,11 @@ class ThoughtRecordEmitter:
             if step.done is None or step.done[0] is not tx:
                 raise NotTogetherError("The answer was written in another transaction.")
             answered = {**decision.attempts[-1], "exchange_entry_id": step.done[1]}
-            placed = replace(decision, attempts=[*decision.attempts[:-1], answered])
-            return {**_replayable(placed), "scope": {"tier": "hot"}}
+            metadata = _replayable(decision, [*decision.attempts[:-1], answered])
+            metadata["scope"] = {"tier": "hot"}
+            return metadata
 
-        return thought_to_submit(
+        return thought_beside(
             self._ledger, self._thought(decision), decision.decision_id, extra,
             decision.subject_id,
         )  # fmt: skip
@@ -100,7 +100,7 @@ class ThoughtRecordEmitter:
             type="decision",
             task_id=self._task_id,
             agent_id=self._agent_id,
-            content=canonical_json(decision.record.to_dict()).decode(),
+            content=decision.text or canonical_json(decision.record.to_dict()).decode(),
             session_id=decision.session_id,
         )
 
@@ -123,16 +123,16 @@ async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: flo
     Raises:
         NotTogetherError: see :meth:`ThoughtRecordEmitter.with_answer`.
     """
-    done: set[Any] = {task} if task.done() else set()
     try:
-        if not done:
-            done, _ = await asyncio.wait({task}, timeout=timeout_s)
-    finally:
         if not task.done():
+            await asyncio.wait({task}, timeout=timeout_s)
+    finally:
+        is_late = not task.done()
+        if is_late:
             task.cancel()
             task.add_done_callback(lambda late: late.cancelled() or late.exception())
     problem = ""
-    if not done:
+    if is_late:
         problem = f"did not end within {timeout_s:g} s"
     elif task.cancelled():
         problem = "was cancelled"
@@ -157,18 +157,18 @@ async def _call(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
         raise RuntimeError(type(error).__name__) from error
 
 
-def _replayable(decision: RoutingDecision) -> dict[str, Any]:
+def _replayable(decision: RoutingDecision, attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The keys beside the thought: prompt and context are content, and so is what shows them.
 
     Attempts quote providers; profiles are the same for many decisions, and stored once.
     """
     metadata: dict[str, Any] = {
         "decision_id": decision.decision_id,
-        "prompt": decision.prompt,
+        "prompt": Content.exact_list(decision.exact) if decision.exact else decision.prompt,
         "context": Content(decision.context, decision.encoded.get("context")),
         "profiles": Content(decision.profiles, decision.encoded.get("profiles")),
         "skipped": _listed(decision.skipped),
-        "attempts": _listed(decision.attempts),
+        "attempts": _listed(attempts),
         "scoring": decision.scoring,
         "model_id": decision.record.chosen_model_id,
         "outcome": "error" if decision.record.routing_mode == "fail" else "success",
@@ -182,5 +182,5 @@ def _replayable(decision: RoutingDecision) -> dict[str, Any]:
 
 def _listed(items: Sequence[Mapping[str, Any]]) -> Any:
     """A list as the entry's own; a long one as content, for a record has a limit."""
-    listed = [dict(item) for item in items]
-    return listed if len(canonical_json(listed)) <= _MAX_IN_RECORD else Content(listed)
+    listed = list(map(dict, items))
+    return listed if len(orjson.dumps(listed)) <= _MAX_IN_RECORD else Content(listed)

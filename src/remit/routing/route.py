@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
-from remit.gateway import FinishCall
-from remit.kernel.canonical import canonical_json
-from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, check_messages
+from remit.gateway import Beside, FinishCall
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.loops import blocking
+from remit.routing.asked import Asked, Prompt, asked_of
 from remit.routing.calls import Calls, Listeners, models_of
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
+    DecisionForm,
     RoutingDecision,
     RoutingMode,
     build_routing_decision_record,
-    hash_decision,
     new_decision_id,
 )
 from remit.routing.emitters import (
@@ -40,8 +35,6 @@ from remit.routing.pipeline import run_stages
 from remit.routing.scoring import Ranking, ScoringInputs, name_of, rank, task_of
 from remit.routing.weights import Rules
 
-Prompt = str | Sequence[Mapping[str, Any]]
-
 _log = logging.getLogger("remit.routing")
 
 # Of the reasons why nothing was sent, those that say most, in this order.
@@ -49,7 +42,7 @@ _REASONS = ("BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED", "CIRCUIT
 _CODES = {"ENSEMBLE_BUDGET": "BUDGET_EXHAUSTED", "NO_ADAPTER": "PROVIDER_NOT_FOUND"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """What became of a routed request.
 
@@ -80,7 +73,7 @@ async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
         InvalidInputError: the prompt or an option cannot be used; nothing was sent.
         LedgerWriteError: a call could not be recorded.
     """
-    outcome = await route(prompt, options)
+    outcome = await route(asked_of(prompt, options.request), options)
     if outcome.failure is not None:
         raise outcome.failure
     assert outcome.result is not None
@@ -90,19 +83,16 @@ async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
 route_request = blocking(aroute_request)
 
 
-async def route(prompt: Prompt, options: RouteOptions) -> Outcome:
+async def route(asked: Asked, options: RouteOptions) -> Outcome:
     """:func:`aroute_request` that returns a failure instead of raising it."""
     started = time.perf_counter()
-    request = _request(prompt, options)
-    sent: Any = prompt if isinstance(prompt, str) else request.messages
-    encoded = canonical_json(sent)  # what cannot be recorded is refused, with any emitter
-    task = task_of(options.task, _needs_of(request))
+    request, prompt = asked.request, asked.prompt
+    task = task_of(options.task, asked.needs)
     ranking = _rank(options, options.candidates, prompt, task)
     timeout_s = options.model_timeout_s or model_timeout_s()
     calls = Calls(options, new_decision_id(), timeout_s)
     listeners = Listeners(options.on_text, options.sink)
-    prompted = sent, encoded
-    submitted: asyncio.Future[Any] | None = None
+    beside: Beside | None = None
     stages: list[dict[str, Any]] = []
     if options.mode == "pipeline":
         plan = [
@@ -121,36 +111,28 @@ async def route(prompt: Prompt, options: RouteOptions) -> Outcome:
 
             def decide(
                 chosen: Candidate, made: list[dict[str, Any]], step: FinishCall
-            ) -> Callable[[], None] | None:
-                decision = _decision(options, calls, ranking, prompted, request, chosen, made)
-                submit = emitter.with_answer(decision, step)
-                if submit is None:
-                    return None
-
-                def both() -> None:
-                    nonlocal submitted
-                    submitted = submit()
-
-                return both
+            ) -> Beside | None:
+                nonlocal beside
+                decision = _decision(options, calls, ranking, asked, chosen, made)
+                beside = emitter.with_answer(decision, step)
+                return beside
 
             calls.deciding = decide
         answer = await calls.first_answer(ranking.chain, task, request, listeners)
     refusal = await _refusal(options, calls, request) if answer is None else None
     emitted = None
-    if submitted is not None:
+    if beside is not None and beside.done is not None:
         try:
-            emitted = await outcome_of(submitted, calls.decision_id, options.emitter_timeout_s)
+            emitted = await outcome_of(beside.done, calls.decision_id, options.emitter_timeout_s)
         except NotTogetherError:
-            submitted = None
-    if submitted is None and (
+            beside = None
+    if (beside is None or beside.done is None) and (
         options.decision_emitter is not NO_OP_DECISION_EMITTER
         and not calls.only_replayed
         and (calls.made or not _was_refused(calls))
     ):
         chosen_one = answer[0] if answer is not None else None
-        decision = _decision(
-            options, calls, ranking, prompted, request, chosen_one, calls.made, stages
-        )
+        decision = _decision(options, calls, ranking, asked, chosen_one, calls.made, stages)
         emitted = await emit(options.decision_emitter, decision, options.emitter_timeout_s)
     if answer is None:
         failure = FallbackChainExhaustedError(calls.failed, decision_id=calls.decision_id)
@@ -207,48 +189,6 @@ def _pass_on(options: RouteOptions, text: str) -> None:
         _log.warning("the listener of an answer raised %s", type(error).__name__)
 
 
-def _needs_of(request: PromptRequest) -> list[str]:
-    """What a call needs that not every model has: ``images``, ``tools``."""
-    needs = ["tools"] if request.tools else []
-    for message in request.messages or ():
-        content = message.get("content")
-        if not isinstance(content, str) and any(
-            isinstance(block, Mapping) and block.get("type") == "image" for block in content or ()
-        ):
-            needs.append("images")
-            break
-    return needs
-
-
-def new_request(agent_id: str = "", session_id: str = "", **fields: Any) -> PromptRequest:
-    """A request under no contract but that of calls passed through."""
-    return PromptRequest(
-        prompt="",
-        prompt_pack_id="",
-        contract_id="PRC-PASSTHROUGH-001",
-        agent_id=agent_id,
-        agent_class="RESIDENT",
-        framework_id="",
-        package_id="",
-        work_order_id="",
-        session_id=session_id or f"SES-{secrets.token_hex(8).upper()}",
-        tier="ho1",
-        **fields,
-    )
-
-
-def _request(prompt: Prompt, options: RouteOptions) -> PromptRequest:
-    """The request that candidates get, without a model."""
-    base = options.request or new_request()
-    if isinstance(prompt, str):
-        if not prompt.strip():
-            raise InvalidInputError("The prompt is blank.")
-        return replace(base, prompt=prompt, messages=None)
-    if problem := check_messages(prompt):
-        raise InvalidInputError(f"The messages cannot be sent: {problem}.")
-    return replace(base, prompt="", messages=[dict(message) for message in prompt])
-
-
 def _rank(
     options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
 ) -> Ranking:
@@ -261,41 +201,38 @@ def _decision(
     options: RouteOptions,
     calls: Calls,
     ranking: Ranking,
-    prompt: tuple[Any, bytes],
-    request: PromptRequest,
+    asked: Asked,
     answered: Candidate | None,
     made: list[dict[str, Any]],
     stages: Sequence[Mapping[str, Any]] = (),
 ) -> RoutingDecision:
-    """The decision, for the emitter; the prompt comes with its canonical JSON."""
-    chain = tuple([candidate.model_id for candidate in ranking.chain])
-    version = (options.rules or Rules.shipped()).version_hash
+    """The decision, for the emitter."""
     chosen = answered.model_id if answered is not None else ""
     mode: RoutingMode = options.mode if answered is not None else "fail"
-    # Canonical JSON, its keys in order: context and rules are the same for many decisions.
-    inputs = b'{"candidates_considered":%b,"context":%b,"prompt":%b,"rule_version_hash":%b}' % (
-        orjson.dumps(chain),
-        ranking.encoded["context"],
-        prompt[1],
-        canonical_json(version),
-    )
     tried = max(0, models_of(made) - 1) if answered is not None else len(calls.failed)
-    record = build_routing_decision_record(
-        routing_mode=mode,
-        chosen_model_id=chosen,
-        candidates_considered=chain,
-        scores=ranking.scores,
-        fallback_attempts=tried,
-        rule_version_hash=version,
-        decision_hash=hash_decision(inputs, chosen),
-    )
+    version = (options.rules or Rules.shipped()).version_hash
+    key = (mode, chosen, tried, version)
+    form = ranking.forms.get(key)
+    if form is None:
+        record = build_routing_decision_record(
+            routing_mode=mode,
+            chosen_model_id=chosen,
+            candidates_considered=[candidate.model_id for candidate in ranking.chain],
+            scores=ranking.scores,
+            fallback_attempts=tried,
+            rule_version_hash=version,
+            decision_hash="",
+        )
+        form = ranking.forms[key] = DecisionForm(record, ranking.encoded["context"])
+    found, text = form.of(asked.encoded)
+    request = asked.request
     return RoutingDecision(
         decision_id=calls.decision_id,
-        record=record,
-        prompt=prompt[0],
+        record=found,
+        prompt=asked.prompt,
         context=ranking.context,
         profiles=ranking.profiles,
-        skipped=calls.skipped(),
+        skipped=calls.skipped() if calls.failed else (),
         attempts=made,
         stages=stages,
         scoring=name_of(options.scoring_fn),
@@ -303,4 +240,6 @@ def _decision(
         session_id=request.session_id,
         subject_id=request.subject_id,
         encoded=ranking.encoded,
+        exact=asked.exact,
+        text=text,
     )

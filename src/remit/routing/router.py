@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -17,24 +18,25 @@ from remit.kernel.exchange import (
     TextSink,
 )
 from remit.kernel.settings import RouteSettings, RoutingSettings
+from remit.kernel.validation import changed
 from remit.ledger import LedgerClient
 from remit.providers import EventSink
+from remit.routing.asked import Asked, asked_of, asked_plainly, new_request
 from remit.routing.candidate import Candidate
-from remit.routing.emitters import create_thought_record_emitter
+from remit.routing.emitters import ThoughtRecordEmitter
 from remit.routing.errors import RouteNotFoundError
 from remit.routing.explanation import explain
 from remit.routing.intent import read_intent
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.prompts import StagePrompts
 from remit.routing.registry import Registry, read_routes
-from remit.routing.route import Outcome, new_request
-from remit.routing.route import route as route_prompt
+from remit.routing.route import Outcome
+from remit.routing.route import route as route_asked
 from remit.routing.scoring import ScoringFn, ScoringInputs, rank, score_candidates, task_of
 from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
 _AUTO = "auto"
-_NO_ENSEMBLE = EnsembleOptions()
 
 
 class Router:
@@ -69,6 +71,7 @@ class Router:
         self.rules = rules
         self.routes: Mapping[str, RouteSettings] = read_routes(settings, registry, rules, prompts)
         self.scoring_fn: ScoringFn = score_candidates
+        self._made_options: dict[str, tuple[Sequence[Candidate], RouteOptions]] = {}
         self._timeout_s = model_timeout_s(default=settings.model_timeout_s)
 
     def knows(self, name: str) -> bool:
@@ -106,7 +109,10 @@ class Router:
     ) -> PromptResponse:
         """Answer a request whose ``model_id`` names a route."""
         name = request.model_id or _AUTO
-        if request.body is not None:
+        asked: Asked | None = None
+        if request.body is not None and self._route(name).mode == "single":
+            asked = asked_plainly(request)
+        if request.body is not None and asked is None:
             keeper, whole = request.keeper, request
             if keeper is not None:  # what a chain goes on from counts as well
                 body = await keeper.body_for("", speaks=False, window=None)
@@ -122,7 +128,6 @@ class Router:
                     )
                 neutral = replace(neutral, keeper=None)
             request = neutral
-        prompt = request.prompt if request.messages is None else list(request.messages)
         if request.idempotency_key and self._route(name).mode == "ensemble":
             message = "an ensemble's answer is not kept under an idempotency key: name none"
             return await self._gateway.reject(request, "INVALID_INPUT", message, identity=identity)
@@ -134,9 +139,13 @@ class Router:
                 f"this key may use no model of the route {name!r}",
                 identity=identity,
             )
+        if asked is None:
+            prompt = request.prompt if request.messages is None else request.messages
+            asked = asked_of(prompt, request)
         options = self._options(name, request, identity, allowed)
-        outcome = await route_prompt(prompt, replace(options, on_text=on_text, sink=sink))
-        return _response(outcome)
+        if on_text is not None or sink is not None:
+            options = changed(options, on_text=on_text, sink=sink)
+        return _response(await route_asked(asked, options))
 
     async def aroute_text(
         self,
@@ -166,7 +175,7 @@ class Router:
                 task=task or options.task,
                 operator_preference=operator_preference or options.operator_preference,
             )
-        outcome = await route_prompt(prompt, options)
+        outcome = await route_asked(asked_of(prompt, request), options)
         if outcome.failure is not None:
             raise outcome.failure
         result = outcome.result
@@ -301,12 +310,14 @@ class Router:
         candidates = self._candidates(name)
         if identity is None or identity.may_use_model(name):
             return candidates
-        return tuple(
-            candidate
-            for candidate in candidates
-            if identity.may_use_model(candidate.model_id)
-            or identity.may_use_model(candidate.provider_model)
-            or identity.may_use_model(f"{candidate.provider_id}/{candidate.provider_model}")
+        return _one_object(
+            tuple(
+                candidate
+                for candidate in candidates
+                if identity.may_use_model(candidate.model_id)
+                or identity.may_use_model(candidate.provider_model)
+                or identity.may_use_model(f"{candidate.provider_id}/{candidate.provider_model}")
+            )
         )
 
     def _require_allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
@@ -322,29 +333,32 @@ class Router:
         identity: Identity | None,
         allowed: Sequence[Candidate],
     ) -> RouteOptions:
+        made_of, known = self._made_options.get(name, (None, None))
+        if known is None or made_of is not allowed:
+            known = self._fixed_options(name, allowed)
+            self._made_options[name] = allowed, known
+        emitter = ThoughtRecordEmitter(
+            self._ledger, _task_of(request, identity), request.agent_id or "router"
+        )
+        return changed(
+            known, request=request, decision_emitter=emitter, identity=identity,
+            rules=self.rules, scoring_fn=self.scoring_fn,
+        )  # fmt: skip
+
+    def _fixed_options(self, name: str, allowed: Sequence[Candidate]) -> RouteOptions:
+        """What is the same for all requests of a route."""
         route, candidates = self._route(name), self._registry.candidates
         return RouteOptions(
             gateway=self._gateway,
             candidates=allowed,
-            request=request,
-            rules=self.rules,
-            scoring_fn=self.scoring_fn,
-            decision_emitter=create_thought_record_emitter(
-                self._ledger,
-                task_id=_task_of(request, identity),
-                agent_id=request.agent_id or "router",
-            ),
             model_timeout_s=self._timeout_s,
             emitter_timeout_s=self._settings.emitter_timeout_s,
             prompts=self._prompts,
-            identity=identity,
             route=name,
             mode=route.mode,
             task=route.task,
             operator_preference=route.operator_preference,
-            ensemble=_NO_ENSEMBLE
-            if route.mode != "ensemble"
-            else EnsembleOptions(
+            ensemble=EnsembleOptions(
                 size=route.size,
                 join=route.join,
                 judge=candidates(route.judge) if route.judge else (),
@@ -363,12 +377,20 @@ class Router:
         )
 
 
+@functools.lru_cache(maxsize=64)
+def _one_object(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """One object for equal candidates: scores are remembered by it."""
+    return candidates
+
+
 def _response(outcome: Outcome) -> PromptResponse:
     """What the caller of the gateway gets."""
     entry_id = _entry_of(outcome)
     calls = outcome.calls
     if outcome.result is not None:
-        return replace(outcome.result.response, decision_entry_id=entry_id)
+        response = outcome.result.response
+        response.decision_entry_id = entry_id  # it is this call's own
+        return response
     if outcome.refusal is not None:
         return replace(outcome.refusal, decision_entry_id=entry_id)
     # The last that was really sent says most.

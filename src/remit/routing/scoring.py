@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import neg
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.routing.candidate import GENERAL, Candidate
+from remit.routing.decision import DecisionForm
 from remit.routing.errors import RoutingError
 from remit.routing.intent import Intent, read_intent
 from remit.routing.weights import MILLION, Weights
@@ -86,18 +87,31 @@ def score_candidates(inputs: ScoringInputs) -> Scoring:
     Raises:
         InvalidInputError: there are no candidates, or the operator preference is unknown.
     """
+    return _scored(inputs, tuple(inputs.candidates), _seen(inputs))
+
+
+class _Seen(NamedTuple):
+    """What of a prompt counts for scores."""
+
+    kinds: tuple[str, ...]
+    language: str
+    tokens: int
+
+
+def _seen(inputs: ScoringInputs) -> _Seen:
+    name = inputs.task.partition("+")[0]
+    intent = read_intent(inputs.prompt, inputs.weights)
+    kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
+    return _Seen(kinds, intent.language, intent.tokens)
+
+
+def _scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: _Seen) -> Scoring:
     weights = inputs.weights
-    name, _, needs = inputs.task.partition("+")
-    intent = read_intent(inputs.prompt, weights)
     scores = _standing(
-        tuple(inputs.candidates), weights, inputs.operator_preference,
-        _kinds(intent.task if name == ANY_TASK else name, intent), intent.language, needs,
+        candidates, weights, inputs.operator_preference, seen.kinds, seen.language,
+        inputs.task.partition("+")[2],
     )  # fmt: skip
-    too_long = [
-        candidate.model_id
-        for candidate in inputs.candidates
-        if candidate.context_tokens and intent.tokens > candidate.context_tokens
-    ]
+    too_long = _too_small(candidates, seen.tokens)
     if too_long:
         penalty = weights.penalties["context_window"]
         scores = {
@@ -107,6 +121,17 @@ def score_candidates(inputs: ScoringInputs) -> Scoring:
     _, winner = min(zip(map(neg, scores.values()), scores, strict=True))
     # Dividing by a million is exact to the last digit that a double has: the same everywhere.
     return Scoring(winner, {model: score / MILLION for model, score in scores.items()})
+
+
+def _too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
+    """The candidates whose window so many tokens do not fit."""
+    return tuple(
+        [
+            candidate.model_id
+            for candidate in candidates
+            if candidate.context_tokens and tokens > candidate.context_tokens
+        ]
+    )
 
 
 def score_parts(
@@ -225,7 +250,7 @@ def _features(
     return features
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
     """The chain, and what led to it.
 
@@ -233,6 +258,7 @@ class Ranking:
         chain: the candidates, best first.
         task: as it was scored.
         encoded: canonical JSON of ``context`` and ``profiles``: most of it is the same each time.
+        forms: of decisions that came of it, by what distinguishes them beside the prompt.
     """
 
     chain: tuple[Candidate, ...]
@@ -241,6 +267,12 @@ class Ranking:
     context: Mapping[str, Any]
     profiles: Mapping[str, Mapping[str, Any]]
     encoded: Mapping[str, bytes] = field(repr=False)
+    forms: dict[tuple[str, str, int, str], DecisionForm] = field(default_factory=dict, repr=False)
+
+
+_MAX_RANKINGS = 512
+_rankings: dict[tuple[Any, ...], tuple[Sequence[Candidate], Ranking]] = {}
+"""By candidates (they themselves, held here, so that no others get their id) and all else."""
 
 
 def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ranking:
@@ -250,11 +282,29 @@ def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ran
         InvalidInputError: there are none, or the function that scores gave no score for one.
         RoutingError: that function failed.
     """
-    if not inputs.candidates:
+    candidates = inputs.candidates
+    if not candidates:
         raise InvalidInputError(
             "There are no candidates to choose a model from.",
             next_step="Name models in [routing.models], and see `remit route status`.",
         )
+    if scoring_fn is not score_candidates or type(candidates) is not tuple:
+        return _ranked(inputs, scoring_fn)
+    kinds, language, tokens = seen = _seen(inputs)
+    key = (
+        id(candidates), inputs.weights, inputs.operator_preference, inputs.task, kinds, language,
+        _too_small(candidates, tokens),
+    )  # fmt: skip
+    known = _rankings.get(key)
+    if known is None:
+        ranking = _ranked(inputs, lambda given: _scored(given, candidates, seen))
+        if len(_rankings) >= _MAX_RANKINGS:
+            _rankings.clear()
+        known = _rankings[key] = candidates, ranking
+    return known[1]
+
+
+def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
     by_name, names, profiles, names_json, profiles_json = _described(tuple(inputs.candidates))
     if len(by_name) != len(inputs.candidates):
         raise InvalidInputError("Two candidates have one name.")

@@ -127,8 +127,16 @@ class Body:
 
     def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
         """This body with one value set, and the change noted."""
-        raw = set_member(self.raw, path, text)
-        return self._changed(raw, path, reason)
+        name, raw = path[0], self.raw
+        if len(path) == 1 and name in self.value:  # found in one pass, and nothing read again
+            start, end = spans(raw, path)[name]
+            change = _change(path, reason, raw[start:end])
+            value = {**self.value, name: load(text)}
+            return Body(
+                self.endpoint, b"".join((raw[:start], text, raw[end:])), value,
+                [*self.changed, change],
+            )  # fmt: skip
+        return self._changed(set_member(raw, path, text), path, reason)
 
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
         """This body without one member, and the change noted; itself where it has none."""
@@ -143,10 +151,7 @@ class Body:
                 path = path[: depth + (type(inner) is dict)]
                 break
             inner = inner[name]
-        change = {"path": "/" + "/".join(path), "reason": reason}
-        before = value_at(self.raw, path)
-        if before is not None and len(before) <= _LONGEST_WAS:
-            change["was"] = before.decode()
+        change = _change(path, reason, value_at(self.raw, path))
         return Body(self.endpoint, raw, load(raw), [*self.changed, change])
 
     def cut(self) -> Cut:
@@ -168,3 +173,11 @@ class Body:
             done = end
         rest.append(raw[done:])
         return Cut(b"[]".join(rest), pieces, places)
+
+
+def _change(path: tuple[str, ...], reason: str, before: bytes | None) -> dict[str, str]:
+    """What the record says of a change; the text before only where it is short."""
+    change = {"path": "/" + "/".join(path), "reason": reason}
+    if before is not None and len(before) <= _LONGEST_WAS:
+        change["was"] = before.decode()
+    return change

@@ -3,7 +3,7 @@
 from remit.routing.trail.append import (
     acreate_thought_record,
     create_thought_record,
-    thought_to_submit,
+    thought_beside,
 )
 from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
@@ -46,7 +46,7 @@ __all__ = [
     "iter_thought_records",
     "list_thought_records",
     "read_input",
-    "thought_to_submit",
+    "thought_beside",
     "verify_thought_lines",
     "verify_trail",
 ]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from remit.gateway import Beside
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import blocking
+from remit.kernel.validation import changed
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, parse_entry_id, utc_now
 from remit.routing.trail.chains import (
     ChainHeads,
@@ -90,31 +90,33 @@ async def acreate_thought_record(
 create_thought_record = blocking(acreate_thought_record)
 
 
-def thought_to_submit(
+def thought_beside(
     ledger: LedgerClient,
     thought: ThoughtInput,
     thought_id: str,
     metadata: Callable[[Transaction], Mapping[str, Any]],
     subject_id: str | None,
-) -> Callable[[], asyncio.Future[ThoughtRecord]] | None:
-    """:func:`acreate_thought_record` for whoever submits it right after something else.
+) -> Beside | None:
+    """:func:`acreate_thought_record` of what goes on record right after an answer.
 
     Args:
         ledger: where it is recorded.
-        thought: the thought.
-        thought_id: its id.
+        thought: the thought, which can be on record: it is not checked.
+        thought_id: its id, of at least 128 random bits: nobody is asked whether it is taken.
         metadata: gives what else the entry is to say, in the transaction; where it raises,
             nothing is recorded.
         subject_id: the person of whom it speaks.
 
     Returns:
-        What submits it; ``None`` where the trail has to be prepared first.
+        It; ``None`` where the trail has to be prepared first.
     """
     if ledger not in _prepared:
         return None
-    record = _record_of(thought, thought_id, utc_now())
-    step = _Step(ledger, record, metadata, subject_id)
-    return lambda: ledger.step(_Stage, step)
+    record = ThoughtRecord(
+        thought_id, thought.type, thought.task_id, thought.agent_id, thought.content, utc_now(),
+        "", "", thought.session_id,
+    )  # fmt: skip
+    return Beside(_Stage, _Step(ledger, record, metadata, subject_id, is_new=True))
 
 
 def _record_of(thought: ThoughtInput, thought_id: str, at: str | datetime) -> ThoughtRecord:
@@ -159,6 +161,7 @@ class _Step(NamedTuple):
     record: ThoughtRecord
     metadata: Mapping[str, Any] | Callable[[Transaction], Mapping[str, Any]]
     subject_id: str | None
+    is_new: bool = False  # the record's id, for sure
 
 
 class _Stage:
@@ -170,14 +173,15 @@ class _Stage:
         self._heads = ChainHeads(tx.execute)
         self._looked_up: set[str] = set()  # ids
         self._taken: set[str] = set()  # those of them that records have
-        self._look_up([step.record for step in steps])
+        self._look_up(steps)
 
     def do(self, step: _Step) -> ThoughtRecord:
         """Place one record; see :class:`remit.ledger.Stage`."""
         record = step.record
         thought_id, task_id = record.id, record.task_id
         more = step.metadata(self._tx) if callable(step.metadata) else step.metadata
-        self._look_up([record])
+        if task_id not in self._heads or not step.is_new:
+            self._look_up([step])
         if thought_id in self._taken:
             raise DuplicateThoughtError(
                 f"There is a thought record {thought_id!r} already.",
@@ -188,14 +192,14 @@ class _Stage:
         own_hash = hash_thought(
             thought_id, record.type, task_id, str(record.content), record.timestamp, head.hash
         )
-        record = replace(record, prev_hash=head.hash, hash=own_hash)
+        record = changed(record, prev_hash=head.hash, hash=own_hash)
         entry = entry_of(record, position, more)
         entry_id = self._tx.append(step.ledger.prepare(entry, subject_id=step.subject_id))
         seq = parse_entry_id(entry_id) or 0
         self._rows.append((seq, task_id, position, thought_id, head.hash, own_hash))
         self._heads.move(task_id, Head(position, own_hash, seq))
         self._taken.add(thought_id)
-        return replace(record, entry_id=entry_id)
+        return changed(record, entry_id=entry_id)
 
     def write(self) -> None:
         """Write the rows; see :class:`remit.ledger.Stage`."""
@@ -203,10 +207,14 @@ class _Stage:
             rows, self._rows = self._rows, []
             self._tx.execute_many(INSERT, rows)
 
-    def _look_up(self, records: Sequence[ThoughtRecord]) -> None:
+    def _look_up(self, steps: Sequence[_Step]) -> None:
         """Read what is not known yet: usually all at once, when the stage is opened."""
-        self._heads.look_up(record.task_id for record in records)
-        ids = [record.id for record in records if record.id not in self._looked_up]
+        self._heads.look_up([step.record.task_id for step in steps])
+        ids = [
+            step.record.id
+            for step in steps
+            if not step.is_new and step.record.id not in self._looked_up
+        ]
         if ids:
             self._looked_up.update(ids)
             self._taken |= known_ids(self._tx.execute, list(dict.fromkeys(ids)))

@@ -11,6 +11,15 @@ from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
 
 _MAX_MARKS = 256
 
+# The index of submissions is the one to use for entries: there are few behind the head. An
+# expression in place of the event type keeps the planner from that one's.
+_HEADS = """
+    SELECT v.column1, t.position, t.hash, t.seq,
+           (SELECT min(e.seq) FROM entries AS e WHERE e.submission_id = v.column1
+            AND e.seq > coalesce(t.seq, -1) AND e.event_type || '' = ?)
+    FROM (VALUES {marks}) AS v LEFT JOIN thoughts AS t ON t.task_id = v.column1
+         AND t.position = (SELECT max(position) FROM thoughts WHERE task_id = v.column1)"""
+
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a statement: :meth:`Transaction.execute`, or :meth:`LedgerClient.select`."""
 
@@ -49,28 +58,21 @@ class ChainHeads:
         """Read the heads of those ``tasks`` that were not looked up yet."""
         wanted = [task_id for task_id in dict.fromkeys(tasks) if task_id not in self._heads]
         for part, marks in _parts(wanted, "(?)"):
-            self._heads.update((task_id, Head()) for task_id in part)
-            rows = self._execute(
-                f"SELECT t.task_id, t.position, t.hash, t.seq FROM (VALUES {marks}) AS v "
-                "JOIN thoughts AS t ON t.task_id = v.column1 AND t.position = "
-                "(SELECT max(position) FROM thoughts WHERE task_id = v.column1)",
-                part,
-            )
-            for task_id, position, hash_, seq in rows:
-                sound = type(position) is int and type(seq) is int and isinstance(hash_, str)
-                self._heads[task_id] = Head(position, hash_, seq) if sound else None
-        for part, marks in _parts(wanted, "(?, CAST(? AS BIGINT))"):
-            # The index of submissions is the one to use: there are few behind the head. An
-            # expression in place of the event type keeps the planner from that one's.
-            given = ((task_id, (self._heads[task_id] or Head()).seq) for task_id in part)
-            self.unplaced.update(
-                self._execute(
-                    f"SELECT v.column1, min(e.seq) FROM (VALUES {marks}) AS v CROSS JOIN "
-                    "entries AS e WHERE e.submission_id = v.column1 AND e.seq > v.column2 "
-                    "AND e.event_type || '' = ? GROUP BY v.column1",
-                    (*(item for pair in given for item in pair), EVENT),
-                )
-            )
+            rows = self._execute(_HEADS.format(marks=marks), (EVENT, *part))
+            for task_id, position, hash_, seq, unplaced in rows:
+                if position is hash_ is seq is None:
+                    head: Head | None = Head()
+                elif type(position) is int and type(seq) is int and isinstance(hash_, str):
+                    head = Head(position, hash_, seq)
+                else:
+                    head = None
+                self._heads[task_id] = head
+                if unplaced is not None:
+                    self.unplaced[task_id] = unplaced
+
+    def __contains__(self, task_id: str) -> bool:
+        """Whether a task was looked up."""
+        return task_id in self._heads
 
     def of(self, task_id: str) -> Head:
         """The head of a task that was looked up.

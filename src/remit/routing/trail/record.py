@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import AfterValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
-from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
+from remit.kernel.canonical import NotCanonicalError, sha256_hex, surrogate_error
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.validation import check_fields, first_error
 from remit.ledger import Erased
@@ -128,18 +129,20 @@ def hash_thought(
     Raises:
         NotCanonicalError: a text holds a lone surrogate.
     """
-    return sha256_hex(
-        canonical_json(
+    try:  # of texts alone, with such keys, this is the canonical form
+        encoded = orjson.dumps(
             {
-                "id": thought_id,
-                "type": kind,
-                "task_id": task_id,
                 "content": content,
-                "timestamp": timestamp,
+                "id": thought_id,
                 "prev_hash": prev_hash,
+                "task_id": task_id,
+                "timestamp": timestamp,
+                "type": kind,
             }
         )
-    )
+    except TypeError as error:
+        raise surrogate_error() from error
+    return sha256_hex(encoded)
 
 
 def hash_problem(
