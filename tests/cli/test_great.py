@@ -77,14 +77,15 @@ def test_a_second_check_goes_on_from_the_first_unless_all_is_asked_for(
     for again in (False, True):
         told = json.loads(remit("doctor", "--json", "--root", root).stdout)
         (message,) = [one["message"] for one in told["checks"] if one["check"] == "ledger"]
-        assert ("unchanged" in message) is again
-    assert "unchanged" not in remit("doctor", "--full", "--root", root).stdout
+        assert ("all checked on" in message) is again
+    assert "all checked on" not in remit("doctor", "--full", "--root", root).stdout
     found = remit("ledger", "verify", "--incremental", "--root", root)
-    assert "are as an earlier check found them" in found.stderr
+    assert "found sound by an earlier check, were not read again" in found.stderr
     told = json.loads(remit("ledger", "verify", "--incremental", "--json", "--root", root).stdout)
-    assert told["unchanged"] == told["entries"]
+    assert told["verified"]
+    assert told["last_full"]
     told = json.loads(remit("ledger", "verify", "--json", "--root", root).stdout)
-    assert (told["verified"], told["unchanged"], told["last_full"]) == (True, 0, "")
+    assert (told["verified"], told["unread"], told["last_full"]) == (True, 0, "")
     for options in ((), (), ("--full",), ("--repair",)):
         found = remit("budget", "check", *options, "--root", root)
         assert (found.returncode, found.stdout.partition(":")[0]) == (0, "equal")

@@ -1,4 +1,4 @@
-"""A check that goes on from the last one finds all that a whole one finds, whatever is forged."""
+"""A check that goes on from the last one: what it reads, leaves out and believes."""
 
 from __future__ import annotations
 
@@ -68,31 +68,66 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.ledger.verification.verifier._RANGE", 256)
 
 
-def test_what_did_not_change_is_not_checked_again(home: Home) -> None:
+@pytest.fixture
+def nothing_again(small_ranges: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.ledger.verification.verifier._AGAIN", 0)
+
+
+def test_what_was_verified_is_not_read_again(home: Home, nothing_again: None) -> None:
+    home.verify()
     report = home.verify()
     assert report.verified
-    assert report.unchanged == report.entries == 301
+    assert report.unread == report.entries == 301
     assert report.contents == home.verify(since_mark=False).contents
     assert (report.erased, report.checkpoint, report.checkpoint_size) == (12, "stored", 301)
 
 
 def test_what_comes_later_is_checked_and_the_time_of_the_whole_check_stays(
-    made: Home, tmp_path: Path, small_ranges: None
+    made: Home, tmp_path: Path, nothing_again: None
 ) -> None:
     home = _make(tmp_path / "own")
     first = home.verify().last_full
     with home.open() as client:
         conversation(client, "SES-NEW", 5)
     report = home.verify()
-    assert (report.verified, report.unchanged, report.entries) == (True, 256, 306)
+    assert (report.verified, report.unread, report.entries) == (True, 256, 306)
     report = home.verify()
-    assert (report.unchanged, report.last_full) == (306, first)
+    assert (report.unread, report.last_full) == (306, first)
     assert home.verify(since_mark=False).last_full == ""
     with home.open() as client:
         client.erase(session_id="SES-1", reason="asked for")
+    report = home.verify()
+    assert (report.verified, report.unread) == (True, 256)  # those whose content is gone too
+
+
+def test_what_is_not_read_is_counted_and_its_tree_compared(home: Home, nothing_again: None) -> None:
+    assert home.verify().unread == 301
+    for change in (
+        "DELETE FROM entries WHERE seq = 5",
+        "DELETE FROM contents WHERE content_id = 100",
+        "DELETE FROM shown_contents WHERE content_id = 100",
+        "DELETE FROM message_steps WHERE step_id = 5",
+        "UPDATE tree_hashes SET hash = zeroblob(32) WHERE level = 1 AND idx = 0",
+        "INSERT INTO erasures VALUES ('0', 12)",
+    ):
+        shutil.copy(home.target, home.path / "sound.db")
+        outside(home.target, change)
+        report = home.verify()
+        assert (report.verified, report.unread) == (False, 0)  # all was read then, to say where
+        shutil.copy(home.path / "sound.db", home.target)
+    assert home.verify().unread == 301
+
+
+def test_some_of_what_was_verified_is_read_again_each_time(
+    home: Home, small_ranges: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remit.ledger.verification.verifier._AGAIN", 1)
     assert home.verify().verified
-    outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 500")
-    assert not home.verify().verified
+    outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 100")
+    found = 0
+    for _ in range(60):  # one of three ranges of contents each time
+        found += not home.verify().verified
+    assert 0 < found < 60
 
 
 def _changes() -> Iterator[tuple[str, str]]:
@@ -208,7 +243,7 @@ def test_checks_at_once_leave_a_sound_mark(home: Home) -> None:
     for thread in threads:
         thread.join()
     assert found == [True] * 4
-    assert home.verify().unchanged == 301
+    assert home.verify().last_full
     assert [file.name for file in home.mark.parent.iterdir()] == ["verification.mark"]
 
 
@@ -217,7 +252,7 @@ def test_where_no_mark_can_be_kept_everything_is_checked(home: Home) -> None:
     home.mark.parent.write_text("a file in the way")
     for _ in range(2):
         report = home.verify()
-        assert (report.verified, report.unchanged, report.last_full) == (True, 0, "")
+        assert (report.verified, report.unread, report.last_full) == (True, 0, "")
 
 
 def test_without_the_private_key_there_are_no_marks(home: Home) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, reads, say, whoami
+from remit.cli.shared import common, echo_json, note, progress, reads, say, whoami
 
 if TYPE_CHECKING:
     from remit.agents.approvals import Approval
@@ -277,9 +277,13 @@ class Shell:
         print_trace(open_journey(ledger, session_id=session_id, turn=last))
 
     def _show_verification(self, _: str) -> None:
-        report = self._runtime.ledger.verify()
+        ledger, gates = self._runtime.ledger, self._runtime.loaded.settings.gates
+        great = ledger.count() > gates.full_entries
+        report = ledger.verify(since_mark=great, progress=progress("verifying"))
         word = "verified" if report.verified else "NOT VERIFIED"
         click.echo(f"{word}: {report.entries} entries, {report.contents} content values")
+        if report.last_full:
+            note(f"{report.unread} entries were not read again; all were on {report.last_full}.")
         for problem in report.problems:
             say(f"  {problem}")
 

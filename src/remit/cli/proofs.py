@@ -50,8 +50,8 @@ _STATUS = {
 @click.option(
     "--full/--incremental",
     default=True,
-    help="Incremental does not check again what is, byte for byte, as the last verification "
-    "of this root found it (default: full).",
+    help="Incremental goes on from the last verification of this root, and reads again only some "
+    "of what that one read (default: full).",
 )
 @click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="Name its cosignature.")
 @reads
@@ -86,7 +86,7 @@ def verify(
             note(f"Entries before {report.first_seq} were left out.")
         if report.last_full:
             note(
-                f"{report.unchanged} entries and all they show are as an earlier check found them. "
+                f"{report.unread} entries, found sound by an earlier check, were not read again. "
                 f"Everything, the engine's file too, was checked on {report.last_full}."
             )
         note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
@@ -95,7 +95,7 @@ def verify(
 
 def _plain(report: VerificationReport) -> dict[str, Any]:
     names = (
-        "verified", "entries", "first_seq", "unchanged", "last_full", "first_bad_seq",
+        "verified", "entries", "first_seq", "unread", "last_full", "first_bad_seq",
         "problems", "problem_count", "contents", "erased", "erasures", "checkpoint",
         "checkpoint_size", "witnesses",
     )  # fmt: skip

@@ -17,6 +17,7 @@ from remit.cli.shared import (
     FOLDER,
     common,
     emit,
+    is_great,
     note,
     open_ledger,
     open_settings,
@@ -73,8 +74,7 @@ def _files(root: Path) -> set[Path]:
 def doctor(root: Path | None, as_json: bool, full: bool) -> None:
     """Check that everything a conversation needs is there; exit 1 when something is not.
 
-    In a great ledger ([gates] full_entries) what is as the last verification found it is not
-    checked again.
+    In a great ledger ([gates] full_entries) it goes on from the last verification.
     """
     from remit.kernel.installed import InstalledFiles
     from remit.routing import RULES_UNAVAILABLE
@@ -100,12 +100,12 @@ def doctor(root: Path | None, as_json: bool, full: bool) -> None:
         with open_ledger(root) as client:
             report = client.verify(
                 jobs=os.cpu_count() or 1,
-                since_mark=not full and client.count() > settings.gates.full_entries,
+                since_mark=not full and is_great(client, root),
                 progress=progress("verifying"),
             )
         how = f"{report.entries} entries, {report.problem_count} problems"
         if report.last_full:
-            how += f"; {report.unchanged} unchanged, all checked on {report.last_full} (--full)"
+            how += f"; {report.unread} not read again, all checked on {report.last_full} (--full)"
         check("ledger", report.verified, how)
         rules = rules_of(place, settings.routing)
         there = rules.version_hash != RULES_UNAVAILABLE

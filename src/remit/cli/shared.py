@@ -6,6 +6,7 @@ import functools
 import getpass
 import itertools
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
-_LISTED = 50  # lines of a list that nobody limited
+_LISTED = 50  # lines of a list without a limit of its own
+_ESTIMATE_AFTER_S = 2
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -148,13 +150,18 @@ def progress(label: str) -> Callable[[int, int], None]:
 
 
 def progress_bar() -> Callable[[str, int, int], None]:
-    """A progress bar whose label changes with what is done."""
+    """A progress bar whose label changes with what is done, and how long it will take."""
     shown = ""
+    began: dict[str, float] = {}
 
     def show(label: str, done: int, total: int) -> None:
         nonlocal shown
         percent = 100 * done // total if total else 100
         line = f"{label} [{'#' * (percent * 30 // 100):<30}] {percent:3}%"
+        now = time.monotonic()
+        passed = now - began.setdefault(label, now)
+        if passed > _ESTIMATE_AFTER_S and 0 < done < total:
+            line += f", about {passed * (total - done) / done:.0f} s left"
         if line != shown:
             shown = line
             end = "\n" if done >= total else ""

@@ -248,9 +248,9 @@ class LedgerClient(LedgerQueries, Closeable):
             jobs: processes to use; small ledgers take one.
             deep: have the database engine check its file as well.
             witnesses: keys whose cosignatures on the checkpoint the report names.
-            since_mark: what is as this root's last verification found it, byte for byte, is read
-                and not checked again, nor has the database engine to check its file. Without a
-                mark, or where anything is wrong, all is checked.
+            since_mark: go on from this root's last verification: of what that one read, only some
+                is read again, and the database engine does not check its file. Without a mark, or
+                where anything is wrong, all is checked.
             progress: called at once, and then with the rows done and their total.
 
         Raises:

@@ -2,8 +2,8 @@
 
 A mark is no record and proves nothing to anybody else: it saves this root's own checks from reading
 again what they read. It lies outside the ledger's database and is authenticated by the ledger's
-private key, so that whoever can only write to the database cannot make one, nor bring one from
-another root.
+private key: write access to the database is not enough to make one, or to bring one from another
+root.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from remit._version import __version__
 from remit.kernel.errors import RemitError
 from remit.ledger.keyfiles import LedgerKey
 
-_PURPOSE = b"remit mark of a check\0"
+_PURPOSE = b"remit mark of a check, 2\0"
 
 
 class Marks:

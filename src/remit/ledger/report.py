@@ -36,10 +36,10 @@ class VerificationReport:
     """What verification found.
 
     Attributes:
-        entries: entries read.
+        entries: how many were looked at.
         first_seq: the first of them; more than 0 when older ones were left out on request.
-        unchanged: those of them that are, with all they show, what an earlier verification of this
-            root found sound.
+        unread: those of them that an earlier verification of this root found sound, with all they
+            show, and that were not read again.
         last_full: when everything was checked the last time, ISO 8601; empty where it was now.
         contents: content values checked against their commitments.
         erased: content values that are gone and that an ``ERASURE`` entry accounts for.
@@ -57,7 +57,7 @@ class VerificationReport:
 
     entries: int = 0
     first_seq: int = 0
-    unchanged: int = 0
+    unread: int = 0
     last_full: str = ""
     contents: int = 0
     erased: int = 0

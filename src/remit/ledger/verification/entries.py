@@ -30,7 +30,6 @@ from remit.ledger.store import RawEntry, Store
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
-from remit.ledger.verification.digests import RowDigest
 
 _PAGE = 400
 _SHOWN = """
@@ -56,7 +55,6 @@ class EntryRange:
         partial_roots: by tree size requested, the root over the leaves after its last complete
             subtree; empty bytes where there are none.
         blamed: content ids whose damage was reported at an entry.
-        digest: of all that was read.
     """
 
     first: int
@@ -67,7 +65,6 @@ class EntryRange:
     tile_roots: list[bytes] = field(default_factory=list)
     partial_roots: dict[int, bytes] = field(default_factory=dict)
     blamed: set[int] = field(default_factory=set)
-    digest: str = ""
 
 
 def report_gap(report: VerificationReport, first: int, last: int) -> None:
@@ -92,7 +89,7 @@ def as_hash(value: Any) -> bytes:
 
 
 def check_entries(
-    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int], known: str
+    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int]
 ) -> EntryRange:
     """Check the entries from ``first`` (a multiple of 256) to ``last``.
 
@@ -102,38 +99,20 @@ def check_entries(
         last: sequence number.
         damage: what is known to be wrong with content.
         sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
-        known: the digest of the range when it was sound; the same is not checked again, and of
-            it there are no ``partial_roots``.
     """
-    if known:
-        found = _unchanged(store, first, last, known)
-        if found is not None:
-            return found
     return _EntryChecker(store, damage, sizes).run(first, last)
 
 
-def _unchanged(store: Store, first: int, last: int, known: str) -> EntryRange | None:
-    """A range of which a digest is known, when it still has that."""
-    found = EntryRange(first, last, VerificationReport())
-    digest = RowDigest()
-    for page in _pages(store, first, last, digest):
-        if not found.report.entries:
-            found.first_link = _first_link(page.rows[0])
-        found.report.entries += len(page.rows)
-        found.last_hash = page.rows[-1].columns[1]
-    hashes = _read_tiles(store, first, last, digest)
-    found.tile_roots = [
-        as_hash(item) for index, item in hashes if (index + 1) * TILE_WIDTH <= last + 1
-    ]
-    found.digest = str(digest)
-    return found if found.digest == known else None
-
-
-def _first_link(row: RawEntry) -> str | None:
-    try:
-        return str(orjson.loads(row.record)["previous_hash"])
-    except (ValueError, KeyError, TypeError):
-        return None
+def known_entries(store: Store, first: int, last: int) -> EntryRange:
+    """A range that was sound and is not read again: what its neighbours and the tree need of it."""
+    row = store.get(last)
+    return EntryRange(
+        first,
+        last,
+        VerificationReport(entries=last - first + 1),
+        last_hash=row.entry_hash if row else None,
+        tile_roots=[as_hash(item) for _, item in _read_tiles(store, first, last)],
+    )
 
 
 _Rows = list[tuple[Any, ...]]
@@ -147,25 +126,21 @@ class _Page(NamedTuple):
     lists: _Rows
 
 
-def _pages(store: Store, first: int, last: int, digest: RowDigest) -> Iterator[_Page]:
+def _pages(store: Store, first: int, last: int) -> Iterator[_Page]:
     scan = store.scan_entries(first, last)
     while rows := list(itertools.islice(scan, _PAGE)):
         window = (rows[0].seq, rows[-1].seq)
-        shown = store.select(f"{_SHOWN} BETWEEN ? AND ? ORDER BY s.seq, s.content_id", window)
-        lists = store.select(f"{_LISTS} BETWEEN ? AND ? ORDER BY l.seq, l.step_id", window)
-        for read in (list(map(tuple, rows)), shown, lists):
-            digest.add(read)
+        shown = store.select(f"{_SHOWN} BETWEEN ? AND ?", window)
+        lists = store.select(f"{_LISTS} BETWEEN ? AND ?", window)
         yield _Page(rows, shown, lists)
 
 
-def _read_tiles(store: Store, first: int, last: int, digest: RowDigest) -> _Rows:
-    """Index and hash of the stored subtrees of 256 leaves in a range."""
-    rows = store.select(
-        "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx <= ? ORDER BY idx",
-        (first // TILE_WIDTH, last // TILE_WIDTH),
+def _read_tiles(store: Store, first: int, last: int) -> _Rows:
+    """Index and hash of the stored complete subtrees of 256 leaves in a range."""
+    return store.select(
+        "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ? ORDER BY idx",
+        (first // TILE_WIDTH, (last + 1) // TILE_WIDTH),
     )
-    digest.add(rows)
-    return rows
 
 
 class _EntryChecker:
@@ -184,10 +159,9 @@ class _EntryChecker:
         found.first, found.last = first, last
         expected = first
         previous: str | None = None
-        digest = RowDigest()
         if first in self._sizes:
             found.partial_roots[first] = b""
-        for page in _pages(self._store, first, last, digest):
+        for page in _pages(self._store, first, last):
             shown = _by_entry(page.shown)
             lists = _by_entry(page.lists)
             self._read_steps(page.rows[0].seq, lists)
@@ -206,11 +180,10 @@ class _EntryChecker:
                 report.entries += 1
         if expected <= last:
             report_gap(report, expected, last)
-        stored_roots: dict[Any, Any] = dict(_read_tiles(self._store, first, last, digest))
+        stored_roots: dict[Any, Any] = dict(_read_tiles(self._store, first, last))
         for index, root in enumerate(found.tile_roots, start=first // TILE_WIDTH):
             if as_hash(stored_roots.get(index)) != root:
                 report_tree_hash(report, index, TILE_WIDTH)
-        found.digest = str(digest)
         return found
 
     def _leaf(self, seq: int, leaf: bytes) -> None:
@@ -228,9 +201,9 @@ class _EntryChecker:
         """The message steps that are new with a page, which are those of greater ids."""
         if self._last_step is None:
             rows = self._store.select(
-                "SELECT max(step_id) FROM shown_lists WHERE seq < ?", (first,)
+                "SELECT step_id FROM shown_lists WHERE seq < ? ORDER BY seq DESC LIMIT 1", (first,)
             )
-            self._last_step = rows[0][0] or 0
+            self._last_step = rows[0][0] if rows else 0
         ends = [row[0] for rows in lists.values() for row in rows if row[0] is not None]
         last = max(ends, default=self._last_step)
         self._steps = {
@@ -383,20 +356,32 @@ class _EntryChecker:
 def _canonical(record: dict[str, Any], odd: int) -> bytes:
     """The canonical form of a record with so many values that ``orjson`` may write otherwise.
 
-    Nearly all of these are costs: small numbers in the metadata. With their texts given, the fast
-    encoder is exact for the rest.
+    Nearly all of these are costs: small numbers. With their texts given, the fast encoder is exact
+    for the rest.
     """
     if odd:
-        metadata = record["metadata"]
-        small = {
-            key: orjson.Fragment(number_text(value))
-            for key, value in metadata.items()
-            if type(value) is float and abs(value) < 1e15 and not is_plain_float(value)
-        }
-        if len(small) != odd:
+        given: list[float] = []
+        metadata = _with_texts(record["metadata"], given)
+        if len(given) != odd:
             return canonical_json(record)
-        record = {**record, "metadata": {**metadata, **small}}
+        record = {**record, "metadata": metadata}
     return orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+
+
+def _with_texts(value: Any, given: list[float]) -> Any:
+    """``value`` with the text of each number that only a canonical encoder writes; these numbers go
+    into ``given``."""
+    if type(value) is dict:
+        return {
+            key: item if type(item) is str else _with_texts(item, given)
+            for key, item in value.items()
+        }
+    if type(value) is list:
+        return [_with_texts(item, given) for item in value]
+    if type(value) is float and abs(value) < 1e15 and not is_plain_float(value):
+        given.append(value)
+        return orjson.Fragment(number_text(value))
+    return value
 
 
 def _by_entry(rows: _Rows) -> dict[int, _Rows]:

@@ -2,77 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
 from dataclasses import asdict, dataclass, field
 
+from remit.ledger.entry import utc_now
 from remit.ledger.marks import Marks
 from remit.ledger.store import Store
-from remit.ledger.verification.digests import RowDigest
 
 _NAME = "verification"
+_TABLES = {
+    "entries": "seq", "shown_lists": "seq", "message_steps": "step_id", "erasures": "seq",
+    "contents": "content_id", "shown_contents": "seq",
+}  # fmt: skip
+_ERASED = ("contents", "shown_contents")  # what erasures take rows from
 
 
 @dataclass(slots=True)
 class VerifiedMark:
-    """A sound ledger, by digests of all that was read.
-
-    What is wrong with a range of rows follows from the rows that are read for it (those of other
-    tables that they name included), from the erasures, and from the ranges of content and
-    message steps. So a range that has the digest it had when all was sound is sound.
+    """A sound ledger: how far it was verified, and what shows cheaply that it is that one still.
 
     Attributes:
-        size: entries that there were.
-        entry_hash: of the last of them.
-        verified: when all of it was checked the last time, ISO 8601.
-        erasures: digest of what was erased under these entries.
-        contents: digests of the ranges of content, by their first id.
-        steps: those of the message steps.
-        entries: those of the entries.
-        partials: by tree size, hexadecimal, the root over the leaves after its last complete
-            subtree of 256: see :class:`~remit.ledger.verification.entries.EntryRange`.
+        verified: when everything was checked, ISO 8601.
+        size: how many entries there were.
+        entry_hash: of the last one.
+        ends: by table, the first id that was not there.
+        rows: by table, how many rows there were before.
+        tree: hash over the stored roots of its complete subtrees of 256 leaves.
+        partials: by size of tree, in hex the root over the leaves after its last complete subtree,
+            where a checkpoint needs it.
     """
 
+    verified: str = field(default_factory=utc_now)
     size: int = 0
     entry_hash: str = ""
-    verified: str = ""
-    erasures: str = ""
-    contents: dict[str, str] = field(default_factory=dict)
-    steps: dict[str, str] = field(default_factory=dict)
-    entries: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    tree: str = ""
     partials: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, marks: Marks | None) -> VerifiedMark:
         """The last one of a root; without one, that of no entries."""
-        return cls(**marks.read(_NAME)) if marks is not None else cls()
+        return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
-        """Keep it in place of the one before, with what was erased until now."""
-        self.erasures = erasures_digest(store, self.size)
+        """Keep it in place of the one before."""
+        self.rows, _ = self._counted(store)
         marks.write(_NAME, asdict(self))
 
-    def entries_known(self, first: int, sizes: Collection[int]) -> str:
-        """The digest of a range of entries; empty where a root is wanted that is not known."""
-        if any(str(size) not in self.partials for size in sizes):
-            return ""
-        return self.entries.get(str(first), "")
+    def is_of(self, store: Store) -> bool:
+        """Whether a ledger has as many rows under it as it had, but for what was erased since."""
+        if not self.size:
+            return False
+        rows, erased = self._counted(store)
+        if erased and self.rows["contents"] - erased <= rows["contents"]:
+            rows |= {table: self.rows[table] for table in _ERASED}
+        return rows == self.rows
 
     def contradiction(self, store: Store, size: int) -> str:
         """What a ledger of ``size`` entries lacks of those that were verified; empty if nothing."""
-        told = f"{self.size} entries were verified here"
+        before = f"{self.size} entries were verified here"
         if self.size > size:
-            return f"{told}, and there are {size}: the ledger was cut off, or is an older copy"
+            return f"{before}, and there are {size}: the ledger was cut off, or is an older copy"
         row = store.get(self.size - 1) if self.size else None
         if self.size and (row is None or row.entry_hash != self.entry_hash):
-            return f"{told}, and they were others: history was rewritten, or this is another copy"
+            return f"{before}, and they were others: history was rewritten, or this is another copy"
         return ""
 
+    def _counted(self, store: Store) -> tuple[dict[str, int], int]:
+        """The rows of each table before its end, and how many values were erased since."""
+        counts = [f"(SELECT count(*) FROM {table})" for table in _TABLES]
+        later = [f"(SELECT count(*) FROM {table} WHERE {_TABLES[table]} >= ?)" for table in _TABLES]
+        ends = [self.ends.get(_TABLES[table], 0) for table in _TABLES]
+        ((*found,),) = store.select(f"SELECT {', '.join(counts + later)}", ends)
+        numbers = zip(_TABLES, found, found[len(_TABLES) :], strict=False)
+        rows = {table: every - new for table, every, new in numbers}
+        return rows, found[len(_TABLES) + list(_TABLES).index("erasures")]
 
-def erasures_digest(store: Store, size: int) -> str:
-    """What is noted as erased under the first ``size`` entries."""
-    digest = RowDigest()
-    for (seq,) in store.select(
-        "SELECT DISTINCT seq FROM erasures WHERE seq <= ? ORDER BY seq", (size - 1,)
-    ):
-        digest.add([(seq, *sorted(store.erased_under(seq)))])
-    return str(digest)
+
+def tree_digest(roots: list[bytes]) -> str:
+    """A hash over the roots of complete subtrees."""
+    return hashlib.sha256(b"".join(roots)).hexdigest()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
-from typing_extensions import override
-
 from remit.ledger.checkpoints import stored_notes
-from remit.ledger.entry import entry_id, utc_now
+from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.marks import Marks
 from remit.ledger.reader import chunks, marks
@@ -26,16 +25,20 @@ from remit.ledger.verification.entries import (
     as_hash,
     check_entries,
     erasure_is_sound,
+    known_entries,
     report_gap,
     report_tree_hash,
 )
 from remit.ledger.verification.heads import check_heads, read_heads
-from remit.ledger.verification.mark import VerifiedMark, erasures_digest
+from remit.ledger.verification.mark import VerifiedMark, tree_digest
 
 _T = TypeVar("_T")
 
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
-_WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes costs more
+_WORTH_A_PROCESS = 40_000  # entries and contents; below, starting processes costs more
+_AGAIN = 4  # ranges of each kind, taken at random, that are read again under a mark
+
+_Range = tuple[int, int]  # first and last
 
 
 class Verifier:
@@ -72,9 +75,9 @@ class Verifier:
         report = self._report
         marks = None if first else self._marks
         before = VerifiedMark.read(marks)
-        known, now = VerifiedMark(), VerifiedMark(verified=utc_now())
+        known, now = VerifiedMark(), VerifiedMark()
         try:
-            if since_mark and before.erasures == erasures_digest(self._store, before.size):
+            if since_mark and before.is_of(self._store):
                 known = before
                 report.last_full = now.verified = before.verified
             self._read(outside, first, jobs, deep and not known.size, progress, known, now)
@@ -106,21 +109,33 @@ class Verifier:
         # The notes first: one that comes while we read would cover entries we do not.
         notes = list(stored_notes(self._store))
         size = self._store.count()
-        lowest, contents = self._bounds("content_id", "contents")
-        _, steps = self._bounds("step_id", "message_steps")
+        contents = int(self._bounds("content_id", "contents")[1] or 0)
+        steps = int(self._bounds("step_id", "message_steps")[1] or 0)
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
         report.first_seq = start
         self._check_outliers(size)
         if start:
             content_ids, step_ids = self._reach(start, size)
-            content_ranges, step_ranges = _runs(content_ids), _runs(step_ids)
+            content_ranges, step_ranges = list(_runs(content_ids)), list(_runs(step_ids))
         else:
-            content_ranges = self._ranges("content_id", "contents", 1, contents)
-            step_ranges = self._ranges("step_id", "message_steps", 1, steps)
+            content_ranges = list(self._ranges("content_id", "contents", 1, contents))
+            step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
+        now.ends = {"seq": size, "content_id": contents + 1, "step_id": steps + 1}
         heads = read_heads(report, notes, outside, self._key)
         wanted = {head.size for head in heads if start <= head.size <= size}
+        entry_ranges = list(self._ranges("seq", "entries", start, size - 1))
+        unread = {
+            (low, high)
+            for low, high in _left_out(entry_ranges, known.ends.get("seq", 0))
+            if all(str(item) in known.partials for item in wanted if low <= item <= high + 1)
+        }
+        if known.size:
+            report.contents = self._store.select("SELECT count(*) FROM contents")[0][0]
+            for ranges, kind in ((content_ranges, "content_id"), (step_ranges, "step_id")):
+                ranges[:] = sorted({*ranges}.difference(_left_out(ranges, known.ends[kind])))
+        reading = [item for item in entry_ranges if item not in unread]
         # About how many, for progress: ids have few gaps.
-        total = max(0, min(contents, 1 << 40) - lowest + 1) + min(steps, 1 << 40) + size - start
+        total = sum(high - low + 1 for low, high in (*content_ranges, *step_ranges, *reading))
         done = 0
 
         def advance(number: int) -> None:
@@ -134,33 +149,38 @@ class Verifier:
             file_problem = pool.start(_check_file, deep)
             try:
                 damage = Damage()
-                for part in pool.run(check_contents, _with_known(content_ranges, known.contents)):
-                    now.contents[str(part.first)] = part.digest
-                    report.contents += part.count
+                for part in pool.run(check_contents, content_ranges):
+                    report.contents += 0 if known.size else part.count
                     damage.contents.update(part.bad)
                     advance(part.count)
-                for part in pool.run(check_steps, _with_known(step_ranges, known.steps)):
-                    now.steps[str(part.first)] = part.digest
+                for part in pool.run(check_steps, step_ranges):
                     damage.steps.update(part.bad)
                     advance(part.count)
-                ranges = pool.run(
+                read = pool.run(
                     check_entries,
                     (
-                        (low, high, damage, inside, known.entries_known(low, inside))
-                        for low, high in self._ranges("seq", "entries", start, size - 1)
-                        for inside in [{item for item in wanted if low <= item <= high + 1}]
+                        (low, high, damage, {item for item in wanted if low <= item <= high + 1})
+                        for low, high in reading
                     ),
                 )
-                roots, partials, blamed = self._join(start, size, ranges, known, now, advance)
+                parts = (
+                    known_entries(self._store, *item) if item in unread else next(read)
+                    for item in entry_ranges
+                )
+                roots, partials, blamed = self._join(start, size, parts, known, now, advance)
+                advance(total)  # there were gaps
             finally:
                 if problem := file_problem():
                     report.add(None, "store", problem)
-        if known.size and damage.steps:  # where they show, unchanged entries were not asked
+        report.unread = sum(high - low + 1 for low, high in unread)
+        if known.size and damage.steps:  # where they show, unread entries were not asked
             report.add(None, "messages", "a message list is damaged")
+        if known.size and tree_digest(roots[: known.size // TILE_WIDTH]) != known.tree:
+            report.add(None, "tree", "the stored tree hashes are others")
         for content_id, problem in damage.contents.items():
             if content_id not in blamed:
                 report.add(None, "content", problem)
-        self._check_erasures()
+        self._check_erasures(known.size)
         report.erased = sum(report.erasures.values())
         self._check_upper_tree(roots, size)
         check_heads(
@@ -173,15 +193,15 @@ class Verifier:
             is_signed=self._key is not None,
             witnesses=self._witnesses,
         )
-        now.size = size
+        now.size, now.tree = size, tree_digest(roots)
         now.partials = {str(number): root.hex() for number, root in partials.items()}
 
-    def _bounds(self, column: str, table: str) -> tuple[int, int]:
-        """The least and the greatest id; 1 and 0 of an empty table."""
-        ((least, greatest),) = self._store.select(
-            f"SELECT min({column}), max({column}) FROM {table}"
+    def _bounds(self, column: str, table: str) -> tuple[Any, ...]:
+        """The least and the greatest id, each found by the index; ``None`` of an empty table."""
+        (ends,) = self._store.select(
+            f"SELECT (SELECT min({column}) FROM {table}), (SELECT max({column}) FROM {table})"
         )
-        return int(least or 1), int(greatest or 0)
+        return ends
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
@@ -206,14 +226,11 @@ class Verifier:
             ("shown_contents", "content_id", 1),
             ("shown_lists", "step_id", 1),
         ):
-            rows = self._store.select(f"SELECT min({column}) FROM {table}")
-            if rows[0][0] is not None and not (
-                isinstance(rows[0][0], int) and rows[0][0] >= lowest
-            ):
-                self._report.add(None, "store", f"{table} has a row with {column} {rows[0][0]!r}")
+            least, _ = self._bounds(column, table)
+            if least is not None and not (isinstance(least, int) and least >= lowest):
+                self._report.add(None, "store", f"{table} has a row with {column} {least!r}")
         for table in ("shown_contents", "shown_lists", "erasures"):
-            rows = self._store.select(f"SELECT min(seq), max(seq) FROM {table}")
-            low, high = rows[0]
+            low, high = self._bounds("seq", table)
             if low is not None and not (
                 isinstance(low, int) and isinstance(high, int) and low >= 0
                 # An entry written since is not read.
@@ -289,9 +306,6 @@ class Verifier:
                     part.first, "link", "previous_hash is not the hash of the entry before"
                 )
             self._report.merge(part.report)
-            now.entries[str(part.first)] = part.digest
-            if part.digest == known.entries.get(str(part.first)):
-                self._report.unchanged += part.report.entries
             advance(part.report.entries)
             roots.extend(part.tile_roots)
             partials.update(part.partial_roots)
@@ -303,10 +317,14 @@ class Verifier:
             partials.setdefault(size, b"")
         return roots, partials, blamed
 
-    def _check_erasures(self) -> None:
-        for (seq,) in self._store.select("SELECT DISTINCT seq FROM erasures ORDER BY seq"):
-            if isinstance(seq, int) and erasure_is_sound(self._store, seq):
-                self._report.erasures[entry_id(seq)] = len(self._store.erased_under(seq))
+    def _check_erasures(self, known: int) -> None:
+        """Whether each ``ERASURE`` accounts for what is erased under it; of those before ``known``,
+        that was checked."""
+        for seq, number in self._store.select(
+            "SELECT seq, count(*) FROM erasures GROUP BY seq ORDER BY seq"
+        ):
+            if isinstance(seq, int) and (seq < known or erasure_is_sound(self._store, seq)):
+                self._report.erasures[entry_id(seq)] = number
             else:
                 self._report.add(
                     seq if isinstance(seq, int) else None,
@@ -346,10 +364,11 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield low, high
 
 
-def _with_known(
-    ranges: Iterable[tuple[int, int]], known: Mapping[str, str]
-) -> Iterator[tuple[int, int, str]]:
-    return ((low, high, known.get(str(low), "")) for low, high in ranges)
+def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
+    """Those before the ``end`` of a mark, but for a few, so that again and again all are read."""
+    whole = [item for item in ranges if item[1] < end]
+    again = random.SystemRandom().sample(whole, min(_AGAIN, len(whole)))
+    return (item for item in whole if item not in again)
 
 
 def _check_file(store: Store, deep: bool) -> str:
@@ -357,49 +376,36 @@ def _check_file(store: Store, deep: bool) -> str:
 
 
 class _Runner:
-    """Runs checks on this process's store."""
+    """Runs checks on a store: in this process, or in those of a pool, each with one of its own."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, pool: ProcessPoolExecutor | None, ahead: int) -> None:
         self._store = store
+        self._pool = pool
+        self._ahead = ahead  # of the consumer: memory stays flat
 
     def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
         """Begin one check; what is returned gives its result."""
+        if self._pool is not None:
+            return self._pool.submit(_check, check, given).result
         result = check(self._store, *given)
         return lambda: result
 
     def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
         """The result of a check for each of ``ranges``, in their order."""
-        return (check(self._store, *item) for item in ranges)
-
-
-class _PoolRunner(_Runner):
-    """Runs checks in several processes, each with a store of its own."""
-
-    def __init__(self, store: Store, pool: ProcessPoolExecutor, jobs: int) -> None:
-        super().__init__(store)
-        self._pool = pool
-        self._ahead = 3 * jobs  # of the consumer: memory stays flat
-
-    @override
-    def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
-        return self._pool.submit(_check, check, given).result
-
-    @override
-    def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
-        waiting: deque[Future[_T]] = deque()
+        waiting: deque[Callable[[], _T]] = deque()
         for item in ranges:
-            waiting.append(self._pool.submit(_check, check, item))
+            waiting.append(self.start(check, *item))
             if len(waiting) > self._ahead:
-                yield waiting.popleft().result()
+                yield waiting.popleft()()
         while waiting:
-            yield waiting.popleft().result()
+            yield waiting.popleft()()
 
 
 @contextlib.contextmanager
 def _runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[_Runner]:
     """A runner of checks in ``jobs`` processes."""
     if jobs == 1:
-        yield _Runner(store)
+        yield _Runner(store, None, 0)
         return
     pool = ProcessPoolExecutor(
         jobs,
@@ -408,7 +414,7 @@ def _runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[_R
         initargs=(reopen,),
     )
     try:
-        yield _PoolRunner(store, pool, jobs)
+        yield _Runner(store, pool, 3 * jobs)
     finally:
         pool.shutdown(cancel_futures=True)
 

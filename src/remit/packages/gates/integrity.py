@@ -18,8 +18,7 @@ _VERIFY = "See `remit ledger verify`; restore the ledger from a copy that verifi
 def check_integrity(context: GateContext) -> GateRun:
     """Gate G6.
 
-    Above ``full_entries``, what is byte for byte as the last verification found it is read and not
-    checked again, nor are the figures of budgets added up again that come of it.
+    Above ``full_entries`` it goes on from where the last verification and the last audit ended.
     """
     ledger = context.ledger
     entries = context.entries
@@ -55,7 +54,7 @@ def check_integrity(context: GateContext) -> GateRun:
     )
     if report.last_full:
         message += (
-            f"; {report.unchanged} of them are as an earlier check found them, and all was checked "
-            f"on {report.last_full} (--full checks all)"
+            f"; {report.unread} of them were not read again, and all was checked on "
+            f"{report.last_full} (--full checks all)"
         )
     return message

@@ -72,7 +72,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
     routers = [
         ledger_routes(ledger),
         session_routes(ledger),
-        budget_routes(ledger, budgeter, keys),
+        budget_routes(ledger, budgeter, keys, runtime.loaded.settings.gates.full_entries),
         key_routes(keys, budgeter),
         approval_routes(ledger, runtime.approvals),
         governance_routes(ledger, runtime.gate_context),

@@ -18,8 +18,11 @@ from remit.server.refusals import HttpError
 _OWNERS = {"key", "session", "user", "team", "organisation"}
 
 
-def budget_routes(ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore) -> Routes:
-    """What may be used, what has been, and whether the ledger says the same."""
+def budget_routes(
+    ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore, full_entries: int
+) -> Routes:
+    """What may be used, what has been, and whether the ledger says the same: of one with more than
+    ``full_entries``, from where the last audit ended."""
     routes = Routes("budgets")
 
     @routes.add("GET", "/budgets", "List budgets", needs="read", shape=BudgetPage)
@@ -49,8 +52,11 @@ def budget_routes(ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore)
         needs="manage_budgets", shape=Audit,
     )  # fmt: skip
     def check() -> dict[str, Any]:
-        """Add up the whole ledger and compare the live state with it. Operators only."""
-        audit = audit_budgets(ledger)
+        """Add up the ledger, a great one from the last check on, and compare the live state.
+
+        Operators only.
+        """
+        audit = audit_budgets(ledger, since_mark=ledger.count() > full_entries)
         found = asdict(audit)
         return {
             "equal": audit.equal,
