@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 
 from remit.gateway import InFlightCalls
 from remit.gateway.budget import (
@@ -65,7 +66,7 @@ def _lowerable(tokens: int, nano: int, output: int) -> Amount:
     def lowered(most: int) -> Amount:
         return Amount(tokens + most, nano + 2 * most)
 
-    return replace(lowered(output), output=output, lowered=lowered)
+    return structs.replace(lowered(output), output=output, lowered=lowered)
 
 
 _AMOUNTS = st.one_of(
@@ -634,7 +635,7 @@ def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClie
             keeper.release("1")
             keeper.allocate(scope, limits=BudgetLimits(tokens=9_000, nano=9_000))
         assert held() == after
-    keeper.reserve(scope, "3", amount=replace(asked, model=("p", "other")))
+    keeper.reserve(scope, "3", amount=structs.replace(asked, model=("p", "other")))
     assert keeper.status(scope)[0].reserved_tokens == 100
 
 

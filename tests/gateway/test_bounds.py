@@ -239,18 +239,16 @@ def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
     table = PriceTable.shipped()
     price = table.find("openai", "gpt-4o-mini")
     assert price is not None
-    billing = Billing(table, RouterConfig())
+    tariff = Billing(table, RouterConfig()).of("openai", "gpt-4o-mini")
     answer = ProviderResponse("x", "gpt-4o-mini", 1_000, 500, server_tool_uses={"web_search": 3})
     plain = price.cost_nano(Usage(1_000, 500))
 
     def bill(**asked: Any) -> int | None:
-        return billing.measured("openai", "gpt-4o-mini", answer, asked).usage.cost_nano
+        return tariff.measured(answer, asked).usage.cost_nano
 
     assert bill() == bill(service_tier="auto") == bill(service_tier=7) == plain + 30_000_000
     assert bill(service_tier="priority") == 2 * plain + 30_000_000
-    broken_off = billing.assumed(
-        "openai", "gpt-4o-mini", (10, 5), "estimated", {"service_tier": "priority"}
-    )
+    broken_off = tariff.assumed((10, 5), "estimated", {"service_tier": "priority"})
     assert broken_off.usage.cost_nano == 2 * price.bound_nano(10, 5)
 
 

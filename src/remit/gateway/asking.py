@@ -6,7 +6,8 @@ import asyncio
 import logging
 import random
 import secrets
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from remit.gateway.attempts import Attempts
 from remit.gateway.breakers import Breakers

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from remit.gateway.billing import Bill, Billing, estimate
+from msgspec import structs
+
+from remit.gateway.billing import Bill, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
@@ -24,12 +26,12 @@ from remit.gateway.records import (
     prepare_exchange,
     warning_entry,
 )
-from remit.gateway.sending import has_dialect, send_body
-from remit.gateway.steps import FinishCall, StartCall
+from remit.gateway.sending import send_body
+from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import Content, LedgerClient, utc_now
+from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, utc_now
 from remit.providers import (
     CODES,
     ProviderError,
@@ -43,6 +45,7 @@ __all__ = ["Attempts"]
 _log = logging.getLogger("remit.gateway")
 
 _MS_PER_HOUR = 3_600_000
+_KNOWN_DISPATCHES = 1_024
 
 
 class Attempts:
@@ -51,7 +54,6 @@ class Attempts:
     Args:
         ledger: where they are recorded.
         in_flight: where calls that are out are noted.
-        billing: bounds and bills.
         config: timeouts.
         mode: what a spent budget does: ``enforce`` refuses, ``warn`` records, ``off`` neither.
     """
@@ -60,14 +62,12 @@ class Attempts:
         self,
         ledger: LedgerClient,
         in_flight: InFlightCalls,
-        billing: Billing,
         config: RouterConfig,
         *,
         mode: Literal["enforce", "warn", "off"],
     ) -> None:
         self._ledger = ledger
         self._in_flight = in_flight
-        self._billing = billing
         self._config = config
         self._longest_s = config.default_timeout_ms / 1000
         self._timeouts = Timeouts(
@@ -77,6 +77,7 @@ class Attempts:
         )
         self._lease_ms = config.default_timeout_ms + config.lease_margin_ms
         self._kept_ms = int(config.idempotency_hours * _MS_PER_HOUR)
+        self._dispatch = functools.lru_cache(_KNOWN_DISPATCHES, typed=True)(self._prepared)
         self._enforce = mode == "enforce"
         self._warns = mode == "warn"
 
@@ -101,80 +102,95 @@ class Attempts:
             attempt.retry_of = attempt.retry_of or routed.retry_of
             attempt.decision_id = routed.decision_id
             attempt.fallback_from = routed.fallback_from
+        error: BaseException | None = None
+        result: ProviderResponse | Failure | None = None
         try:
-            await self._dispatch(call, attempt, permit)
-            call.attempts += 1
-            error: BaseException | None = None
-            result: ProviderResponse | Failure
-            started = time.perf_counter()
+            # Reservation, in-flight row and DISPATCH: durable together, before a byte goes out.
+            begun = await self._in_flight.begin(self._start(call, attempt), call.request.ahead)
+        except CancelledAfterWriteError as late:
+            # The marker is durable: it needs its exchange, though nothing was sent.
+            permit.release()
+            begun, error = late.begun, asyncio.CancelledError()
+            error.__cause__ = late
+            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
+        except BaseException:
+            permit.release()
+            raise
+        attempt.dispatch_entry_id, attempt.hold = begun
+        call.claimed = call.claim is not None
+        call.attempts += 1
+        try:
+            if result is None:
+                if (hold := attempt.hold) is not None and hold.output is not None:
+                    attempt.to = lowered(to, hold.output)
+                started = time.perf_counter()
+                try:
+                    if tap.sink is not None:
+                        await tap.dispatched(attempt.dispatch_entry_id)
+                        started = time.perf_counter()
+                    attempt.sent = True
+                    result = await self._ask(call, attempt)
+                    permit.succeed()
+                except BaseException as raised:  # noqa: BLE001 - what is none of a call's is raised again
+                    error = raised
+                    result = self._failed(call, attempt, permit, error)
+                attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
+                attempt.first_after_ms = tap.first_after_ms
+            entry, bill, finishing = self._finish(call, attempt, result)
             try:
-                if tap.sink is not None:
-                    await tap.dispatched(attempt.dispatch_entry_id)
-                    started = time.perf_counter()
-                attempt.sent = True
-                result = await self._ask(call, attempt)
-                permit.succeed()
-            except BaseException as raised:  # noqa: BLE001 - what is none of a call's is raised again
-                error = raised
-                result = self._failed(call, attempt, permit, error)
-            attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
-            attempt.first_after_ms = tap.first_after_ms
-            response = call.last = await self._record(call, attempt, result)
-            error = attempt.gone or error
+                finished = await finishing
+            except asyncio.CancelledError as gone:  # by now it is on record, or could not be
+                if not finishing.done() or finishing.exception() is not None:
+                    raise
+                finished, error = finishing.result(), gone
         finally:
             self._in_flight.ended(attempt.dispatch_entry_id)
+        response = call.last = self._response(call, attempt, result, entry, bill, finished)
         if routed is not None and routed.on_record is not None:
             routed.on_record(response)
         if isinstance(error, asyncio.CancelledError):
             raise error
         return response, error
 
-    async def _dispatch(self, call: Call, attempt: Attempt, permit: Permit) -> None:
-        """Reservation, in-flight row and ``DISPATCH``: durable together, before a byte goes out."""
+    def _start(self, call: Call, attempt: Attempt) -> StartCall:
+        """The step that begins an attempt."""
         request, to = call.request, attempt.to
-        try:
-            step = StartCall(
-                (self._ledger.prepare(dispatch_entry(request, to.provider_id, to.model_id)),),
-                call.path,
-                to.amount,
-                1 if attempt.number == 1 else 0,
-                self._enforce,
-                self._lease_ms,
-                (
-                    request.session_id,
-                    request.work_order_id or "",
-                    request.agent_id or "",
-                    request.contract_id,
-                    call.identity.key_id if call.identity else "",
+        step = StartCall(
+            (
+                self._dispatch(
+                    to.provider_id, to.model_id, request.contract_id, request.agent_id,
+                    request.session_id, request.prompt_pack_id,
                 ),
-                attempt.number,
-                call.claim,
-                functools.partial(warning_entry, request) if self._warns else None,
-                named=call.named,
-            )
-            if request.keeper is not None:
-                step.kept = request.keeper.ids_ahead(to)
-            attempt.dispatch_entry_id, hold = await self._in_flight.begin(step, request.ahead)
-            call.claimed = call.claim is not None
-            if hold is not None:
-                attempt.hold = hold
-                if hold.output is not None:
-                    attempt.to = lowered(to, hold.output)
-        except CancelledAfterWriteError as late:
-            # The marker is durable: it needs its exchange, though nothing was sent.
-            permit.release()
-            attempt.dispatch_entry_id, attempt.hold = late.begun
-            call.claimed = call.claim is not None
-            message = "the caller went away before sending"
-            failure = Failure(RouteOutcome.ERROR, "CANCELLED", message)
-            call.attempts += 1
-            response = call.last = await self._record(call, attempt, failure)
-            if call.routed is not None and call.routed.on_record is not None:
-                call.routed.on_record(response)
-            raise asyncio.CancelledError from late
-        except BaseException:
-            permit.release()
-            raise
+            ),
+            call.path,
+            to.amount,
+            1 if attempt.number == 1 else 0,
+            self._enforce,
+            self._lease_ms,
+            (
+                request.session_id,
+                request.work_order_id or "",
+                request.agent_id or "",
+                request.contract_id,
+                call.identity.key_id if call.identity else "",
+            ),
+            attempt.number,
+            call.claim,
+            functools.partial(warning_entry, request) if self._warns else None,
+            named=call.named,
+        )  # fmt: skip
+        if request.keeper is not None:
+            step.kept = request.keeper.ids_ahead(to)
+        return step
+
+    def _prepared(
+        self, provider_id: str, model_id: str, contract_id: str, agent_id: str, session_id: str,
+        prompt_pack_id: str,
+    ) -> Prepared:  # fmt: skip
+        """A ``DISPATCH``: all that an agent sends a model in one session say the same."""
+        return self._ledger.prepare(
+            dispatch_entry(provider_id, model_id, contract_id, agent_id, session_id, prompt_pack_id)
+        )
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
         """The longest wait for an answer; and for its first piece, where that is less."""
@@ -188,15 +204,15 @@ class Attempts:
     def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
         """The provider's answer, in its own dialect or in neutral form."""
         to, tap = attempt.to, call.tap
-        outgoing = to.outgoing
-        if outgoing is not None and has_dialect(to.provider):
+        if to.outgoing is not None:
+            provider: Any = to.provider
             timeouts = self._timeouts
             if call.routed is not None:
                 timeout_s, first_s = self._limits_s(call)
                 connect_s = min(timeouts.connect_s, timeout_s)
                 timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
             return send_body(
-                to.provider, outgoing, tap, timeouts, neutral=call.request.body is None
+                provider, to.outgoing, tap, timeouts, neutral=call.request.body is None
             )
         timeout_s, first_s = self._limits_s(call)
         order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
@@ -253,7 +269,7 @@ class Attempts:
 
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
         to, tap = attempt.to, call.tap
-        provider_id, model_id = to.provider_id, to.model_id
+        tariff = to.tariff
         held = attempt.hold or to.amount
         asked = to.outgoing.body.value if to.outgoing is not None else {}
         if isinstance(result, ProviderResponse):
@@ -261,35 +277,32 @@ class Attempts:
                 # Of a batch that the provider did not name nothing more will be heard.
                 named = call.on_record is not None and call.on_record.keeps_hold(result)
                 if named or not held.tokens:
-                    return self._billing.nothing(model_id)
-                return self._billing.at_bound(model_id, held, to.bound)
-            bill = self._billing.answered(provider_id, model_id, result, asked)
-            return bill or self._billing.at_bound(model_id, held, to.bound)
+                    return tariff.nothing()
+                return tariff.at_bound(held, to.bound)
+            return tariff.answered(result, asked) or tariff.at_bound(held, to.bound)
         if result.billing == "nothing":
-            return self._billing.nothing(model_id)
-        if result.billing == "bound" or self._billing.thinks_unseen(provider_id, model_id, asked):
+            return tariff.nothing()
+        if result.billing == "bound" or tariff.thinks_unseen(asked):
             # What was thought and not shown is billed like what arrived.
-            return self._billing.at_bound(model_id, held, to.bound)
+            return tariff.at_bound(held, to.bound)
         reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
         tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)
-        return self._billing.assumed(provider_id, model_id, tokens, "estimated", asked)
+        return tariff.assumed(tokens, "estimated", asked)
 
-    async def _record(
+    def _finish(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
-    ) -> PromptResponse:
-        """``EXCHANGE``, settlement and the end of the in-flight row, in one transaction."""
-        request, to = call.request, attempt.to
+    ) -> tuple[LedgerEntry, Bill, asyncio.Future[FinishedCall]]:
+        """Submit ``EXCHANGE``, settlement and the end of the in-flight row: one transaction."""
+        request, hold = call.request, attempt.hold
         bill = self._bill(call, attempt, result)
         usage = bill.usage
-        charging = self._in_flight.charging
         entry = exchange_entry(
             call, attempt, result, (usage.input_tokens, usage.output_tokens),
-            bill.metadata(charged=charging),
+            bill.metadata(charged=self._in_flight.charging),
         )  # fmt: skip
-        hold = attempt.hold
         if hold is not None:
-            if over := hold.overrun(usage):
-                entry.metadata.update(over)
+            if hold.exceeded_by(usage):
+                entry.metadata.update(hold.overrun(usage))
             if hold.output is not None and "changed" not in entry.metadata:
                 entry.metadata["changed"] = Content([{"path": "/max_tokens", "reason": LOWERED}])
         kept: Sequence[KeptId] = ()
@@ -297,6 +310,7 @@ class Attempts:
             kept = request.keeper.on_record(entry.metadata, attempt, result)
         prepared = prepare_exchange(self._ledger, entry, request.subject_id)
         step = FinishCall((prepared,), attempt.dispatch_entry_id, hold, usage, kept=kept)
+        beside = None
         if isinstance(result, ProviderResponse):
             if call.claim is not None:
                 step.answered = (call.claim, self._kept_ms)
@@ -304,16 +318,21 @@ class Attempts:
                 note, answer = on_record, result
                 step.also = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
-        beside = None
-        if call.routed is not None and isinstance(result, ProviderResponse):
-            beside = call.routed.answered(step, attempt.latency_ms)
-        finishing = self._in_flight.finish(step, beside)
-        try:
-            finished = await finishing
-        except asyncio.CancelledError as gone:  # by now it is on record, or could not be
-            if not finishing.done() or finishing.exception() is not None:
-                raise
-            finished, attempt.gone = finishing.result(), gone
+            if call.routed is not None:
+                beside = call.routed.answered(step, attempt.latency_ms)
+        return entry, bill, self._in_flight.finish(step, beside)
+
+    def _response(
+        self,
+        call: Call,
+        attempt: Attempt,
+        result: ProviderResponse | Failure,
+        entry: LedgerEntry,
+        bill: Bill,
+        finished: FinishedCall,
+    ) -> PromptResponse:
+        """What is answered, once it is on record."""
+        request, to, usage = call.request, attempt.to, bill.usage
         response = PromptResponse(
             "", RouteOutcome.SUCCESS, usage.input_tokens, usage.output_tokens,
             entry.metadata["model_id"], to.provider_id, attempt.latency_ms, utc_now(),
@@ -326,7 +345,7 @@ class Attempts:
             response.fallback_from = tuple(attempt.fallback_from)
         if request.body is not None:
             response.reply = result.reply
-        if charging:
+        if self._in_flight.charging:
             response.cost_incurred = (usage.cost_nano or 0) / 1e9
             response.cost_certainty = bill.certainty
             response.cost_known = usage.cost_nano is not None
@@ -352,12 +371,12 @@ def lowered(to: Candidate, output: int) -> Candidate:
     """What would be sent, with a lower output limit."""
     outgoing = to.outgoing
     if outgoing is None:
-        return replace(to, request=replace(to.request, max_tokens=output))
+        return structs.replace(to, request=replace(to.request, max_tokens=output))
     body = outgoing.body
     names = [name for name in body.endpoint.output_limit if body.value.get(name) is not None]
     for name in names or body.endpoint.output_limit[:1]:
         body = body.with_member((name,), b"%d" % output, LOWERED)
-    return replace(to, outgoing=replace(outgoing, body=body))
+    return structs.replace(to, outgoing=structs.replace(outgoing, body=body))
 
 
 def neutral_order(

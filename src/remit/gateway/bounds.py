@@ -71,6 +71,34 @@ class Bound(Struct, frozen=True):
     tokens: tuple[int, int]
 
 
+class _AmountOf(Struct, frozen=True):
+    """What a call with another output limit can use at most."""
+
+    tokens_in: int
+    more: int
+    answers: int
+    nothing: bool
+    price: Price | None
+    percent: int
+    nano_tools: int
+    unbounded: str
+    model: tuple[str, str] | None
+
+    def __call__(self, output: int) -> Amount:
+        tokens_in, price = self.tokens_in, self.price
+        tokens_out = (output + self.more) * self.answers
+        nano: int | None = None
+        if self.nothing:
+            nano = 0
+        elif price is not None:
+            nano = -(-price.bound_nano(tokens_in, tokens_out) * self.percent // 100)
+            nano = min(nano + self.nano_tools, MAX_SAFE_INTEGER)
+        return Amount(
+            min(tokens_in + tokens_out, MAX_SAFE_INTEGER), nano, not self.unbounded,
+            self.unbounded, self.model, output, self if output > 1 else None,
+        )  # fmt: skip
+
+
 def call_bound(
     endpoint: str,
     body: Mapping[str, Any],
@@ -145,7 +173,9 @@ def bound_of(
         unbounded = unbounded or other
     limit = 0
     if writes:
-        limit = _limit(endpoint, body) or _largest(price)
+        limit = _limit(endpoint, body)
+        if not limit and price is not None:
+            limit = price.max_output_tokens or price.context_window or 0
         if endpoint in _PICTURES:  # of a form, those that come in too
             files = [value for given in body.values()
                      for value in (given if isinstance(given, list) else [given])]  # fmt: skip
@@ -157,23 +187,12 @@ def bound_of(
             field = "max_tokens, which it does not name"
             unbounded = unbounded or ("model, without a longest answer" if endpoint in _UNLIMITED
                                       else field)  # fmt: skip
-    nothing = free or endpoint in _FREE
-
-    def amount(output: int) -> Amount:
-        tokens_out = (output + more) * answers
-        nano: int | None = 0
-        if not nothing:
-            nano = None
-            if price is not None:
-                nano = -(-price.bound_nano(tokens_in, tokens_out) * percent // 100) + nano_tools
-        return Amount(
-            min(tokens_in + tokens_out, MAX_SAFE_INTEGER),
-            None if nano is None else min(nano, MAX_SAFE_INTEGER),
-            not unbounded, unbounded, model, output, amount if output > 1 else None,
-        )  # fmt: skip
-
+    amount = _AmountOf(
+        tokens_in, more, answers, free or endpoint in _FREE, price, percent, nano_tools, unbounded,
+        model,
+    )(limit)  # fmt: skip
     # As far as accounts and records count: a client may name any limit.
-    return Bound(amount(limit), (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)))
+    return Bound(amount, (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)))
 
 
 def _sound(price: Price, size: int) -> int:
@@ -230,10 +249,6 @@ def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
         if type(value) is int and value > limit:
             limit = value
     return limit
-
-
-def _largest(price: Price | None) -> int:
-    return 0 if price is None else price.max_output_tokens or price.context_window or 0
 
 
 def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:

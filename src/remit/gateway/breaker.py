@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from remit.gateway.config import CircuitBreakerConfig
 
@@ -27,19 +27,21 @@ class Permit:
     """Leave to make one call; answered once, by ``succeed``, ``fail`` or ``release``.
 
     Args:
-        answer: takes what the call came to; does not wait.
+        answer: takes ``about`` and what the call came to; does not wait.
+        about: which call it is, for ``answer``.
     """
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_about", "_answer")
 
-    def __init__(self, answer: Callable[[Outcome], None]) -> None:
-        self._answer: Callable[[Outcome], None] | None = answer
+    def __init__(self, answer: Callable[..., None], *about: Any) -> None:
+        self._answer: Callable[..., None] | None = answer
+        self._about = about
 
     def succeed(self) -> None:
         """The provider answered, be it with a refusal of this one request."""
         answer, self._answer = self._answer, None
         if answer is not None:
-            answer("ok")
+            answer(*self._about, "ok")
 
     def fail(self) -> None:
         """The provider is not well."""
@@ -52,7 +54,7 @@ class Permit:
     def _say(self, outcome: Outcome) -> None:
         answer, self._answer = self._answer, None
         if answer is not None:
-            answer(outcome)
+            answer(*self._about, outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import threading
@@ -22,6 +21,7 @@ __all__ = ["Breakers", "CircuitBreaker"]
 _log = logging.getLogger("remit.gateway")
 
 _MS_PER_HOUR = 3_600_000
+_SOONER = 0.8
 _COLUMNS = tuple(field.name for field in fields(Circuit))
 _READ = f"SELECT provider_id, model_id, {', '.join(_COLUMNS)} FROM breakers"
 _FIND = f"SELECT {', '.join(_COLUMNS)} FROM breakers WHERE provider_id = ? AND model_id = ?"
@@ -40,6 +40,7 @@ _SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIG
 _NEW = Circuit()
 
 _Key = tuple[str, str]
+_Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
 class CircuitBreaker:
@@ -88,7 +89,8 @@ class Breakers:
     A row for each circuit that ever failed is in the ledger's database. A change takes effect in
     this process at once, and is then made to the row as it is, in a transaction that others'
     writes share. What others did is read before a call, when it was last read more than
-    ``poll_s`` ago. A success where no failure is counted neither reads more nor writes.
+    ``poll_s`` ago; and a little sooner in transactions that are made anyway. A success where no
+    failure is counted neither reads more nor writes.
 
     Args:
         ledger: in whose database the rows are.
@@ -110,8 +112,8 @@ class Breakers:
         self._raw: list[tuple[Any, ...]] = []
         self._looked_at = 0.0
         self._ahead_ms = 0.0  # of the server's clock, before this process's monotonic one
-        self._waiting: list[asyncio.Future[None]] = []
-        self._read()
+        self._looking: asyncio.Future[None] | None = None
+        self._read(ledger.select)
 
     def is_closed(self, key: tuple[str, str]) -> bool:
         """Whether a circuit is known to be closed; ``False`` where it has to be asked."""
@@ -127,7 +129,7 @@ class Breakers:
         key = (provider_id, model_id)
         with self._lock:
             circuit = self._circuit(key)
-        return None if circuit.open else self._permit(key, circuit)
+        return None if circuit.open else Permit(self._answered, key, circuit.generation, False)
 
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Leave to make one call now, or ``None``.
@@ -141,7 +143,7 @@ class Breakers:
         with self._lock:
             before = self._circuit(key)
             if not before.open:
-                return self._permit(key, before)
+                return Permit(self._answered, key, before.generation, False)
             # Noted here at once: of all who ask in this process one goes and asks the ledger.
             after = before.tried(self._config, self._now_ms(), self._trial_ms)
             if after is None:
@@ -211,55 +213,49 @@ class Breakers:
 
     def look(self) -> None:
         """Read what others did, if that was not done just now. Blocks."""
-        if self._is_old():
-            self._read_or_keep()
+        if not self._is_old():
+            return
+        try:
+            self._read(self._ledger.select)
+        except RemitError as error:
+            self._keep(error)
 
     async def _look(self) -> None:
         """:meth:`look` without blocking the loop; who comes meanwhile waits for the same look."""
         if not self._is_old():
             return
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with self._lock:
-            self._waiting.append(mine)
-            first = len(self._waiting) == 1
-        if first:
-            # A thread of its own: neither a pool that is full nor a loop that ends is in its way.
-            thread = threading.Thread(target=self._look_for_all, name="remit-look", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # there are too many
-                self._look_for_all()
-        await mine
-
-    def _look_for_all(self) -> None:
         try:
-            self._read_or_keep()
-        finally:
-            with self._lock:
-                waiting, self._waiting = self._waiting, []
-            for future in waiting:
-                with contextlib.suppress(RuntimeError):  # that loop was closed
-                    future.get_loop().call_soon_threadsafe(_wake, future)
+            looking = self._looking
+            if looking is None or looking.done() or (
+                looking.get_loop() is not asyncio.get_running_loop()
+            ):  # fmt: skip
+                # In the writer's thread, between writes: the call will need it anyway.
+                looking = self._ledger.submit(lambda tx: self._read(tx.execute))
+                self._looking = looking
+            await looking
+        except RemitError as error:
+            self._keep(error)
+
+    def refresh(self, tx: Transaction) -> None:
+        """Look in a transaction that is made anyway: where calls go on, none has to wait."""
+        if time.monotonic() - self._looked_at > _SOONER * self._config.poll_s:
+            self._read(tx.execute)
 
     def _is_old(self) -> bool:
         return time.monotonic() - self._looked_at > self._config.poll_s
 
-    def _read_or_keep(self) -> None:
+    def _keep(self, error: RemitError) -> None:
         """What cannot be read just now leaves in force what is known."""
-        began = time.monotonic()
-        try:
-            self._read()
-        except RemitError as error:
-            _log.warning("the circuit breakers of others could not be read: %s", error.message)
-            self._looked_at = max(self._looked_at, began)
+        _log.warning("the circuit breakers of others could not be read: %s", error.message)
+        self._looked_at = time.monotonic()
 
-    def _read(self) -> None:
+    def _read(self, ask: _Ask) -> None:
         began = time.monotonic()
         ahead_ms = 0.0
         if self._on_server:
-            ((now,),) = self._ledger.select(_SERVER_CLOCK)
+            ((now,),) = ask(_SERVER_CLOCK)
             ahead_ms = now - (began + time.monotonic()) * 500
-        raw = self._ledger.select(_READ)
+        raw = ask(_READ)
         with self._lock:
             if began < self._looked_at:
                 return  # another look, begun later, was done sooner
@@ -318,9 +314,6 @@ class Breakers:
             local = self._local[key] = _LocalState(self._rows.get(key, _NEW))
         return local
 
-    def _permit(self, key: _Key, circuit: Circuit, *, noted: bool = False) -> Permit:
-        return Permit(functools.partial(self._answered, key, circuit.generation, noted))
-
     def _answered(self, key: _Key, generation: int, noted: bool, outcome: Outcome) -> None:
         """Change the circuit here at once, and on record soon where the ledger knows of it."""
 
@@ -368,7 +361,7 @@ class Breakers:
             return after or circuit
 
         circuit = self._change(take, key, local, step, tx)
-        return self._permit(key, circuit, noted=True) if may else None
+        return Permit(self._answered, key, circuit.generation, True) if may else None
 
     def _change(
         self,
@@ -398,8 +391,3 @@ def _circuit_of(row: tuple[Any, ...]) -> Circuit:
 
 def _values_of(circuit: Circuit) -> tuple[int, ...]:
     return tuple(int(getattr(circuit, name)) for name in _COLUMNS)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from msgspec import Struct
+
 from remit.gateway.auth import Identity
+from remit.gateway.billing import Tariff
 from remit.gateway.budget import Amount, Hold
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider
@@ -36,8 +37,7 @@ class OnRecord(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """One request, and what has become of it so far.
 
     Attributes:
@@ -65,14 +65,13 @@ class Call:
     asked_model_id: str = ""
     attempts: int = 0
     last: PromptResponse | None = None
-    passed_over: list[tuple[str, str]] = field(default_factory=list)
+    passed_over: list[tuple[str, str]] = []
     routed: Routed | None = None
     handed_on: RequestRouter | None = None
     on_record: OnRecord | None = None
 
 
-@dataclass(slots=True)
-class CallReport:
+class CallReport(Struct):
     """What an observer gets when a call has ended.
 
     Attributes:
@@ -89,11 +88,11 @@ class CallReport:
     attempts: int
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(Struct):
     """One model that may answer, and what it would be sent.
 
     Attributes:
+        tariff: what the model is billed.
         request: the call's, in neutral form where the provider speaks no dialect.
         outgoing: the body that is sent; ``None`` to providers in neutral form.
         amount: the most that the call can use there; ``bound`` is the same in tokens.
@@ -102,6 +101,7 @@ class Candidate:
     provider_id: str
     model_id: str
     provider: AnyProvider
+    tariff: Tariff
     request: PromptRequest
     sent: Sent
     outgoing: Outgoing | None
@@ -109,8 +109,7 @@ class Candidate:
     bound: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why an attempt brought no answer.
 
     Attributes:
@@ -128,8 +127,7 @@ class Failure:
     reply: Reply | None = None
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """One ``DISPATCH`` and its ``EXCHANGE``, as far as they have come.
 
     Attributes:
@@ -141,7 +139,6 @@ class Attempt:
         arrived: the answer as its stream had added up when it broke off, as JSON text.
         decision_id: of the decision that chose the model.
         fallback_from: the models that were passed over, and the error code of each.
-        gone: the caller's leaving, where that was while the answer was put on record.
     """
 
     number: int
@@ -157,4 +154,3 @@ class Attempt:
     arrived: bytes = b""
     decision_id: str = ""
     fallback_from: Sequence[tuple[str, str]] = ()
-    gone: asyncio.CancelledError | None = None

@@ -76,7 +76,8 @@ class Candidates:
         request, body = call.request, call.request.body
         provider = self._provider(call, provider_id, model_id)
         if request.keeper is not None and body is not None:
-            window = self._billing.window(provider_id, model_id)
+            price = self._billing.of(provider_id, model_id).price
+            window = None if price is None else price.context_window
             try:
                 body = await request.keeper.body_for(
                     provider_id, speaks=speaks(provider, body), window=window
@@ -113,16 +114,18 @@ class Candidates:
         """
         provider = self._provider(call, provider_id, model_id)
         request = request or call.request
-        billing, body = self._billing, request.body
+        tariff, body = self._billing.of(provider_id, model_id), request.body
+        price = tariff.price
         try:
             if not has_dialect(provider):
                 if body is not None:
                     request = in_neutral_form(request)
                     sent = encode_sent(request)
-                amount, bound = billing.bound(request, sent, provider_id, model_id)
+                bound = tariff.bound(request, sent)
                 return Candidate(
-                    provider_id, model_id, provider, request, sent, None, amount, bound
-                )
+                    provider_id, model_id, provider, tariff, request, sent, None, bound.amount,
+                    bound.tokens,
+                )  # fmt: skip
             order = ProviderRequest(
                 model_id,
                 sent.messages,
@@ -130,23 +133,27 @@ class Candidates:
                 request.temperature,
                 self._timeout_s,
                 tuple(request.tools or ()),
-                response_schema(request),
+                response_schema(request) if request.structured_output else None,
                 call.tap.wanted,
                 body,
                 request.headers or _NONE,
-                *billing.limits(provider_id, model_id),
+                None if price is None else price.max_output_tokens,
+                price is not None and price.max_completion_tokens,
             )
             outgoing = provider.outgoing(order)
         except (DialectError, ProviderError) as error:
             raise NoCandidateError("INVALID_INPUT", error.message, error.param) from error
         if body is None:
-            amount, bound = billing.bound(request, sent, provider_id, model_id)
+            bound = tariff.bound(request, sent)
         else:
-            amount, bound = billing.body_bound(outgoing.body, provider_id, model_id)
+            bound = tariff.body_bound(outgoing.body)
             raw = outgoing.body.raw
             if raw is not call.request.body.raw:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
-        return Candidate(provider_id, model_id, provider, request, sent, outgoing, amount, bound)
+        return Candidate(
+            provider_id, model_id, provider, tariff, request, sent, outgoing, bound.amount,
+            bound.tokens,
+        )  # fmt: skip
 
     def _provider(self, call: Call, provider_id: str, model_id: str) -> AnyProvider:
         identity = call.identity

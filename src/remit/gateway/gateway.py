@@ -86,25 +86,24 @@ class LLMGateway:
         self._providers: dict[str, AnyProvider] = {}
         self._names = Names(config, self._providers)
         keeper = budgeter or TokenBudgeter(ledger_client)
+        self._breakers = Breakers(
+            ledger_client,
+            config.circuit_breaker,
+            trial_ms=config.default_timeout_ms + config.lease_margin_ms,
+        )
         # Recovery settles what an earlier process reserved, also where this one charges nothing.
         self._in_flight = InFlightCalls(
             ledger_client,
             keeper,
             charging=budgeter is not None,
             wait_ms=config.budget_wait_ms,
-        )
-        self._breakers = Breakers(
-            ledger_client,
-            config.circuit_breaker,
-            trial_ms=config.default_timeout_ms + config.lease_margin_ms,
+            beside=self._breakers.refresh,
         )
         self._billing = Billing(prices or PriceTable.shipped(), config)
         candidates = Candidates(
             self._names, self._providers, Objects(ledger_client), self._billing, config
         )
-        self._attempts = Attempts(
-            ledger_client, self._in_flight, self._billing, config, mode=budget_mode
-        )
+        self._attempts = Attempts(ledger_client, self._in_flight, config, mode=budget_mode)
         self._asking = Asking(
             ledger_client, candidates, self._breakers, self._attempts, self._in_flight,
             budgeter if budget_mode == "enforce" else None, config,
@@ -180,7 +179,7 @@ class LLMGateway:
         Raises:
             InvalidInputError: the request has no canonical form.
         """
-        amount, _ = self._billing.bound(request, encode_sent(request), provider_id, model_id)
+        amount = self._billing.of(provider_id, model_id).bound(request, encode_sent(request)).amount
         return amount.nano if amount.bounded else None
 
     def estimate_tokens(self, request: PromptRequest) -> int:
@@ -347,8 +346,10 @@ class LLMGateway:
             return await self._asking.reject(call, "AUTH_ERROR", problem)
         call.path = path_of(call)
         provider = self._providers[provider_id]
-        bound = (amount.tokens, 0)
-        to = Candidate(provider_id, "", provider, request, sent, outgoing, amount, bound)
+        to = Candidate(
+            provider_id, "", provider, self._billing.of(provider_id, ""), request, sent, outgoing,
+            amount, (amount.tokens, 0),
+        )  # fmt: skip
         started_ns = time.time_ns()
         response = await self._asking.once(call, to, outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
@@ -48,6 +48,7 @@ class InFlightCalls:
         budgeter: where reservations are settled.
         charging: whether calls that begin here are charged at all.
         wait_ms: longest wait for money that other calls only hold.
+        beside: what else is done in the transactions in which calls begin and end.
 
     Attributes:
         ended: told the dispatch of a call that is on record, or given up: its lease is not
@@ -55,10 +56,16 @@ class InFlightCalls:
     """
 
     def __init__(
-        self, ledger: LedgerClient, budgeter: TokenBudgeter, charging: bool, wait_ms: int = 0
+        self,
+        ledger: LedgerClient,
+        budgeter: TokenBudgeter,
+        charging: bool,
+        wait_ms: int = 0,
+        beside: Callable[[Transaction], None] | None = None,
     ) -> None:
         self._ledger = ledger
         self._budgeter = budgeter
+        self._beside = beside
         self.charging = charging
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
@@ -169,6 +176,8 @@ class InFlightCalls:
 
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
         """The stage of all steps, for :meth:`~remit.ledger.LedgerClient.step`."""
+        if self._beside is not None:
+            self._beside(tx)
         return Calls(
             tx, steps, self._budgeter.accounts(tx), self.charging, self._known, self.owner,
             self.waiting_room.freed,

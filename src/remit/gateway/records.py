@@ -14,6 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, content
+from remit.ledger.content import EXACT
 from remit.providers import Outgoing, ProviderResponse
 
 __all__ = [
@@ -27,20 +28,25 @@ _PARTS = (
 )  # fmt: skip
 
 
-def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> LedgerEntry:
+def dispatch_entry(
+    provider_id: str,
+    model_id: str,
+    contract_id: str,
+    agent_id: str,
+    session_id: str,
+    prompt_pack_id: str,
+) -> LedgerEntry:
     """The marker that is durable before a byte goes out."""
     return LedgerEntry(
         event_type="DISPATCH",
-        submission_id=request.contract_id,
+        submission_id=contract_id,
         decision="DISPATCHED",
         reason=f"Dispatching to {provider_id}/{model_id}".removesuffix("/"),
-        prompts_used=_prompts(request),
+        prompts_used=_prompts(prompt_pack_id),
         metadata={
-            "contract_id": request.contract_id,
-            "agent_id": request.agent_id or "",
-            "session_id": request.session_id,
+            "contract_id": contract_id, "agent_id": agent_id or "", "session_id": session_id,
         },
-    )
+    )  # fmt: skip
 
 
 def exchange_entry(
@@ -130,7 +136,7 @@ def exchange_entry(
         submission_id=request.contract_id,
         decision=decision,
         reason=reason,
-        prompts_used=_prompts(request),
+        prompts_used=_prompts(request.prompt_pack_id),
         metadata=metadata,
     )
 
@@ -141,10 +147,8 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
     cut = body.cut()
     metadata["wire"] = body.endpoint.name
     for name, piece in cut.pieces.items():
-        metadata[name] = (
-            Content.exact(piece) if isinstance(piece, bytes) else Content.exact_list(piece)
-        )
-    metadata["parameters"] = Content.exact(cut.parameters)
+        metadata[name] = Content(None, piece, EXACT)
+    metadata["parameters"] = Content(None, cut.parameters, EXACT)
     # Pairs, not members: a member named prompt would be content.
     metadata["cut"] = [*map(list, cut.places.items())]
     if body.changed:
@@ -167,7 +171,7 @@ def _add_answer(
         is_json = _is_json(text) if known is None else known
     if text:
         metadata["answer"] = (
-            Content.exact(text) if is_json else Content(text.decode("utf-8", "replace"))
+            Content(None, text, EXACT) if is_json else Content(text.decode("utf-8", "replace"))
         )
 
 
@@ -212,7 +216,7 @@ def rejection_entry(request: PromptRequest, code: str, message: str) -> LedgerEn
         submission_id=_text(request.contract_id),
         decision="REJECTED",
         reason=content(f"{code}: {message}"),
-        prompts_used=_prompts(request),
+        prompts_used=_prompts(request.prompt_pack_id),
         metadata=_refusal(request, code, message),
     )
 
@@ -243,8 +247,7 @@ def _text(value: Any) -> str:
     return str(_recordable(value))[:MAX_ID_CHARS] if isinstance(value, str) else ""
 
 
-def _prompts(request: PromptRequest) -> list[str]:
-    pack = request.prompt_pack_id
+def _prompts(pack: str) -> list[str]:
     return [pack] if pack and (pack := _text(pack)) else []
 
 

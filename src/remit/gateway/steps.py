@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
@@ -76,8 +77,7 @@ class IdempotencyKeyUsedError(RemitError):
         self.exchange_entry_id = exchange_entry_id
 
 
-@dataclass(slots=True)
-class StartCall:
+class StartCall(Struct):
     """The step that makes a call's intent durable. Returns the dispatch's id and its hold.
 
     Attributes:
@@ -110,8 +110,7 @@ class StartCall:
     named: Named | None = None
 
 
-@dataclass(slots=True)
-class FinishCall:
+class FinishCall(Struct):
     """The step that puts an answer on record, settles it and takes the call off.
 
     Attributes:
@@ -140,8 +139,7 @@ class FinishCall:
     done: tuple[Transaction, str] | None = None
 
 
-@dataclass(slots=True)
-class Beside:
+class Beside(Struct):
     """A step of another kind that goes on record right after a :class:`FinishCall`.
 
     Attributes:

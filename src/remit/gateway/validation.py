@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.exchange import Message, PromptRequest, check_messages
@@ -35,8 +35,7 @@ _NEEDED = _IDS[:2]
 _ids_of = operator.attrgetter(*_IDS)
 
 
-@dataclass(slots=True)
-class Sent:
+class Sent(Struct):
     """What goes out, encoded once for hashing, bounding and recording.
 
     Attributes:
@@ -71,7 +70,14 @@ def check_request(request: PromptRequest) -> str:
     for name, value in zip(_NEEDED, ids, strict=False):
         if not str(value or "").strip():
             return f"{name} is missing"
-    if not _are_short(ids) and (problem := _wrong_id(ids)):
+    try:
+        text = "".join([value for value in ids if value is not None])
+    except TypeError:
+        text = "\x00"
+    # Nearly all are short and plain.
+    if (len(text) > MAX_ID_CHARS or not text.isascii() or "\x00" in text) and (
+        problem := _wrong_id(ids)
+    ):
         return problem
     most, warmth = request.max_tokens, request.temperature
     if most is not None and (type(most) is not int or not 1 <= most <= MAX_TOKENS):
@@ -83,15 +89,6 @@ def check_request(request: PromptRequest) -> str:
         if found:
             return f"template_variables: {found[0]}"
     return ""
-
-
-def _are_short(ids: Sequence[Any]) -> bool:
-    """Whether nothing is wrong with ids that are short and plain, as nearly all are."""
-    try:
-        text = "".join([value for value in ids if value is not None])
-    except TypeError:
-        return False
-    return len(text) <= MAX_ID_CHARS and text.isascii() and "\x00" not in text
 
 
 def _wrong_id(ids: Sequence[Any]) -> str:
@@ -159,8 +156,7 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
     return problems(schema, value, _MAX_ERRORS)
 
 
-@dataclass(slots=True)
-class _Media:
+class _Media(Struct):
     """What of a conversation is not text.
 
     Attributes:

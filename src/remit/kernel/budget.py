@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Literal, cast
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
@@ -144,8 +146,7 @@ def usd_of(nano: int) -> float:
     return nano / NANO
 
 
-@dataclass(slots=True)
-class TokenUsage:
+class TokenUsage(Struct):
     """Tokens that a call used, as the provider counted them.
 
     Attributes:
@@ -163,8 +164,7 @@ class TokenUsage:
         return self.input_tokens + self.output_tokens
 
 
-@dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
-class Amount:
+class Amount(Struct):
     """The most that a call can use. It is not changed once it is made.
 
     Attributes:
@@ -182,7 +182,7 @@ class Amount:
     unbounded: str = ""
     model: tuple[str, str] | None = None
     output: int = 0
-    lowered: Callable[[int], Amount] | None = field(default=None, compare=False)
+    lowered: Callable[[int], Amount] | None = None
 
     def raised(self, percent: int) -> Amount:
         """So many hundredths of it, rounded up."""

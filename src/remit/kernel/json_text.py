@@ -19,6 +19,7 @@ from remit.kernel.errors import InvalidInputError
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _KEY = re.compile(rb'[ \t\n\r]*[{,][ \t\n\r]*"([^"\\]*)"[ \t\n\r]*:[ \t\n\r]*')
+_CLOSE = re.compile(rb"[ \t\n\r]*}")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}]+")
@@ -184,39 +185,27 @@ def _scanned_elements(array: bytes) -> list[bytes]:
 
 def spans(text: bytes, names: Collection[str]) -> dict[str, tuple[int, int]]:
     """Start and end of the values of top-level members, of those that are there, in order."""
+    found: dict[str, tuple[int, int]] = {}
+    at = 0
     try:
-        raw = _raw_members.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        raw = None  # text that only the slower reader takes
-    if raw is not None and (found := _spans_in_order(text, raw, names)) is not None:
-        return found
-    places = {found.name: (found.value, found.end) for found in members(text)}
+        for name, value in _raw_members.decode(text).items():
+            key = _KEY.match(text, at)
+            exact = bytes(value)
+            if key is None or key[1] != name.encode() or not text.startswith(exact, key.end()):
+                break  # a name is there twice, or written with escapes
+            start = key.end()
+            at = start + len(exact)
+            if name in names:
+                found[name] = (start, at)
+        else:
+            if at and _CLOSE.match(text, at):
+                return found
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        pass  # text that only the slower reader takes
+    places = {member.name: (member.value, member.end) for member in members(text)}
     return dict(sorted(
         ((name, place) for name in names if (place := places.get(name))), key=lambda item: item[1]
     ))  # fmt: skip
-
-
-def _spans_in_order(
-    text: bytes, raw: dict[str, msgspec.Raw], names: Collection[str]
-) -> dict[str, tuple[int, int]] | None:
-    """:func:`spans` of an object whose members are ``raw``, in order.
-
-    ``None`` where they are not all there is: a name is there twice, or written with escapes.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    at = 0
-    for name, value in raw.items():
-        key = _KEY.match(text, at)
-        if key is None or key[1] != name.encode("utf-8", "replace"):
-            return None
-        exact = bytes(value)
-        start = key.end()
-        if not text.startswith(exact, start):
-            return None
-        at = start + len(exact)
-        if name in names:
-            found[name] = (start, at)
-    return found if at and text[_skip(text, at)] == 0x7D else None  # }
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:

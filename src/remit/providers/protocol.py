@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -45,8 +45,7 @@ CODES = (
 """The codes an adapter may give a :class:`ProviderError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderRequest:
+class ProviderRequest(Struct, frozen=True):
     """One call: in neutral form (messages as in :mod:`remit.kernel.exchange`), or as a body.
 
     Attributes:
@@ -71,7 +70,7 @@ class ProviderRequest:
     response_schema: Mapping[str, Any] | None = None
     stream: bool = False
     body: Body | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     largest_output: int | None = None
     max_completion_tokens: bool = False
 
@@ -175,8 +174,7 @@ NeutralSink = Callable[[StreamEvent], None]
 """Receives what the stream of a provider in neutral form brings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A call as it goes out.
 
     Attributes:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from remit.gateway.auth import Identity
 from remit.gateway.batches.lines import Place, id_of, place, read_line
 from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_text, hold_name
@@ -98,7 +100,7 @@ class BatchPlan:
             ],
         )  # fmt: skip
         if attempt.hold is not None:
-            hold = replace(attempt.hold, turns=0, model=None)
+            hold = structs.replace(attempt.hold, turns=0, model=None)
             tx.execute_many(
                 "INSERT INTO holds VALUES (?, ?)", [(hold_name(batch_id), hold.encode())]
             )
@@ -165,13 +167,13 @@ class Planner:
             seen.add(custom_id)
             self._check_model(request, identity, provider_id, body.model, at)
             self._check_own(owner_of(identity), body, at)
-            amount, bound = self._billing.batch_bound(body, provider_id, body.model)
-            amount = amount.raised(raised.get((provider_id, body.model), 100))
+            bound = self._billing.of(provider_id, body.model).batch_bound(body)
+            amount = bound.amount.raised(raised.get((provider_id, body.model), 100))
             if not amount.bounded:
                 unbounded = unbounded or f"{amount.unbounded or 'a call'} of {at.said}"
             if amount.nano is None:
                 unpriced = unpriced or f"{at.said}: {body.model} has no price"
-            lines.append(_Line(custom_id, text, body, amount, bound[0]))
+            lines.append(_Line(custom_id, text, body, amount, bound.tokens[0]))
         nano = None if unpriced else sum(line.amount.nano or 0 for line in lines)
         tokens = sum(line.amount.tokens for line in lines)
         return BatchPlan(

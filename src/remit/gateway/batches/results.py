@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from msgspec import structs
+
 from remit.gateway.batches.lines import answer_of, object_of, read_line
 from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_name
 from remit.gateway.billing import Bill, Billing
@@ -135,9 +137,9 @@ class Results:
                 if hold is not None:
                     amount = one.attempt.to.amount
                     nano = None if hold.nano is None else amount.nano or 0
-                    part = replace(hold, tokens=amount.tokens, nano=nano)
+                    part = structs.replace(hold, tokens=amount.tokens, nano=nano)
                     left = None if hold.nano is None else hold.nano - (nano or 0)
-                    hold = replace(hold, tokens=hold.tokens - amount.tokens, nano=left)
+                    hold = structs.replace(hold, tokens=hold.tokens - amount.tokens, nano=left)
                     accounts.settle(part, one.bill.usage)
                 self._write(tx, row, one, part)
             if hold is not None:
@@ -183,27 +185,27 @@ class Results:
             amount = Amount(line.tokens, None if line.nano == NO_PRICE else line.nano)
             bound = (line.tokens_in, line.tokens - line.tokens_in)
             to = Candidate(
-                row.provider_id, line.model_id, self._providers[row.provider_id], request, sent,
+                row.provider_id, line.model_id, self._providers[row.provider_id],
+                self._billing.of(row.provider_id, line.model_id), request, sent,
                 Outgoing(body, {}, stream=False), amount, bound,
             )  # fmt: skip
             answer = result if isinstance(result, Failure) else answer_of(dialect, endpoint, result)
             call = Call(request, StreamTap(None, None), identity, sent.context_hash)
-            bill = self._bill(to, answer)
+            bill = _bill(to, answer)
             ended.append(_Ended(custom_id, call, Attempt(1, to, line.model_id), answer, bill))
         return ended
-
-    def _bill(self, to: Candidate, answer: ProviderResponse | Failure) -> Bill:
-        if isinstance(answer, Failure) and answer.billing == "nothing":
-            return self._billing.nothing(to.model_id)
-        if isinstance(answer, Failure) or not answer.usage_reported:
-            return self._billing.at_bound(to.model_id, to.amount, to.bound)
-        asked = to.outgoing.body.value if to.outgoing is not None else {}
-        return self._billing.measured(to.provider_id, to.model_id, answer, asked, in_batch=True)
 
     def _write(self, tx: Transaction, row: Row, one: _Ended, part: Hold | None) -> None:
         """``DISPATCH`` and ``EXCHANGE`` of one request."""
         request, usage = one.call.request, one.bill.usage
-        dispatch = dispatch_entry(request, row.provider_id, one.attempt.to.model_id)
+        dispatch = dispatch_entry(
+            row.provider_id,
+            one.attempt.to.model_id,
+            request.contract_id,
+            request.agent_id,
+            request.session_id,
+            request.prompt_pack_id,
+        )
         one.attempt.dispatch_entry_id = tx.append(dispatch)
         entry = exchange_entry(
             one.call, one.attempt, one.answer, (usage.input_tokens, usage.output_tokens),
@@ -215,3 +217,12 @@ class Results:
         if part is not None:
             entry.metadata.update(part.overrun(usage))
         tx.append(prepare_exchange(self._ledger, entry, request.subject_id))
+
+
+def _bill(to: Candidate, answer: ProviderResponse | Failure) -> Bill:
+    if isinstance(answer, Failure) and answer.billing == "nothing":
+        return to.tariff.nothing()
+    if isinstance(answer, Failure) or not answer.usage_reported:
+        return to.tariff.at_bound(to.amount, to.bound)
+    asked = to.outgoing.body.value if to.outgoing is not None else {}
+    return to.tariff.measured(answer, asked, in_batch=True)

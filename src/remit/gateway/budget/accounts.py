@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
+
+from msgspec.structs import replace
 
 from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
 from remit.gateway.budget.holds import Hold

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import orjson
+import msgspec
+from msgspec import Struct
 
 from remit.kernel.budget import TokenUsage
 
@@ -15,8 +15,7 @@ _MOST_PERCENT = 1_000
 """No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(Struct, forbid_unknown_fields=True):
     """What one call holds on each of its accounts until it ends.
 
     Attributes:
@@ -47,8 +46,9 @@ class Hold:
         """Which of ``tokens`` and ``cost`` went above this bound."""
         if not self.bounded:
             return []
+        tokens_over = usage.input_tokens + usage.output_tokens > self.tokens
         cost_over = self.nano is not None and (usage.cost_nano or 0) > self.nano
-        return ["tokens"] * (usage.total > self.tokens) + ["cost"] * cost_over
+        return ["tokens"] * tokens_over + ["cost"] * cost_over
 
     def raised_by(self, usage: TokenUsage) -> int | None:
         """To how many hundredths the model's bound rises by a bill; ``None``: it does not."""
@@ -75,21 +75,21 @@ class Hold:
 
     def encode(self) -> str:
         """JSON, for a column."""
-        return orjson.dumps(self).decode()
+        return _encode(self).decode()
 
     @classmethod
     def read(cls, text: str) -> Hold | None:
         """From a column; ``None`` for what is not a hold."""
         try:
-            return cls.decode(text)
-        except (ValueError, TypeError, KeyError):
+            return _decode(text)
+        except ValueError:
             return None
 
     @classmethod
     def decode(cls, text: str) -> Hold:
-        """From :meth:`encode`."""
-        fields = orjson.loads(text)
-        for name in ("scopes", "windows", "model"):
-            if fields.get(name) is not None:
-                fields[name] = tuple(fields[name])
-        return cls(**fields)
+        """From :meth:`encode`; raises ``ValueError`` for what is not a hold."""
+        return _decode(text)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Hold).decode

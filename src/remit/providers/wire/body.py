@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -49,8 +48,7 @@ class Cut(Struct, frozen=True):
     places: dict[str, int]
 
 
-@dataclass(slots=True)
-class Body:
+class Body(Struct):
     """One request body.
 
     Attributes:
@@ -63,7 +61,7 @@ class Body:
     endpoint: Endpoint
     raw: bytes
     value: dict[str, Any]
-    changed: list[dict[str, str]] = field(default_factory=list)
+    changed: list[dict[str, str]] = []
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -29,7 +28,6 @@ _PARAMETER = re.compile(rb';\s*([\w*]+)\s*=\s*(?:"([^"]*)"|([^\s;"]+))')
 _CONTENT_TYPE = re.compile(rb"(?:^|\r\n)content-type\s*:\s*([^\r\n]{1,200})", re.I)
 
 
-@dataclass(slots=True)
 class FormBody(Body):
     """A body of the type ``multipart/form-data``.
 
@@ -105,7 +103,6 @@ class FormBody(Body):
         return Cut(orjson.dumps(self.value), {}, {})
 
 
-@dataclass(slots=True)
 class ObjectBody(Body):
     """A request about something that a provider keeps: a batch that is made, a file that goes.
 
