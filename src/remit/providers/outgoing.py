@@ -90,8 +90,8 @@ class WireDialect(ABC):
         value = body.value
         if not self.send_temperature and "temperature" in value:
             body = body.without_member(("temperature",), "this server takes no temperature")
-        asks_usage = False
-        if body.stream and body.endpoint in (CHAT, COMPLETIONS):
+        asks_usage, stream = False, body.stream
+        if stream and body.endpoint in (CHAT, COMPLETIONS):
             options = value.get("stream_options")
             given = isinstance(options, dict) and options.get("include_usage") is True
             if not given and (options is None or isinstance(options, dict)):
@@ -105,7 +105,7 @@ class WireDialect(ABC):
         passed: dict[str, str] = {}
         if alike and request.headers:
             passed = {n: request.headers[n] for n in self.forward_headers if n in request.headers}
-        return Outgoing(body, passed, body.stream, asks_usage)
+        return Outgoing(body, passed, stream, asks_usage)
 
 
 def neutral_call(request: ProviderRequest) -> ModelCall:

@@ -56,12 +56,14 @@ class Body(Struct):
         value: what it says.
         changed: what was changed of the client's own text: JSON pointer, reason, and the text
             before where it is short.
+        content_type: of the text.
     """
 
     endpoint: Endpoint
     raw: bytes
     value: dict[str, Any]
     changed: list[dict[str, str]] = []
+    content_type: str = "application/json"
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
@@ -77,35 +79,25 @@ class Body(Struct):
             raise BodyError(error.message) from error
         if type(value) is not dict:
             raise BodyError("The body is not a JSON object.")
-        body = cls(endpoint, raw, value)
-        body._check()
-        return body
-
-    def _check(self) -> None:
-        value = self.value
-        model = value.get("model", self.endpoint.model)
+        model = value.get("model", endpoint.model)
         if type(model) is not str or not model.strip():
             raise BodyError("model is missing, or is not a text.", "model")
-        asked = value.get(self.endpoint.prompt)
-        if self.endpoint.prompt == "messages" and (type(asked) is not list or not asked):
+        asked = value.get(endpoint.prompt)
+        if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
             raise BodyError("messages is not a list with at least one message.", "messages")
-        for name in self.endpoint.output_limit:
+        for name in endpoint.output_limit:
             limit = value.get(name)
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise BodyError(f"{name} is not a positive integer.", name)
         if type(value.get("stream", False) or False) is not bool:
             raise BodyError("stream is neither true nor false.", "stream")
+        return cls(endpoint, raw, value)
 
     @property
     def model(self) -> str:
         """As the client named it, or the provider's own choice; empty where there is none."""
         name: str = self.value.get("model", self.endpoint.model)
         return name
-
-    @property
-    def content_type(self) -> str:
-        """What the text is."""
-        return "application/json"
 
     @property
     def stream(self) -> bool:

@@ -29,18 +29,16 @@ _CONTENT_TYPE = re.compile(rb"(?:^|\r\n)content-type\s*:\s*([^\r\n]{1,200})", re
 
 
 class FormBody(Body):
-    """A body of the type ``multipart/form-data``.
+    """A body of the type ``multipart/form-data``; ``content_type`` has the boundary, as it came.
 
     Its ``value`` holds each field's text, and of each file its ``filename``, ``content_type``,
     ``bytes`` and ``sha256``; what comes several times is a list. That is what is recorded of it.
 
     Attributes:
-        form_type: its content type, with the boundary, as it came.
         places: of each field that is text, where in ``raw`` it is.
         files: bytes of all files.
     """
 
-    form_type: str = ""
     places: dict[str, tuple[int, int]] | None = None
     files: int = 0
 
@@ -73,11 +71,6 @@ class FormBody(Body):
 
     @property
     @override
-    def content_type(self) -> str:
-        return self.form_type
-
-    @property
-    @override
     def stream(self) -> bool:
         return self.endpoint.streams and self.value.get("stream") in ("true", "True", "1")
 
@@ -89,7 +82,7 @@ class FormBody(Body):
         if len(path) != 1 or place is None or not isinstance(value, str):
             raise BodyError(f"{name} cannot be changed in a form.", name)
         raw = self.raw[: place[0]] + value.encode() + self.raw[place[1] :]
-        changed = FormBody.read_form(self.endpoint, raw, self.form_type)
+        changed = FormBody.read_form(self.endpoint, raw, self.content_type)
         was = orjson.dumps(self.value[name]).decode()
         changed.changed = [*self.changed, {"path": f"/{name}", "reason": reason, "was": was}]
         return changed
