@@ -332,7 +332,7 @@ def test_an_old_client_gets_a_stream_without_chunks(small: Served) -> None:
 async def test_a_broken_answer_that_nobody_takes_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(protocol, "_STALLED_S", 0.2)
+    monkeypatch.setattr(protocol.Connection, "stalled_s", 0.2)
 
     class App:
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

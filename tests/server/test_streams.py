@@ -283,6 +283,27 @@ def test_a_key_revoked_in_the_midst_of_a_stream(
             assert one.exchange(session).metadata["output_tokens"] > 0
 
 
+def test_a_client_that_stops_reading(tmp_path: Path) -> None:
+    toml = f"{QUICK}\n[server]\nbody_timeout_s = 1.0\n"
+    with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=toml) as served:
+        said = wire.completion_stream(wire.completion("hello " + "x" * 65_536)).chunks
+        behind.script = [wire.Raw(content_type="text/event-stream", chunks=said[:-1] * 300)]
+        body = json.dumps({"model": "gpt-4o-mini", "stream": True,
+                           "messages": [{"role": "user", "content": "hi"}]})  # fmt: skip
+        session = new_session()
+        with closing(socket.create_connection(served.address)) as connection:
+            connection.sendall(
+                f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
+                f"{served.token}\r\nx-remit-session: {session}\r\ncontent-length: {len(body)}"
+                f"\r\n\r\n{body}".encode()
+            )
+            until(lambda: len(served.entries("EXCHANGE", session)) == 1)
+        entry = served.exchange(session)
+        _arrived(entry, "CANCELLED")
+        assert entry.metadata["error_message"] == "the caller stopped reading the answer"
+        assert entry.metadata["response"].startswith("hello x")
+
+
 # -- what is relayed -----------------------------------------------------------------------
 
 

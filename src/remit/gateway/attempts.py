@@ -28,6 +28,7 @@ from remit.gateway.records import (
 )
 from remit.gateway.sending import send_body
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
+from remit.gateway.stream_tap import STOPPED_READING
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
@@ -249,7 +250,8 @@ class Attempts:
             )
         elif isinstance(error, asyncio.CancelledError):
             permit.release()
-            failure = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away", paid)
+            why = STOPPED_READING if error.args == (STOPPED_READING,) else "the caller went away"
+            failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, paid)
         elif isinstance(error, Exception):  # whatever a provider object does is on record
             _log.warning(
                 "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__

@@ -20,7 +20,10 @@ from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum
 
-__all__ = ["StreamTap"]
+__all__ = ["STOPPED_READING", "StreamTap"]
+
+STOPPED_READING = "the caller stopped reading the answer"
+"""What a call's task is cancelled with where that is why; its record says it."""
 
 _log = logging.getLogger("remit.gateway")
 

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from typing_extensions import override
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from remit.server.replies import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
+from remit.gateway import STOPPED_READING
+from remit.server.http_call import Call
 from remit.server.request import Handler
 
 _IDLE, _HEAD, _BODY = range(3)  # what is read: nothing yet, a request's headers, its body
-
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_CHUNKS = b"transfer-encoding: chunked\r\n"
-_CLOSE = b"connection: close\r\n"
 _NO_TEXT = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _NO_TEXT
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\n" + _NO_TEXT
 _OVERHEAD = 8  # bytes of a body's framing for each of its own: a chunk of one byte has five
-
-
 _MOST_WAITING = 100  # requests on one connection
-_STALLED_S = 30.0  # a client that takes nothing of its answer for so long is gone
-
-
-class _RefusedError(Exception):
-    """Ends the reading of a connection."""
+_END = "nothing more is read"
 
 
 class Connection(HttpToolsProtocol):
@@ -46,10 +34,12 @@ class Connection(HttpToolsProtocol):
         max_header_bytes: of the request line and all headers.
         header_timeout_s: for them to come, from the connection's beginning or from their first
             byte; and for the rest of a body that was answered before it had come.
+        stalled_s: a client that takes nothing of its answer for so long is gone: its call ends.
     """
 
     max_header_bytes = 0
     header_timeout_s = 0.0
+    stalled_s = 60.0
 
     _phase = _IDLE
     _fed = 0  # bytes that came
@@ -62,8 +52,8 @@ class Connection(HttpToolsProtocol):
     _running: Any = None  # the cycle whose answer is under way: a Call or uvicorn's
     _deadline = 0.0
     _timer: asyncio.TimerHandle | None = None
-    _timer_at = 0.0
     _left = 0  # bytes that the client had not taken at the last look
+    _gone = ""  # why it is, where it did not say so itself
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -83,12 +73,11 @@ class Connection(HttpToolsProtocol):
             self._timer.cancel()
         self.pipeline.clear()
         running = self._running
-        if running is not None:
+        if type(running) is Call:
+            running.hang_up(self._gone)
+        elif running is not None:
             running.disconnected = True
-            if type(running) is not Call:
-                running.message_event.set()
-            elif not running.detached and running.task is not None:
-                running.task.cancel()
+            running.message_event.set()
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
@@ -115,7 +104,7 @@ class Connection(HttpToolsProtocol):
         if self._phase == _HEAD:
             if since > self.max_header_bytes:
                 self._give_up(_TOO_LARGE)
-            elif not since and self.cycle is not None:
+            elif not since and self.cycle is not None and self._running is None:
                 self._expect(self.header_timeout_s)
         elif since > self.max_header_bytes + _OVERHEAD * self._came:
             self._give_up(_UNREADABLE)  # trailers or extensions of chunks without end
@@ -131,6 +120,12 @@ class Connection(HttpToolsProtocol):
         parts = [b"%b %b HTTP/%b\r\n" % (method, self.url, version.encode())]
         parts += [b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade"]
         return b"".join(parts) + b"\r\n"
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._left = self.transport.get_write_buffer_size()
+        self._expect(self.stalled_s)
 
     @override
     def resume_writing(self) -> None:
@@ -162,15 +157,13 @@ class Connection(HttpToolsProtocol):
             size = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size + len(self.url) > self.max_header_bytes:
                 self._reply = _TOO_LARGE
-                raise _RefusedError
-        if len(self.pipeline) >= _MOST_WAITING:
-            raise _RefusedError
-        if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":  # we are no proxy
-                raise _RefusedError
+                raise ValueError(_END)
+        method, upgrades, handler = self.parser.get_method(), self.parser.should_upgrade(), None
+        if len(self.pipeline) >= _MOST_WAITING or (upgrades and method == b"CONNECT"):
+            raise ValueError(_END)  # we are no proxy
+        if upgrades:
             return  # it is read again without
-        handler = None
-        if self.parser.get_method() == b"POST":
+        if method == b"POST":
             handler = self._direct.get(self.url.partition(b"?")[0])
         most = self.limit_concurrency
         if handler is None or (
@@ -231,9 +224,7 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
         if type(cycle) is Call:
-            task = cycle.task = self.loop.create_task(app(cycle))
-            self.tasks.add(task)
-            task.add_done_callback(cycle.ended)
+            cycle.start(app)
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -241,21 +232,16 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         cycle, self._running = self._running, None
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        keeps, unread = cycle.keep_alive, self._phase == _BODY and cycle is self.cycle
+        lingers = unread and not keeps and self.transport.can_write_eof()
+        if self.transport.is_closing() or not (keeps or lingers):
             self.close_soon()
-            return
-        unread = self._phase == _BODY and cycle is self.cycle
-        if not cycle.keep_alive:
-            if unread and self.transport.can_write_eof():
-                # Who is still sending would see a reset, and not the answer.
-                self._lingers = True
-                self.transport.write_eof()
-                self.flow.resume_reading()
-                self._expect(self.header_timeout_s)
-            else:
-                self.close_soon()
-            return
-        if self.pipeline:  # until it is empty nothing more is read
+        elif lingers:  # who is still sending would see a reset, and not the answer
+            self._lingers = True
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self._expect(self.header_timeout_s)
+        elif self.pipeline:  # until it is empty nothing more is read
             if not self.flow.write_paused:
                 self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words:
@@ -284,26 +270,25 @@ class Connection(HttpToolsProtocol):
     def _expect(self, within_s: float) -> None:
         """Close the connection unless a request's headers, or its rest, come in time."""
         self._deadline = self.loop.time() + within_s
-        if self._timer is None or self._timer_at > self._deadline:
-            self._set_timer()
-
-    def _set_timer(self) -> None:
         if self._timer is not None:
+            if self._timer.when() <= self._deadline:
+                return
             self._timer.cancel()
-        self._timer_at = self._deadline
         self._timer = self.loop.call_at(self._deadline, self._look)
 
     def _look(self) -> None:
         self._timer = None
         closing, left = self.transport.is_closing(), self.transport.get_write_buffer_size()
-        if self._running is not None and not closing:
-            return  # an answer is under way; its end sets the next deadline
-        if self.loop.time() < self._deadline - 0.001:
-            self._set_timer()
+        answers = self._running is not None and not closing
+        if answers and not self.flow.write_paused:
+            return  # its end sets the next deadline
+        if (early_s := self._deadline - self.loop.time()) > 0.001:
+            self._expect(early_s)
         elif left and left != self._left:  # a slow reader is not cut off, one that stopped is
             self._left = left
-            self._expect(_STALLED_S)
+            self._expect(self.stalled_s)
         elif closing or left:
+            self._gone = STOPPED_READING if answers else ""
             self.transport.abort()
         else:
             self.close_soon()
@@ -312,177 +297,4 @@ class Connection(HttpToolsProtocol):
         """Close the connection when what was written has left."""
         self.transport.close()
         if self.parser is not None:
-            self._expect(_STALLED_S)
-
-
-class Call:
-    """A model call on a connection: a :class:`~remit.server.request.Request`.
-
-    For uvicorn's part of the protocol it is a cycle as its own are.
-    """
-
-    __slots__ = (
-        "_chunked", "_connection", "_expects", "_most", "_unsent", "body", "detached",
-        "disconnected", "headers", "keep_alive", "path", "response_complete", "response_started",
-        "task", "waiter", "whole",
-    )  # fmt: skip
-
-    def __init__(self, connection: Connection) -> None:
-        version = connection.parser.get_http_version()
-        self._connection = connection
-        self._expects = connection.expect_100_continue
-        self._chunked = version != "1.0"
-        self.body: bytes | bytearray = b""
-        self._most = HIGH_WATER_LIMIT
-        self.whole = False
-        self._unsent = b""
-        self.waiter: asyncio.Future[None] | None = None
-        self.path = connection.url.partition(b"?")[0].decode("latin-1")
-        self.headers: list[tuple[bytes, bytes]] = connection.headers
-        self.detached = False
-        self.disconnected = False
-        self.keep_alive = self._chunked and connection.parser.should_keep_alive()
-        self.response_started = False
-        self.response_complete = False
-        self.task: asyncio.Task[None] | None = None
-
-    # The request.
-
-    def take(self, data: bytes) -> None:
-        """One more piece of the body came."""
-        if self.response_complete:
-            return
-        if type(self.body) is bytes:
-            self.body = bytearray(self.body)
-        self.body += data
-        if len(self.body) > self._most:
-            if self.waiter is None:
-                self._connection.flow.pause_reading()
-            elif not self.waiter.done():
-                self.waiter.set_exception(too_long(self._most))
-
-    def wake(self) -> None:
-        """What the body's reader waits for is there."""
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
-        """The whole body; until it is asked for, little of it is kept."""
-        if self._connection.flow.read_paused and not self._connection.pipeline:
-            self._connection.flow.resume_reading()
-        if not self.whole:
-            check_length(length, most)
-            await self._rest(most, timeout_s)
-        if len(self.body) > most:
-            raise too_long(most)
-        body, self.body = bytes(self.body), b""
-        return body
-
-    async def _rest(self, most: int, timeout_s: float) -> None:
-        loop = self._connection.loop
-        waiter = self.waiter = loop.create_future()
-        timer = loop.call_later(timeout_s, self._late)
-        self._most = most
-        if self._expects and not self.body and not self.disconnected:
-            self._connection.transport.write(_CONTINUE)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self.waiter = None
-
-    def _late(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_exception(too_slow())
-
-    # The answer.
-
-    @property
-    def started(self) -> bool:
-        """Whether anything of an answer is on its way."""
-        return self.response_started
-
-    def answer(self, answer: Answer) -> None:
-        """Give a whole answer in one write."""
-        status, body, kind, headers = answer
-        if status in WITHOUT_BODY:
-            head = [*self._head(status, headers), b"\r\n"]
-        else:
-            head = self._head(status, ((b"content-type", kind), *headers))
-            head += (b"content-length: %d\r\n\r\n" % len(body), body)
-        self.response_complete = True
-        if not self.disconnected:
-            self._connection.transport.write(b"".join(head))
-        self._connection.on_response_complete()
-
-    def begin(self, status: int, headers: Headers) -> None:
-        """Begin a stream."""
-        head = self._head(status, headers)
-        head.append(_CHUNKS + b"\r\n" if self._chunked else b"\r\n")
-        self._unsent = b"".join(head)
-
-    def write(self, data: bytes) -> None:
-        """More of it."""
-        if data:
-            self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
-
-    def offer(self, data: bytes) -> bool:
-        """More of it, unless the client is slower than what was written: then it is refused."""
-        connection = self._connection
-        if connection.flow.write_paused or self._unsent:
-            return False
-        if not self.disconnected:
-            connection.transport.write(
-                b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
-            )
-        return True
-
-    def end(self, data: bytes = b"") -> None:
-        """The rest of it."""
-        if self._chunked:
-            data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
-        self._put(data)
-        self.response_complete = True
-        self._connection.on_response_complete()
-
-    @property
-    def full(self) -> bool:
-        """Whether the client is slower than what was written."""
-        return self._connection.flow.write_paused
-
-    async def drain(self) -> None:
-        """Wait until the connection takes more."""
-        flow: FlowControl = self._connection.flow
-        await flow.drain()
-
-    def ended(self, task: asyncio.Task[None]) -> None:
-        """The call has ended; if its answer has not, the client has to see that."""
-        self._connection.tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._connection.logger.error("Exception in a call\n", exc_info=error)
-        if not self.response_complete and not self.disconnected:
-            self._connection.close_soon()
-
-    def _head(self, status: int, headers: Headers) -> list[bytes]:
-        """Status and headers, without the empty line behind them."""
-        parts = [STATUS_LINE[status]]
-        close = not self.whole  # what comes next is the rest of this request
-        for name, value in (*self._connection.server_state.default_headers, *headers):
-            if _CONTROL.search(value):
-                raise ValueError(f"a header that cannot be sent: {name!r}")
-            if name == b"connection":
-                close = True
-            else:
-                parts += (name, b": ", value, b"\r\n")
-        if close:
-            self.keep_alive = False
-        if not self.keep_alive:
-            parts.append(_CLOSE)
-        self.response_started = True
-        return parts
-
-    def _put(self, data: bytes) -> None:
-        if self._unsent:
-            data, self._unsent = self._unsent + data, b""
-        if not self.disconnected:
-            self._connection.transport.write(data)
+            self._expect(self.stalled_s)

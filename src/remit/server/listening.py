@@ -85,3 +85,4 @@ def limit_headers(settings: ServerSettings) -> None:
     """Set the limits of this process's connections."""
     Connection.max_header_bytes = settings.max_header_bytes
     Connection.header_timeout_s = settings.header_timeout_s
+    Connection.stalled_s = settings.body_timeout_s

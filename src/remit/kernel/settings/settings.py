@@ -173,7 +173,9 @@ class ServerSettings(Section):
     max_body_bytes: int = Field(ge=1024, description="largest request body")
     max_header_bytes: int = Field(ge=1024, description="largest request line and headers")
     header_timeout_s: float = Field(gt=0, description="longest time for headers to come")
-    body_timeout_s: float = Field(gt=0, description="longest time for a body to come")
+    body_timeout_s: float = Field(
+        gt=0, description="longest time for a body to come, and without an answer being read"
+    )
     keep_alive_s: int = Field(ge=1, description="idle connections are closed after this time")
     max_connections: int = Field(ge=1, description="most connections of one process")
     drain_s: int = Field(ge=0, description="calls may end within this time after SIGTERM")

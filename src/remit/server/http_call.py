@@ -1,0 +1,206 @@
+"""One model call on a client's connection: its body as it comes, its answer as it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from remit.server.replies import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
+
+if TYPE_CHECKING:
+    from remit.server.connection import Connection
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CHUNKS = b"transfer-encoding: chunked\r\n"
+_CLOSE = b"connection: close\r\n"
+
+
+class Call:
+    """A model call on a connection: a :class:`~remit.server.request.Request`.
+
+    For uvicorn's part of the protocol it is a cycle as its own are.
+    """
+
+    __slots__ = (
+        "_chunked", "_connection", "_expects", "_most", "_task", "_unsent", "body", "detached",
+        "disconnected", "headers", "keep_alive", "path", "response_complete", "response_started",
+        "waiter", "whole",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection) -> None:
+        version = connection.parser.get_http_version()
+        self._connection = connection
+        self._expects = connection.expect_100_continue
+        self._chunked = version != "1.0"
+        self.body: bytes | bytearray = b""
+        self._most = HIGH_WATER_LIMIT
+        self.whole = False
+        self._unsent = b""
+        self.waiter: asyncio.Future[None] | None = None
+        self.path = connection.url.partition(b"?")[0].decode("latin-1")
+        self.headers: list[tuple[bytes, bytes]] = connection.headers
+        self.detached = False
+        self.disconnected = False
+        self.keep_alive = self._chunked and connection.parser.should_keep_alive()
+        self.response_started = False
+        self.response_complete = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, handler: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+        """Have it answered."""
+        task = self._task = self._connection.loop.create_task(handler(self))
+        self._connection.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def hang_up(self, why: str) -> None:
+        """The client has gone; ``why`` where it did not say so itself."""
+        self.disconnected = True
+        if not self.detached and self._task is not None:
+            self._task.cancel(why or None)
+
+    # The request.
+
+    def take(self, data: bytes) -> None:
+        """One more piece of the body came."""
+        if self.response_complete:
+            return
+        if type(self.body) is bytes:
+            self.body = bytearray(self.body)
+        self.body += data
+        if len(self.body) > self._most:
+            if self.waiter is None:
+                self._connection.flow.pause_reading()
+            elif not self.waiter.done():
+                self.waiter.set_exception(too_long(self._most))
+
+    def wake(self) -> None:
+        """What the body's reader waits for is there."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
+        """The whole body; until it is asked for, little of it is kept."""
+        if self._connection.flow.read_paused and not self._connection.pipeline:
+            self._connection.flow.resume_reading()
+        if not self.whole:
+            check_length(length, most)
+            await self._rest(most, timeout_s)
+        if len(self.body) > most:
+            raise too_long(most)
+        body, self.body = bytes(self.body), b""
+        return body
+
+    async def _rest(self, most: int, timeout_s: float) -> None:
+        loop = self._connection.loop
+        waiter = self.waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._late)
+        self._most = most
+        if self._expects and not self.body and not self.disconnected:
+            self._connection.transport.write(_CONTINUE)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self.waiter = None
+
+    def _late(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(too_slow())
+
+    # The answer.
+
+    @property
+    def started(self) -> bool:
+        """Whether anything of an answer is on its way."""
+        return self.response_started
+
+    def answer(self, answer: Answer) -> None:
+        """Give a whole answer in one write."""
+        status, body, kind, headers = answer
+        if status in WITHOUT_BODY:
+            head = [*self._head(status, headers), b"\r\n"]
+        else:
+            head = self._head(status, ((b"content-type", kind), *headers))
+            head += (b"content-length: %d\r\n\r\n" % len(body), body)
+        self.response_complete = True
+        if not self.disconnected:
+            self._connection.transport.write(b"".join(head))
+        self._connection.on_response_complete()
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """Begin a stream."""
+        head = self._head(status, headers)
+        head.append(_CHUNKS + b"\r\n" if self._chunked else b"\r\n")
+        self._unsent = b"".join(head)
+
+    def write(self, data: bytes) -> None:
+        """More of it."""
+        if data:
+            self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def offer(self, data: bytes) -> bool:
+        """More of it, unless the client is slower than what was written: then it is refused."""
+        connection = self._connection
+        if connection.flow.write_paused or self._unsent:
+            return False
+        if not self.disconnected:
+            connection.transport.write(
+                b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+            )
+        return True
+
+    def end(self, data: bytes = b"") -> None:
+        """The rest of it."""
+        if self._chunked:
+            data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
+        self._put(data)
+        self.response_complete = True
+        self._connection.on_response_complete()
+
+    @property
+    def full(self) -> bool:
+        """Whether the client is slower than what was written."""
+        return self._connection.flow.write_paused
+
+    async def drain(self) -> None:
+        """Wait until the connection takes more."""
+        flow: FlowControl = self._connection.flow
+        await flow.drain()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The call has ended; if its answer has not, the client has to see that."""
+        self._connection.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._connection.logger.error("Exception in a call\n", exc_info=error)
+        if not self.response_complete and not self.disconnected:
+            self._connection.close_soon()
+
+    def _head(self, status: int, headers: Headers) -> list[bytes]:
+        """Status and headers, without the empty line behind them."""
+        parts = [STATUS_LINE[status]]
+        close = not self.whole  # what comes next is the rest of this request
+        for name, value in (*self._connection.server_state.default_headers, *headers):
+            if _CONTROL.search(value):
+                raise ValueError(f"a header that cannot be sent: {name!r}")
+            if name == b"connection":
+                close = True
+            else:
+                parts += (name, b": ", value, b"\r\n")
+        if close:
+            self.keep_alive = False
+        if not self.keep_alive:
+            parts.append(_CLOSE)
+        self.response_started = True
+        return parts
+
+    def _put(self, data: bytes) -> None:
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
+        if not self.disconnected:
+            self._connection.transport.write(data)
