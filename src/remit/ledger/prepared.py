@@ -25,7 +25,13 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import Content, ContentText, EncodedValue, encode_content
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import RecordTooLargeError
-from remit.ledger.record import MAX_RECORD_BYTES, Columns, columns_of, is_plain_text
+from remit.ledger.record import (
+    MAX_RECORD_BYTES,
+    Columns,
+    columns_of,
+    content_scope,
+    is_plain_text,
+)
 
 _DEEPEST = 100
 _HOLE = b"\xff"  # which UTF-8 never has
@@ -38,6 +44,10 @@ def _content(number: int) -> orjson.Fragment:
 
 
 _CONTENT = [_content(number) for number in range(16)]
+
+
+Key = tuple[str, bytes]
+"""Scope and digest of a content value."""
 
 
 class Sealed(NamedTuple):
@@ -58,6 +68,8 @@ class Prepared:
     Attributes:
         contents: content values in the order of their holes; of a list its messages.
         values: each distinct one by digest, messages included.
+        keys: what finds each of ``values`` again in the entry's session; without one, nothing does,
+            and there are none.
     """
 
     event_type: str
@@ -66,6 +78,7 @@ class Prepared:
     subject_id: str | None
     contents: Sequence[EncodedValue | list[EncodedValue]]
     values: Mapping[bytes, EncodedValue]
+    keys: Sequence[Key]
     _pieces: list[bytes]  # of the record; what fills a hole at every other place
     _holes: Sequence[int]  # the places of commitments
     _previous: int  # the place of the previous hash
@@ -162,8 +175,13 @@ def prepare(
         for place in range(3, len(pieces), 2):
             if number := pieces[place]:
                 holes[int(number)] = place
+    values = walk.values
+    keys: Sequence[Key] = ()
+    if values and columns.session_id:
+        scope = content_scope(columns.session_id, 0)
+        keys = [(scope, digest) for digest in values]
     return Prepared(
-        event_type, submission_id, columns, subject_id, walk.contents, walk.values, pieces, holes,
+        event_type, submission_id, columns, subject_id, walk.contents, values, keys, pieces, holes,
         -6 if stands is reason else -8,
     )  # fmt: skip
 
@@ -247,6 +265,10 @@ class _Walk:
             return item
         if kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
             return item
+        if kind is float and -1e15 < item < 1e15:
+            if abs(item) >= 1e-3 and not item.is_integer():
+                return item  # as ``orjson`` writes it
+            return orjson.Fragment(number_text(item))
         if kind is Content:
             return self.hole(item)
         if kind is ContentText:
@@ -257,10 +279,6 @@ class _Walk:
             if depth >= _DEEPEST:
                 raise NotCanonicalError("The metadata is nested more than 100 deep.")
             return [self._value(key, inner, depth + 1) for inner in item]
-        if kind is float and abs(item) < 1e15:
-            if abs(item) >= 1e-3 and not item.is_integer():
-                return item  # as ``orjson`` writes it
-            return orjson.Fragment(number_text(item))
         if is_fast({key: item}):  # or says what is wrong with it
             return item
         if kind is float:

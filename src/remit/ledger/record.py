@@ -115,7 +115,7 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
         places.reverse()
         get = {key: place[key] for place in (*places, metadata) for key in place}.get
     return Columns._make(
-        [value if isinstance(value := get(key), str) and value else None for key in Columns._fields]
+        [value if isinstance(value, str) and value else None for value in map(get, Columns._fields)]
     )
 
 

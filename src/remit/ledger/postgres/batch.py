@@ -8,12 +8,13 @@ from typing import Any
 import asyncpg
 from typing_extensions import override
 
-from remit.ledger.batch import Batch, Head, Key, keys_of, prepared_in
+from remit.ledger.appends import Head
+from remit.ledger.batch import Batch, keys_of, prepared_in
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.postgres.pipeline import Array, Rows
 from remit.ledger.postgres.schema import begin
-from remit.ledger.record import content_scope
+from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 from remit.ledger.store import Unit
 
@@ -119,7 +120,7 @@ def is_refusal(error: BaseException) -> bool:
 def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:
     """The keys of the last messages of lists that belong to a session."""
     return (
-        (content_scope(prepared.columns.session_id, 0), message.digest)
+        (prepared.keys[0][0], message.digest)
         for prepared in prepared_in(units)
         for item in prepared.contents
         if isinstance(item, list)

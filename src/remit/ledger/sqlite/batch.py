@@ -9,7 +9,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.ledger.batch import Batch, Head, Key
+from remit.ledger.appends import Head
+from remit.ledger.batch import Batch
+from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 
 RECORD_SQL = "CAST(record AS BLOB)"

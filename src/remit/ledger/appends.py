@@ -1,0 +1,300 @@
+"""What entries add to the tables, on any engine: chain, content, tree.
+
+Rows are collected and written in multi-row statements, which is most of the speed of a
+large batch; reading through the transaction flushes them first.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.entry import LedgerEntry, utc_now
+from remit.ledger.errors import LedgerFormatError
+from remit.ledger.prepared import Key, Prepared, Sealed, prepare
+from remit.ledger.reader import as_bytes
+from remit.ledger.record import content_scope
+from remit.ledger.schema import TABLES
+from remit.ledger.tlog.merkle import leaf_hash, tree_root
+from remit.ledger.tlog.tiles import TILE_WIDTH
+
+_NONCE_BYTES = 32
+_RESTORE_ROWS = 256
+_STEP = "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?"
+
+Known = tuple[int, str, bytes]
+"""Content id, commitment and nonce of a stored value."""
+
+_MOST_COMPUTED = 8192
+_computed: dict[str, tuple[bytes, bytes]] = {}
+# By commitment, the nonce and the digest of the value that it was computed of in this process: the
+# history that a conversation sends again with every call is not hashed once more each time.
+
+
+def _commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
+    if len(_computed) >= _MOST_COMPUTED:
+        _computed.clear()
+    commitment = commit(nonce, encoded)
+    _computed[commitment] = (nonce, digest)
+    return commitment
+
+
+@dataclass(slots=True)
+class Head:
+    """Where a transaction starts.
+
+    Attributes:
+        seq: the last entry's sequence number; -1 of an empty ledger.
+        entry_hash: its hash, or the empty string.
+        timestamp: its time, or the empty string.
+        content_id: the greatest content id.
+        step_id: the greatest message step id.
+    """
+
+    seq: int
+    entry_hash: str
+    timestamp: str
+    content_id: int
+    step_id: int
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Head:
+        """From a row of these five, all null in an empty ledger."""
+        seq, entry_hash, timestamp, content_id, step_id = row
+        return cls(
+            -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
+            step_id or 0,
+        )  # fmt: skip
+
+
+class Appends(ABC):
+    """The rows that entries add to the tables in one transaction.
+
+    Stored values longer than ``compress_above`` bytes are compressed.
+    """
+
+    def __init__(self, head: Head, content_keys: frozenset[str], compress_above: int) -> None:
+        self.head = head
+        self._content_keys = content_keys
+        self.compress_above = compress_above
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        # By scope and digest, what the table was found to hold, or will hold after a flush.
+        self._known: dict[Key, Known | None] = {}
+        self._steps: dict[str, int] = {}  # message steps of this batch, by hash
+
+    RECORD_SQL = "record"
+
+    @abstractmethod
+    def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """:meth:`execute` of a statement that none of the collected rows concerns."""
+
+    @abstractmethod
+    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        """Insert rows by table, several in one statement; a subject there already is left."""
+
+    @abstractmethod
+    def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
+        """``(scope, digest, content_id, commitment, nonce)`` of those that are stored."""
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        collected = [(table, rows) for table, rows in self._rows.items() if rows]
+        if collected:
+            self._insert_all(collected)
+            for _, rows in collected:
+                rows.clear()
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """:meth:`~remit.ledger.store.Transaction.execute`."""
+        self.flush()
+        return self._read(sql, parameters)
+
+    def append(self, entry: LedgerEntry | Prepared) -> str:
+        """Append one entry; returns its id."""
+        return self._append(
+            prepare(entry, self._content_keys) if isinstance(entry, LedgerEntry) else entry
+        ).id
+
+    def forget(self) -> None:
+        """Look up content and message steps again, as rows of them were deleted."""
+        self.flush()
+        self._known.clear()
+        self._steps.clear()
+        _computed.clear()
+
+    def restore(self, table: str, row: tuple[Any, ...]) -> None:
+        """Insert a row of an export, which the caller has checked, as it was."""
+        rows = self._rows[table]
+        rows.append(row)
+        if table == "entries":
+            self.head.seq, self.head.entry_hash, self.head.timestamp = row[0], row[2], row[3]
+            if (row[0] + 1) % TILE_WIDTH == 0:
+                self._complete_tile(row[0] // TILE_WIDTH)
+        elif len(rows) >= _RESTORE_ROWS:
+            self.flush()
+
+    def _append(self, prepared: Prepared) -> Sealed:
+        head = self.head
+        seq = head.seq + 1
+        # Never earlier than the entry before, whatever the clock says.
+        timestamp = max(utc_now(), head.timestamp)
+        if prepared.contents:
+            sealed = self._append_content(prepared, seq, timestamp)
+        else:
+            sealed = prepared.seal(seq, timestamp, head.entry_hash, ())
+        self._rows["entries"].append(
+            (
+                seq,
+                sealed.id,
+                sealed.entry_hash,
+                timestamp,
+                prepared.event_type,
+                prepared.submission_id,
+                *prepared.columns,
+                sealed.record.decode(),
+            )
+        )
+        head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, timestamp
+        if (seq + 1) % TILE_WIDTH == 0:
+            self._complete_tile(seq // TILE_WIDTH)
+        return sealed
+
+    def _append_content(self, prepared: Prepared, seq: int, timestamp: str) -> Sealed:
+        """Seal an entry with content, and collect the rows of what it shows and to whom it belongs.
+
+        Of a message list only what is new with this entry is noted by value, so that a long
+        conversation costs rows linear in its length; the list itself is noted by its last step.
+        """
+        values, new, rows = self._committed(prepared, seq)
+        shown = {row[0] for row in rows}
+        lists: list[tuple[list[Known], list[str]]] = []
+        commitments: list[str] = []
+        for item in prepared.contents:
+            if isinstance(item, list):
+                messages = [values[part.digest] for part in item]
+                step, steps = NO_STEP, []
+                for known in messages:
+                    step = next_step(step, known[1])
+                    steps.append(step)
+                lists.append((messages, steps))
+                commitments.append(step)
+            else:
+                known = values[item.digest]
+                shown.add(known[0])
+                commitments.append(known[1])
+        head, table = self.head, self._rows
+        sealed = prepared.seal(seq, timestamp, head.entry_hash, commitments)
+        # From here on nothing fails.
+        if rows:
+            table["contents"] += rows
+            head.content_id += len(rows)
+            self._known |= new
+        if lists:
+            last_steps = {self._add_list(messages, steps) for messages, steps in lists}
+            table["shown_lists"] += [(seq, step_id) for step_id in sorted(last_steps)]
+        table["shown_contents"] += [(seq, content_id) for content_id in sorted(shown)]
+        if prepared.subject_id:
+            table["content_subjects"] += [
+                (prepared.subject_id, known[0]) for known in values.values()
+            ]
+        return sealed
+
+    def _committed(
+        self, prepared: Prepared, seq: int
+    ) -> tuple[dict[bytes, Known], dict[Key, Known | None], list[tuple[Any, ...]]]:
+        """Every content value by digest; what is not stored yet by key, and rows for that."""
+        values: dict[bytes, Known] = {}
+        new: dict[Key, Known | None] = {}
+        rows: list[tuple[Any, ...]] = []
+        keys: Sequence[Key] = prepared.keys
+        if not keys:
+            scope = content_scope(None, seq)
+            keys = [(scope, digest) for digest in prepared.values]
+        elif not all(map(self._known.__contains__, keys)):
+            self._find(keys)
+        content_id = self.head.content_id
+        for key, value in zip(keys, prepared.values.values(), strict=True):
+            known = self._known.get(key)
+            encoded, digest, _ = value
+            if known is None:
+                nonce = os.urandom(_NONCE_BYTES)
+                content_id += 1
+                new[key] = known = (content_id, _commit(nonce, digest, encoded), nonce)
+                codec, stored = StoredValue.encode(value, self.compress_above)
+                rows.append((content_id, known[1], *key, nonce, len(encoded), codec, stored))
+            # Computed again, so that a row that was tampered with gets into no new record.
+            elif (
+                _computed.get(known[1]) != (known[2], digest)
+                and _commit(known[2], digest, encoded) != known[1]
+            ):
+                raise LedgerFormatError(
+                    f"A stored content value of {key[0]} is not what it was.",
+                    next_step="Run `remit ledger verify` to see what is damaged.",
+                )
+            values[digest] = known
+        return values, new, rows
+
+    def _add_list(self, messages: list[Known], steps: list[str]) -> int:
+        """The id of a list's last step, every step of it stored or collected."""
+        parent_id, position = 0, len(steps)
+        # A value that is collected and not written is named by no stored step.
+        contents = self._rows["contents"]
+        first_new = contents[0][0] if contents else self.head.content_id + 1
+        while position > 0:  # a conversation grows at its end: all before is known
+            content_id, step = messages[position - 1][0], steps[position - 1]
+            found = self._steps.get(step)
+            if found is None and content_id < first_new:
+                rows = self._read(_STEP, (content_id, step))
+                found = rows[0][0] if rows else None
+            if found is not None:
+                parent_id = self._steps[step] = found
+                break
+            position -= 1
+        for place in range(position, len(steps)):
+            self.head.step_id += 1
+            content_id, commitment, _ = messages[place]
+            self._rows["message_steps"].append(
+                (self.head.step_id, steps[place], parent_id, content_id, commitment, place + 1)
+            )
+            parent_id = self._steps[steps[place]] = self.head.step_id
+        return parent_id
+
+    def _find(self, keys: Iterable[Key]) -> None:
+        """Look up which of ``keys`` the table holds, as far as that is not known."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if wanted:
+            self._learn(wanted, self._find_contents(wanted))
+
+    def _learn(
+        self, keys: Iterable[Key], found: Iterable[tuple[str, bytes, int, str, bytes]]
+    ) -> None:
+        """Note which of ``keys`` the table was found to hold; the others it does not."""
+        self._known.update(dict.fromkeys(keys))
+        for scope, digest, content_id, commitment, nonce in found:
+            self._known[(scope, bytes(digest))] = (content_id, commitment, bytes(nonce))
+
+    def _complete_tile(self, index: int) -> None:
+        """Store the root of a subtree of 256 leaves, and of 256 such, as it is completed."""
+        first = index * TILE_WIDTH
+        rows = self.execute(
+            f"SELECT {self.RECORD_SQL} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
+            (first, first + TILE_WIDTH),
+        )
+        hashes = [leaf_hash(as_bytes(row[0])) for row in rows]
+        level = 1
+        while len(hashes) == TILE_WIDTH:
+            self._rows["tree_hashes"].append((level, index, tree_root(hashes)))
+            if (index + 1) % TILE_WIDTH:
+                return
+            first = index - TILE_WIDTH + 1
+            rows = self.execute(
+                "SELECT hash FROM tree_hashes WHERE level = ? AND idx >= ? ORDER BY idx",
+                (level, first),
+            )
+            hashes = [bytes(row[0]) for row in rows]
+            level, index = level + 1, index // TILE_WIDTH
+        # Fewer: entries were removed. Verification says so; what comes now is still recorded.
