@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
 from remit.providers import ProviderError, http_connection
 from remit.providers.upstream_http import HttpUpstream, Timeouts
-from remit.providers.upstream_reply import UpstreamReply
-from tests.support.raw_http import Connection, plain, raw_server
+from tests.support.raw_http import PATIENT, Connection, plain, posted, raw_server
 
-PATIENT = Timeouts(20, 20, 20)
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 TWO_EVENTS = b"data: 1\n\ndata: [DONE]\n\n"
-
-
-async def asked(upstream: HttpUpstream, timeouts: Timeouts = PATIENT) -> UpstreamReply:
-    return await upstream.send("POST", "/x", b"{}", {"content-type": "a/b"}, timeouts)
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
@@ -50,7 +46,7 @@ async def test_headers_are_those_of_the_answer_as_they_came(
 
     async with raw_server(script) as server:
         upstream = HttpUpstream(server.url, {})
-        reply = await asked(upstream)
+        reply = await posted(upstream)
         assert [*reply.headers.items()] == [*found, ("content-length", "2")]
         assert await reply.read() == b"{}"
         await upstream.aclose()
@@ -74,7 +70,7 @@ async def test_a_second_answer_to_one_request_reaches_nobody(answer: bytes) -> N
         read = []
         for _ in range(2):
             try:
-                read.append(await (await asked(upstream)).read())
+                read.append(await (await posted(upstream)).read())
             except ProviderError as error:
                 read.append(error.code.encode())
         assert read in ([b"{}", b"own"], [b"SERVER_ERROR", b"own"])
@@ -91,7 +87,7 @@ async def test_a_wait_ends_soon_after_its_time_and_nothing_looks_on() -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(ProviderError, match=r"no answer within 0\.05 s"):
-            await asked(upstream, Timeouts(20, 0.05, 20))
+            await posted(upstream, timeouts=Timeouts(20, 0.05, 20))
         assert loop.time() - began >= 0.05
         await server.closed.get()
         (pool,) = upstream._pools.values()
@@ -111,7 +107,7 @@ async def test_what_drips_within_the_time_is_no_timeout() -> None:
 
     async with raw_server(script) as server:
         upstream = HttpUpstream(server.url, {})
-        assert await (await asked(upstream, Timeouts(20, 20, 0.9))).read() == b"x" * 6
+        assert await (await posted(upstream, timeouts=Timeouts(20, 20, 0.9))).read() == b"x" * 6
         await upstream.aclose()
 
 
@@ -125,7 +121,7 @@ async def test_connections_that_wait_too_long_are_closed(monkeypatch: pytest.Mon
 
     async with raw_server(script) as server:
         upstream = HttpUpstream(server.url, {})
-        await (await asked(upstream)).read()
+        await (await posted(upstream)).read()
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
         await upstream.aclose()
 
@@ -141,12 +137,39 @@ async def test_a_stream_that_goes_on_behind_its_last_event_is_closed(flood: bool
 
     async with raw_server(script) as server:
         upstream = HttpUpstream(server.url, {})
-        async with await asked(upstream) as reply:
+        async with await posted(upstream) as reply:
             async for events in reply.events():
                 assert events
                 break
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
         await upstream.aclose()
+
+
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(plain(b"here"))
+
+    async with raw_server(script) as server:
+        with (
+            socket.create_server(("127.0.0.2", server.port), backlog=0),
+            contextlib.ExitStack() as full,
+        ):
+            for _ in range(4):  # its queue is full: it answers no more
+                waiting = full.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(("127.0.0.2", server.port))
+            infos = [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, server.port))
+                for address in ("127.0.0.2", "127.0.0.1")
+            ]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: infos)
+            upstream = HttpUpstream(server.url.replace("127.0.0.1", "two.example"), {})
+            reply = await posted(upstream, timeouts=Timeouts(5, 20, 20))
+            assert await reply.read() == b"here"
+            await upstream.aclose()
 
 
 async def test_a_connection_serves_one_request_at_a_time() -> None:
@@ -191,7 +214,7 @@ async def test_what_was_not_taken_of_an_answer_is_in_no_other(size: int) -> None
 
     async with raw_server(script) as server:
         upstream = HttpUpstream(server.url, {})
-        async with await asked(upstream) as reply:
+        async with await posted(upstream) as reply:
             async for _ in reply.events():
                 await asyncio.sleep(0.5)  # its client is slow
                 break
@@ -210,7 +233,7 @@ async def test_a_reader_that_left_a_full_connection_leaves_it_reading() -> None:
 
     async with raw_server(script) as server:
         upstream = HttpUpstream(server.url, {})
-        reply = await asked(upstream)
+        reply = await posted(upstream)
         connection = reply._answer
         assert isinstance(connection, http_connection.HttpConnection)
         connection._complete = False

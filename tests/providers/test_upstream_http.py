@@ -23,25 +23,17 @@ from cryptography.x509.oid import NameOID
 from remit.providers import ProviderError
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
-from tests.support.raw_http import Connection, RawServer, plain, raw_server
+from tests.support.raw_http import PATIENT, Connection, RawServer, plain, posted, raw_server
 from tests.support.wire_corpus import CORPUS
 
 KEY = "sk-verysecret0123456789+/="
 BODY = b'{ "a" : 1.0,\t"a":"\\ud800", "n": 12345678901234567890123 }\n'
-PATIENT = Timeouts(20, 20, 20)
 HASTY = Timeouts(20, 0.2, 0.2)
-JSON = {"content-type": "application/json"}
 
 
 def client(server: RawServer | str) -> HttpUpstream:
     url = server if isinstance(server, str) else server.url
     return HttpUpstream(url, {"authorization": f"Bearer {KEY}", "x-api-key": KEY})
-
-
-async def post(
-    upstream: HttpUpstream, body: bytes = BODY, timeouts: Timeouts = PATIENT, *, anew: bool = False
-) -> UpstreamReply:
-    return await upstream.send("POST", "/chat/completions", body, JSON, timeouts, anew=anew)
 
 
 async def failure(
@@ -51,7 +43,7 @@ async def failure(
     upstream = client(server)
     try:
         with pytest.raises(ProviderError) as caught:
-            await (await post(upstream, body, timeouts)).read()
+            await (await posted(upstream, body, timeouts)).read()
     finally:
         await upstream.aclose()
     for shown in (str(caught.value), repr(caught.value), repr(upstream), repr(caught.value.args)):
@@ -133,7 +125,7 @@ async def test_headers_are_case_insensitive_and_may_come_twice() -> None:
     answer = plain(b"{}", kind="Text/HTML; charset=x", more="X-A: 1\r\nx-a: 2\r\n")
     async with raw_server(answering(answer)) as server:
         upstream = client(server)
-        reply = await post(upstream)
+        reply = await posted(upstream, BODY)
         assert reply.headers.getall("x-A") == ["1", "2"]
         assert reply.content_type == "text/html"
         assert await reply.read() == b"{}"
@@ -144,15 +136,15 @@ async def test_connections_are_kept_where_the_body_was_read_and_closed_where_not
     async with raw_server(keeping) as server:
         upstream = client(server)
         for _ in range(3):
-            reply = await post(upstream)
+            reply = await posted(upstream, BODY)
             await reply.read()
             await reply.aclose()
             await reply.aclose()
         assert server.connections == 1
-        reply = await post(upstream, b"x" * 1_000_000)
+        reply = await posted(upstream, b"x" * 1_000_000)
         await reply.aclose()
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
-        async with await post(upstream) as reply:
+        async with await posted(upstream, BODY) as reply:
             assert await reply.read() == BODY
         assert server.connections == 2
         await upstream.aclose()
@@ -164,7 +156,7 @@ async def test_each_event_loop_has_its_own_connections() -> None:
 
         async def call() -> bytes:
             try:
-                return await (await post(upstream)).read()
+                return await (await posted(upstream, BODY)).read()
             finally:
                 await upstream.aclose()
 
@@ -189,7 +181,7 @@ async def test_every_way_to_frame_a_body(answer: bytes) -> None:
     for pieces in ([answer], [answer[at : at + 1] for at in range(len(answer))]):
         async with raw_server(answering(*pieces)) as server:
             upstream = client(server)
-            assert await (await post(upstream)).read() == b"{}"
+            assert await (await posted(upstream, BODY)).read() == b"{}"
             await upstream.aclose()
 
 
@@ -208,7 +200,7 @@ async def test_any_status_and_body_is_a_reply(
 ) -> None:
     async with raw_server(answering(answer)) as server:
         upstream = client(server)
-        reply = await post(upstream)
+        reply = await posted(upstream, BODY)
         assert (reply.status, reply.content_type) == (status, kind)
         assert await reply.read() == body
         await upstream.aclose()
@@ -260,7 +252,7 @@ async def test_what_came_before_a_break_is_given_first() -> None:
     for reset in (False, True):
         async with raw_server(answering(head + stream, reset=reset)) as server:
             upstream = client(server)
-            raw, error = await events_of(await post(upstream))
+            raw, error = await events_of(await posted(upstream, BODY))
             assert raw == [b"data: 1\n\n", b"data: 2\n\n", b"event: x\ndata: 3"]
             assert error is not None
             assert (error.code, error.maybe_billed, error.status) == ("SERVER_ERROR", True, 200)
@@ -271,7 +263,7 @@ async def test_a_stream_without_length_that_ends_in_an_event() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\r\n"
     async with raw_server(answering(head + b": hi\n\n", b"data: 1\n\nda", b"ta: 2")) as server:
         upstream = client(server)
-        reply = await post(upstream)
+        reply = await posted(upstream, BODY)
         events = [event async for came in reply.events() for event in came]
         assert [(event.raw, event.complete) for event in events] == [
             (b": hi\n\n", True), (b"data: 1\n\n", True), (b"data: 2", False),
@@ -283,7 +275,7 @@ async def test_a_stream_without_length_that_ends_in_an_event() -> None:
 async def test_no_event_stream(kind: str) -> None:
     async with raw_server(answering(plain(b"data: 1\n\n", kind=kind))) as server:
         upstream = client(server)
-        raw, error = await events_of(await post(upstream))
+        raw, error = await events_of(await posted(upstream, BODY))
         assert raw == []
         assert error is not None
         assert "not an event stream" in error.message
@@ -331,7 +323,7 @@ async def test_a_stream_that_goes_on_is_not_cut() -> None:
 
     async with raw_server(script) as server:
         upstream = client(server)
-        raw, error = await events_of(await post(upstream, timeouts=Timeouts(1, 1, 1)))
+        raw, error = await events_of(await posted(upstream, timeouts=Timeouts(1, 1, 1)))
         assert (len(raw), error) == (30, None)
         await upstream.aclose()
 
@@ -349,7 +341,7 @@ async def test_a_slow_consumer_slows_the_server_down_and_is_no_timeout() -> None
 
     async with raw_server(script) as server:
         upstream = client(server)
-        reply = await post(upstream, timeouts=Timeouts(20, 20, 0.3))
+        reply = await posted(upstream, timeouts=Timeouts(20, 20, 0.3))
         events = reply.events()
         count = len(await anext(events))
         before = -1
@@ -379,7 +371,7 @@ async def test_a_consumer_that_is_cancelled_closes_the_connection(where: str) ->
     async def consume(upstream: HttpUpstream) -> None:
         if where == "send":
             begun.set()
-        async with await post(upstream) as reply:
+        async with await posted(upstream, BODY) as reply:
             begun.set()
             if where == "read":
                 await reply.read()
@@ -418,7 +410,7 @@ async def test_a_server_that_compresses_nevertheless(how: str, size: int) -> Non
     for pieces in ([answer], [answer[:-1], answer[-1:]]):
         async with raw_server(answering(*pieces)) as server:
             upstream = client(server)
-            assert await (await post(upstream)).read() == body
+            assert await (await posted(upstream, BODY)).read() == body
             await upstream.aclose()
 
 
@@ -444,7 +436,7 @@ async def test_a_compressed_bomb_takes_no_memory() -> None:
         async with raw_server(answering(answer)) as server:
             upstream = client(server)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            reply = await post(upstream)
+            reply = await posted(upstream, BODY)
             if kind == "application/json":
                 with pytest.raises(ProviderError, match="longer than 20000000 bytes"):
                     await reply.read(20_000_000)
@@ -470,7 +462,7 @@ async def test_a_body_above_the_bound() -> None:
         assert await asyncio.wait_for(server.closed.get(), 20) == 0
         upstream = client(server)
         size = 0
-        async for piece in (await post(upstream)).chunks():
+        async for piece in (await posted(upstream, BODY)).chunks():
             size += len(piece)
         assert size == 100_000_000
         await upstream.aclose()
@@ -539,13 +531,13 @@ async def test_a_connection_that_was_closed_while_it_waited(reset: bool) -> None
 
     async with raw_server(script) as server:
         upstream = client(server)
-        assert await (await post(upstream, b"1")).read() == b"1"
+        assert await (await posted(upstream, b"1")).read() == b"1"
         with pytest.raises(ProviderError) as caught:
-            await post(upstream, b"2")
+            await posted(upstream, b"2")
         error = caught.value
         assert (error.stale, error.retryable, error.maybe_billed) == (True, True, False)
         assert not error.speaks_of_health
-        assert await (await post(upstream, b"2", anew=True)).read() == b"2"
+        assert await (await posted(upstream, b"2", anew=True)).read() == b"2"
         assert [body for _, body in server.requests] == [b"1", b"2"]
         assert server.connections == 2
         await upstream.aclose()
@@ -561,9 +553,9 @@ async def test_a_new_connection_that_breaks_is_not_one_that_waited() -> None:
 
     async with raw_server(script) as server:
         upstream = client(server)
-        assert await (await post(upstream, b"1")).read() == b"1"
+        assert await (await posted(upstream, b"1")).read() == b"1"
         with pytest.raises(ProviderError) as caught:
-            await post(upstream, b"2", anew=True)
+            await posted(upstream, b"2", anew=True)
         error = caught.value
         assert (error.stale, error.retryable, error.maybe_billed) == (False, True, True)
         assert error.speaks_of_health
@@ -589,10 +581,10 @@ async def test_what_may_have_been_read_is_not_sent_again(how: str, reset: bool) 
     async with raw_server(script) as server:
         upstream = client(server)
         if how != "new connection":
-            await (await post(upstream)).read()
+            await (await posted(upstream, BODY)).read()
         sent = len(server.requests)
         with pytest.raises(ProviderError) as caught:
-            await (await post(upstream)).read()
+            await (await posted(upstream, BODY)).read()
         assert caught.value.maybe_billed
         assert len(server.requests) == sent + 1
         await upstream.aclose()
@@ -602,7 +594,7 @@ async def test_ipv6() -> None:
     try:
         async with raw_server(keeping, "::1") as server:
             upstream = client(server)
-            assert await (await post(upstream)).read() == BODY
+            assert await (await posted(upstream, BODY)).read() == BODY
             await upstream.aclose()
     except OSError:
         pytest.skip("no IPv6 here")
@@ -664,7 +656,7 @@ async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
         upstream = client("http://provider.test/v1")
-        assert await (await post(upstream)).read() == BODY
+        assert await (await posted(upstream, BODY)).read() == BODY
         head, _ = proxy.requests[0]
         assert head.startswith(b"POST http://provider.test/v1/chat/completions HTTP/1.1\r\n")
         assert b"proxy-authorization: basic" in head.lower()
@@ -678,7 +670,7 @@ async def test_credentials_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -
         port = unused.getsockname()[1]
         upstream = client(f"http://user:{quote(KEY, safe='')}@127.0.0.1:{port}/v1")
         with pytest.raises(ProviderError) as caught:
-            await post(upstream)
+            await posted(upstream, BODY)
     assert KEY not in f"{caught.value}{upstream!r}{caplog.text}"
     assert f"http://127.0.0.1:{port}/v1 cannot be reached" in caught.value.message
     await upstream.aclose()
@@ -688,7 +680,7 @@ async def test_audio_and_files_come_in_pieces() -> None:
     sound = bytes(range(256)) * 1000
     async with raw_server(answering(plain(sound, kind="audio/mpeg"))) as server:
         upstream = client(server)
-        assert b"".join([piece async for piece in (await post(upstream)).chunks()]) == sound
+        assert b"".join([piece async for piece in (await posted(upstream, BODY)).chunks()]) == sound
         await upstream.aclose()
 
 
@@ -708,10 +700,10 @@ async def test_an_answer_that_comes_before_the_request_is_read(framed: bool) -> 
 
     async with raw_server(script) as server:
         upstream = client(server)
-        reply = await post(upstream, b"x" * 30_000_000)
+        reply = await posted(upstream, b"x" * 30_000_000)
         assert (reply.status, await reply.read()) == (413, b"too large")
         await reply.aclose()
-        assert await (await post(upstream)).read() == BODY
+        assert await (await posted(upstream, BODY)).read() == BODY
         assert server.connections == 2
         assert [body for _, body in server.requests] == [BODY]
         await upstream.aclose()
@@ -722,7 +714,7 @@ async def test_credentials_that_a_server_sends_back_do_not_come_through() -> Non
     for kind in ("application/json", "text/event-stream"):
         async with raw_server(answering(plain(stream, kind=kind))) as server:
             upstream = client(server)
-            reply = await post(upstream)
+            reply = await posted(upstream, BODY)
             if kind == "application/json":
                 assert await reply.read() == stream.replace(KEY.encode(), b"[key]")
             else:
@@ -734,7 +726,7 @@ async def test_credentials_that_a_server_sends_back_do_not_come_through() -> Non
 async def test_a_word_for_a_key_changes_no_answer() -> None:
     async with raw_server(answering(plain(b"I am ollama, at Bearer ollama"))) as server:
         upstream = HttpUpstream(server.url, {"authorization": "Bearer ollama"})
-        said = await (await post(upstream)).read()
+        said = await (await posted(upstream, BODY)).read()
         assert said == b"I am ollama, at Bearer ollama"
         await upstream.aclose()
 
@@ -750,7 +742,7 @@ async def test_a_corpus_of_answers_comes_through_byte_for_byte() -> None:
     async with raw_server(script) as server:
         upstream = client(server)
         for exchange in CORPUS:
-            reply = await post(upstream, exchange.request)
+            reply = await posted(upstream, exchange.request)
             if exchange.streamed:
                 raw, error = await events_of(reply)
                 assert (b"".join(raw), error) == (exchange.answer, None)
@@ -776,7 +768,7 @@ async def test_a_stream_left_behind_its_last_event_keeps_the_connection() -> Non
     async with raw_server(script) as server:
         upstream = client(server)
         for _ in range(5):
-            async with await post(upstream) as reply:
+            async with await posted(upstream, BODY) as reply:
                 async for (event,) in reply.events():
                     assert event.data == b"1"
                     seen.set()

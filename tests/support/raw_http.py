@@ -10,7 +10,12 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-__all__ = ["Connection", "RawServer", "plain", "raw_server"]
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.upstream_reply import UpstreamReply
+
+__all__ = ["PATIENT", "Connection", "RawServer", "plain", "posted", "raw_server"]
+
+PATIENT = Timeouts(20, 20, 20)
 
 
 @dataclass
@@ -100,3 +105,11 @@ def plain(
     """A whole answer."""
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{more}\r\n"
     return head.encode() + body
+
+
+async def posted(
+    upstream: HttpUpstream, body: bytes = b"{}", timeouts: Timeouts = PATIENT, *, anew: bool = False
+) -> UpstreamReply:
+    """The answer to a request."""
+    headers = {"content-type": "application/json"}
+    return await upstream.send("POST", "/chat/completions", body, headers, timeouts, anew=anew)

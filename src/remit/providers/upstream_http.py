@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
 import re
+import socket
 import ssl
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.request import getproxies
 
+from aiohappyeyeballs import start_connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -28,6 +31,7 @@ from remit.providers.upstream_reply import Answer, UpstreamReply
 __all__ = ["HttpUpstream", "Timeouts"]
 
 _AT_ONCE_S = 0.25
+_NEXT_ADDRESS_S = 0.25
 _MOST_PREPARED = 256
 _SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -191,11 +195,15 @@ class HttpUpstream:
             raise ProviderError("INVALID_REQUEST", f"{self._base_url} is not an HTTP address")
         failure = None
         try:
+            loop = asyncio.get_running_loop()
             async with asyncio.timeout(timeout_s):
-                _, connection = await asyncio.get_running_loop().create_connection(
+                found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+                # An address that does not answer does not use up the others' time.
+                opened = await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                _, connection = await loop.create_connection(
                     lambda: HttpConnection(pool),
-                    url.host,
-                    url.port,
+                    sock=opened,
                     ssl=self._tls,
                     server_hostname=url.host if self._tls else None,
                 )
@@ -204,8 +212,10 @@ class HttpUpstream:
             failure = ProviderError("TIMEOUT", said, True)
         except UnicodeError:
             failure = _unsendable()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # the last is uvloop's of a socket
             why = getattr(error, "strerror", None) or type(error).__name__
+            if isinstance(error, ConnectionError) and error.errno:
+                why = os.strerror(error.errno)
             said = hide(f"{self._base_url} cannot be reached: {why}", self.secrets)
             failure = ProviderError("SERVER_ERROR", said, True)
         if failure is not None:
