@@ -21,6 +21,7 @@ from remit.ledger.errors import (
 from remit.ledger.events import EVENTS, Event
 from remit.ledger.handles import LedgerPort, ScopedLedger
 from remit.ledger.keyfiles import LedgerKey
+from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.prepared import Prepared
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, VerificationReport
@@ -65,9 +66,11 @@ __all__ = [
     "content",
     "erasure_digest",
     "is_plain_text",
+    "keep_mark",
     "ledger_key",
     "open_root_ledger",
     "parse_entry_id",
+    "read_mark",
     "utc_now",
     "wire_body",
 ]

@@ -15,13 +15,17 @@ import hmac
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remit._version import __version__
 from remit.kernel.errors import RemitError
+from remit.ledger.entry import entry_id, utc_now
 from remit.ledger.keyfiles import LedgerKey
+
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
 
 _PURPOSE = b"remit mark of a check, 2\0"
 
@@ -85,3 +89,24 @@ class Marks:
     def _mac(self, name: str, data: bytes) -> bytes:
         said = f"{name}\0{__version__}\0".encode() + data
         return hmac.digest(self._secret, said, "sha256").hex().encode()
+
+
+def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
+    """What :func:`keep_mark` kept of the first ``size`` entries of a ledger; empty where there is
+    nothing, or where these entries are not there, or others."""
+    found = ledger.marks.read(name) if ledger.marks is not None else {}
+    size = found.get("size", 0)
+    if not 0 < size <= ledger.count() or found["entry_hash"] != _hash_before(ledger, size):
+        return {}
+    return found
+
+
+def keep_mark(ledger: LedgerClient, name: str, size: int, found: dict[str, Any]) -> None:
+    """Keep what a check found of the first ``size`` entries of a ledger, and when."""
+    if ledger.marks is not None and size:
+        of = {"size": size, "entry_hash": _hash_before(ledger, size), "verified": utc_now()}
+        ledger.marks.write(name, {**found, **of})
+
+
+def _hash_before(ledger: LedgerClient, seq: int) -> str:
+    return ledger.read(entry_id(seq - 1), with_content=False).entry_hash

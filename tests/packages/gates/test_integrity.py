@@ -11,7 +11,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import leaf_hash, tree_root
 from remit.packages.gates import GateContext, check_gates
 from remit.packages.gates.constraints import recorded_uses
-from remit.routing.trail import ThoughtInput, create_thought_record
+from remit.routing.trail import ThoughtInput, create_thought_record, verify_trail
 from tests.packages.gates.conftest import House
 from tests.packages.gates.test_orders import Writer
 
@@ -76,6 +76,32 @@ def test_trails_and_budgets_verify(house: House) -> None:
     found = house.errors("G6")
     assert "The trail does not verify" in found
     assert "The budget of session:SES-1 says spent_tokens 7, and the ledger 0" in found
+
+
+def test_a_later_run_goes_on_from_where_the_trails_were_checked(house: House) -> None:
+    house.flags["gates.full_entries"] = 0
+
+    def think(number: int) -> None:
+        with house.ledger() as ledger:
+            thought = ThoughtInput("plan", "TASK-1", "agent-1", f"thought {number}")
+            create_thought_record(ledger, thought)
+
+    for number in range(3):
+        think(number)
+        assert f"{number + 1} thoughts in 1 trails" in house.passes("G6")
+    with house.ledger() as ledger:
+        told: list[tuple[int, int]] = []
+        report = verify_trail(
+            ledger, since_mark=True, progress=lambda done, total: told.append((done, total))
+        )
+        assert (report.verified, report.records, told[-1]) == (True, 3, (0, 0))
+    think(3)
+    _edit(house, "UPDATE thoughts SET prev_hash = hash WHERE position = 3")
+    assert "does not follow the record before it" in house.errors("G6")
+    _edit(house, "DELETE FROM thoughts WHERE position = 3")
+    assert "its place in the chain is missing" in house.errors("G6")
+    _edit(house, "DELETE FROM thoughts WHERE position = 1")  # of those that were checked
+    assert "the task has no record at position 1" in house.errors("G6")
 
 
 def test_a_later_run_checks_what_is_not_as_it_was(house: House) -> None:

@@ -18,7 +18,9 @@ from remit.ledger import (
     LedgerError,
     LedgerFormatError,
     Transaction,
+    keep_mark,
     parse_entry_id,
+    read_mark,
 )
 
 _EVENTS = (
@@ -210,10 +212,8 @@ def audit_budgets(
     """
     total = ledger.count()
     accounts, first = _Accounts(), 0
-    if since_mark and ledger.marks is not None and (mark := ledger.marks.read(_MARK)):
-        size = mark["size"]
-        if size <= total and mark["entry_hash"] == _hash_before(ledger, size):
-            accounts, first = _Accounts.of_mark(mark), size
+    if since_mark and (mark := read_mark(ledger, _MARK)):
+        accounts, first = _Accounts.of_mark(mark), mark["size"]
     for low in range(first, total, _AT_ONCE):
         if progress is not None:
             progress(low - first, total - first)
@@ -221,9 +221,7 @@ def audit_budgets(
             accounts.add(*entry)
     if progress is not None:
         progress(total - first, total - first)
-    if ledger.marks is not None and total:
-        told = {"size": total, "entry_hash": _hash_before(ledger, total)}
-        ledger.marks.write(_MARK, {**told, **accounts.to_mark()})
+    keep_mark(ledger, _MARK, total, accounts.to_mark())
     has_calls = _has_calls(ledger)
 
     def finish(tx: Transaction) -> BudgetAudit:
@@ -232,10 +230,6 @@ def audit_budgets(
         return _compare(tx, accounts, has_calls=has_calls, repair=repair)
 
     return ledger.transact(finish)
-
-
-def _hash_before(ledger: LedgerClient, seq: int) -> str:
-    return ledger.read(f"LED-{seq - 1:08x}", with_content=False).entry_hash
 
 
 def _seq(entry_id: str) -> int:

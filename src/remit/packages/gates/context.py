@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import Settings
-from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id, utc_now
+from remit.ledger import LedgerClient, LedgerEntry, keep_mark, parse_entry_id, read_mark
 from remit.packages.checks import Finding, PackageView, RootDisk
 from remit.packages.distribution import Distribution
 from remit.packages.registry import Registry
@@ -117,23 +117,16 @@ class GateContext:
 
     def mark(self, gate: str) -> Mark:
         """Where a gate goes on, so as not to read a great ledger again."""
-        kept = self.ledger.marks
-        found = kept.read(gate) if kept is not None and self.goes_on else {}
-        read = found.get("verified_entries", 0)
-        # A mark of entries which are not there, or not those, is not believed.
-        if not 0 < read <= self.entries or found["entry_hash"] != self._hash_before(read):
+        found = read_mark(self.ledger, gate) if self.goes_on else {}
+        if not found:
             return Mark()
+        read = found["size"]
         verified = f"verified on {found['verified']} (--full reads all)"
         return Mark(read, found.get("resume_at", read), verified)
 
     def keep(self, gate: str, mark: Mapping[str, int]) -> None:
         """Keep where a gate that passed has got to, for :meth:`mark`."""
-        if self.ledger.marks is not None and (read := mark.get("verified_entries")):
-            told = {"verified": utc_now(), "entry_hash": self._hash_before(read)}
-            self.ledger.marks.write(gate, {**mark, **told})
-
-    def _hash_before(self, seq: int) -> str:
-        return self.ledger.read(f"LED-{seq - 1:08x}", with_content=False).entry_hash
+        keep_mark(self.ledger, gate, mark.get("verified_entries", 0), dict(mark))
 
 
 def in_order(

@@ -37,7 +37,9 @@ def check_integrity(context: GateContext) -> GateRun:
     elif ledger.verifier_key and entries and not signed and ledger.checkpoints.latest() is None:
         problem = "No checkpoint is signed: a ledger cut off at its end would look the same."
         yield Finding(problem, "Run `remit ledger checkpoint`.")
-    trail = verify_trail(ledger, progress=partial(context.progress, "G6 trails"))
+    trail = verify_trail(
+        ledger, since_mark=since_mark, progress=partial(context.progress, "G6 trails")
+    )
     for wrong in trail.problems:
         yield Finding(f"The trail does not verify: {wrong}", "See `remit trail verify`.")
     InFlightCalls(ledger, TokenBudgeter(ledger), charging=False)  # makes what is not there

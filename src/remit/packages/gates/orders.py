@@ -21,8 +21,13 @@ _STEPS = ("WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED")
 _EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL")
 _LISTED = 5  # open orders in the message
 _TWICE = (
-    "SELECT submission_id, count(*) FROM entries WHERE event_type IN ({marks}) "
+    "SELECT submission_id, count(*) FROM entries WHERE {where} "
     "GROUP BY submission_id HAVING count(*) > 1 ORDER BY submission_id LIMIT ?"
+)
+# The index of submissions is the one to use: an expression keeps the planner from that of events.
+_OF_LATER = (
+    "event_type || '' IN ({marks}) AND submission_id IN "
+    "(SELECT submission_id FROM entries WHERE event_type IN ({marks}) AND seq >= ?)"
 )
 _LOOK = "Look at it: `remit ledger query --json` with its work order, and `remit ledger verify`."
 
@@ -60,7 +65,7 @@ def check_orders(context: GateContext) -> GateRun:
             problem = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
             orders.fail(entry.submission_id, f"{problem}{type(error).__name__} {error}.")
         context.progress("G2", seq, entries)
-    orders.check_once(ledger, context.most_errors)
+    orders.check_once(ledger, mark.resume_at, context.most_errors)
     yield from orders.findings
     if not entries:
         yield Finding("The ledger has no entry.", "Run `remit init`.")
@@ -141,11 +146,15 @@ class _Orders:
             problem = f"{entry.id} is a {entry.event_type} of {wo_id}, which had ended, or was "
             self.fail(wo_id, f"{problem}never planned.")
 
-    def check_once(self, ledger: LedgerClient, most: int) -> None:
-        """No order was planned, or ended, more than once in the whole ledger."""
+    def check_once(self, ledger: LedgerClient, first: int, most: int) -> None:
+        """No order was planned, or ended, more than once in the whole ledger; of the orders that an
+        entry from ``first`` on plans, or ends."""
         for what, events in (("planned", _EVENTS[:1]), ("ended", _STEPS[2:])):
-            sql = _TWICE.format(marks=", ".join("?" * len(events)))
-            for wo_id, times in ledger.select(sql, (*events, most)):
+            marks = ", ".join("?" * len(events))
+            where, given = f"event_type IN ({marks})", [*events]
+            if first:
+                where, given = _OF_LATER.format(marks=marks), [*events, *events, first]
+            for wo_id, times in ledger.select(_TWICE.format(where=where), (*given, most)):
                 self.fail(wo_id, f"{wo_id} was {what} {times} times.")
 
     def _compare(self, found: _Open, entry: LedgerEntry) -> None:

@@ -97,8 +97,11 @@ def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
     return [Row(*row) for row in ledger.select(f"{sql}LIMIT {_PAGE}", given)]
 
 
-def rows_of(ledger: LedgerClient, task_id: str | None, last: int) -> Iterator[Row]:
-    """Rows up to the entry ``last``, page by page: by ``seq``, or a task's by ``position``."""
+def rows_of(
+    ledger: LedgerClient, task_id: str | None, last: int, behind: int = -1
+) -> Iterator[Row]:
+    """Rows up to the entry ``last``, page by page: by ``seq``, or a task's by ``position``; those
+    greater than ``behind``."""
     key = "t.seq" if task_id is None else "t.position"
     of_task = "" if task_id is None else "t.task_id = ? AND "
     sql = (
@@ -106,7 +109,6 @@ def rows_of(ledger: LedgerClient, task_id: str | None, last: int) -> Iterator[Ro
         f"ON p.task_id = t.task_id AND p.position = t.position - 1 WHERE {of_task}{key} > ? "
         f"AND t.seq <= ? ORDER BY {key} LIMIT ?"
     )
-    behind = -1
     while True:
         given = (behind, last, _PAGE)
         found = ledger.select(sql, given if task_id is None else (task_id, *given))

@@ -14,6 +14,8 @@ from remit.ledger import (
     LedgerFormatError,
     Progress,
     is_plain_text,
+    keep_mark,
+    read_mark,
 )
 from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
 from remit.routing.trail.table import (
@@ -29,6 +31,7 @@ from remit.routing.trail.table import (
 _PAGE = 500
 _PROGRESS_EVERY = 1000
 _MAX_PROBLEMS = 100
+_MARK = "trail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,9 @@ class TrailReport:
     """What the verification of a trail found.
 
     Attributes:
-        records: thought records looked at.
+        records: thought records looked at, or found sound by an earlier check.
         tasks: chains they form.
-        erased: records whose content is erased: their place was checked, their hash was not.
+        erased: those looked at whose content is erased: their place was checked, not their hash.
         first_bad: id of the first record, in ledger order, with a problem; ``None`` without.
         problem_count: how many problems there are.
         problems: at most 100 of them, in ledger order.
@@ -94,7 +97,11 @@ _Found = tuple[int, LedgerEntry | RemitError]
 
 
 def verify_trail(
-    ledger: LedgerClient, task_id: str | None = None, *, progress: Progress | None = None
+    ledger: LedgerClient,
+    task_id: str | None = None,
+    *,
+    since_mark: bool = False,
+    progress: Progress | None = None,
 ) -> TrailReport:
     """Hash every thought record again and check that it follows the one before (SPEC 7.3).
 
@@ -104,6 +111,8 @@ def verify_trail(
 
     Args:
         task_id: only this task's chain.
+        since_mark: go on from where the root's last check that found nothing wrong ended, if there
+            are as many records before as there were; not with ``task_id``.
         progress: called now and then with ``(done, in all)``.
 
     Raises:
@@ -113,17 +122,34 @@ def verify_trail(
         raise InvalidInputError(
             "task_id is not a text, or holds a NUL character or a lone surrogate."
         )
-    return _Check(ledger, task_id, last_seq(ledger), progress).run()
+    last = last_seq(ledger)
+    known: dict[str, Any] = {}
+    if since_mark and task_id is None:
+        known = read_mark(ledger, _MARK)
+        if known and _counts(ledger, None, -1, known["size"] - 1) != [known["records"]] * 2:
+            known = {}
+    first = known.get("size", 0)
+    report = _Check(ledger, task_id, first - 1, last, progress).run()
+    report.records += known.get("records", 0)
+    if report.verified and task_id is None:
+        keep_mark(ledger, _MARK, last + 1, {"records": report.records})
+    return report
 
 
 class _Check:
     """One run over rows and entries, side by side."""
 
     def __init__(
-        self, ledger: LedgerClient, task_id: str | None, last: int, progress: Progress | None
+        self,
+        ledger: LedgerClient,
+        task_id: str | None,
+        behind: int,
+        last: int,
+        progress: Progress | None,
     ) -> None:
         self._ledger = ledger
         self._task_id = task_id
+        self._behind = behind
         self._last = last
         self._progress = progress
         self._report = TrailReport()
@@ -133,12 +159,13 @@ class _Check:
     def run(self) -> TrailReport:
         """Everything; problems in ledger order."""
         report = self._report
-        total, report.tasks = self._totals()
-        entries = _entries(self._ledger, self._task_id, self._last)
+        total, _ = _counts(self._ledger, self._task_id, self._behind, self._last)
+        report.tasks = self._tasks()
+        entries = _entries(self._ledger, self._task_id, self._behind, self._last)
         current = next(entries, None)
         for row in stray_rows(self._ledger, self._task_id):
             self._note(row, "its row names no ledger entry")
-        for row in rows_of(self._ledger, self._task_id, self._last):
+        for row in rows_of(self._ledger, self._task_id, self._last, self._behind):
             if type(row.seq) is not int:
                 self._note(row, "its row names no ledger entry")
                 continue
@@ -171,23 +198,12 @@ class _Check:
             report.add(thought_id, task_id, place, message)
         return report
 
-    def _totals(self) -> tuple[int, int]:
-        """How many entries and chains there are."""
-        if self._task_id is None:
-            given: tuple[Any, ...] = (self._last,)
-            of_entries = of_rows = ""
-        else:
-            of_entries, of_rows = " AND submission_id = ?", " AND task_id = ?"
-            given = (self._last, self._task_id)
-        entries = self._ledger.select(
-            f"SELECT count(*) FROM entries WHERE event_type = ? AND seq <= ?{of_entries}",
-            (EVENT, *given),
-        )
-        tasks = self._ledger.select(
-            f"SELECT count(DISTINCT task_id) FROM thoughts WHERE seq <= ?{of_rows}",
-            given,
-        )
-        return int(entries[0][0]), int(tasks[0][0]) if tasks else 0
+    def _tasks(self) -> int:
+        """How many chains there are."""
+        of_task = "" if self._task_id is None else " AND task_id = ?"
+        given = (self._last,) if self._task_id is None else (self._last, self._task_id)
+        sql = f"SELECT count(DISTINCT task_id) FROM thoughts WHERE seq <= ?{of_task}"
+        return int(self._ledger.select(sql, given)[0][0])
 
     def _pass_by(self, seq: int, entry: LedgerEntry | RemitError) -> None:
         """An entry without a row, so far: a task's rows come by position."""
@@ -254,9 +270,22 @@ class _Check:
         self._problems.append((seq, row.place, thought_id, task_id, message))
 
 
-def _entries(ledger: LedgerClient, task_id: str | None, last: int) -> Iterator[_Found]:
-    """The ``THOUGHT_RECORD`` entries up to ``last``; of one that is damaged, the error."""
-    behind = -1
+def _counts(ledger: LedgerClient, task_id: str | None, behind: int, last: int) -> list[int]:
+    """How many entries and rows there are in a part of the ledger."""
+    given: tuple[Any, ...] = (behind, last) if task_id is None else (behind, last, task_id)
+    counts = []
+    for what, task in (
+        (f"entries WHERE event_type = '{EVENT}' AND", "submission_id"),
+        ("thoughts WHERE", "task_id"),
+    ):
+        of_task = "" if task_id is None else f" AND {task} = ?"
+        sql = f"SELECT count(*) FROM {what} seq > ? AND seq <= ?{of_task}"
+        counts.append(int(ledger.select(sql, given)[0][0]))
+    return counts
+
+
+def _entries(ledger: LedgerClient, task_id: str | None, behind: int, last: int) -> Iterator[_Found]:
+    """The ``THOUGHT_RECORD`` entries of a part of the ledger; of one that is damaged, the error."""
     while seqs := _next_seqs(ledger, task_id, behind, last):
         try:
             page = list(
