@@ -154,7 +154,7 @@ class Tariff:
         return min(100, tiers.get("batch", 100))
 
     def at_bound(self, held: Hold | Amount, tokens: tuple[int, int]) -> Bill:
-        """The bill for usage that nobody reported: all that the call holds."""
+        """The bill for usage that was not reported: all that the call holds."""
         tokens_out = max(0, min(tokens[1], held.tokens - tokens[0]))
         return self._bill(
             held.nano, held.tokens - tokens_out, tokens_out, "upper_bound", "upper_bound"

@@ -201,12 +201,12 @@ def _sound(price: Price, size: int) -> int:
     return price.sound_nano(seconds, size)
 
 
-def percent_of(price: Price, told: Mapping[str, Any]) -> int:
+def percent_of(price: Price, says: Mapping[str, Any]) -> int:
     """What a price is multiplied by, in hundredths, for the service that an answer, or its usage,
     says it was given."""
     percent = 100
     for name, dearer in price.surcharges.items():
-        value = told.get(name)
+        value = says.get(name)
         if isinstance(value, str):
             percent = -(-percent * dearer.get(value, 100) // 100)
     return percent

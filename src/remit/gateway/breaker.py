@@ -70,7 +70,7 @@ class Circuit:
         generation: counts openings, closings and trials given up: an answer to a call of an
             earlier generation says nothing now.
         trials: calls that are out to try an open circuit.
-        trials_until_ms: when whoever holds them must have answered, or has died.
+        trials_until_ms: when their callers must have answered, or have died.
         changed_at_ms: when anything changed; of two later changes never the same.
     """
 
@@ -97,7 +97,7 @@ class Circuit:
         return CircuitState.OPEN if cooling else CircuitState.HALF_OPEN
 
     def retry_after_s(self, config: CircuitBreakerConfig, now_ms: int) -> float | None:
-        """When an open circuit lets somebody try again, in seconds; ``None`` when it does now."""
+        """When an open circuit may be tried again, in seconds; ``None`` when it does now."""
         if self.state(config, now_ms) is not CircuitState.OPEN:
             return None
         timeout = config.recovery_timeout_ms
@@ -108,7 +108,7 @@ class Circuit:
         if self.state(config, now_ms) is not CircuitState.HALF_OPEN:
             return None
         trials, generation = self.trials, self.generation
-        if trials and now_ms >= self.trials_until_ms:  # whoever had them has died
+        if trials and now_ms >= self.trials_until_ms:  # their callers have died
             trials, generation = 0, generation + 1
         if trials >= config.half_open_max:
             return None

@@ -20,7 +20,7 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool) -> str:
             call.identity = auth.authenticate(request.auth_token)
         except RemitError as error:
             return error.message
-        except Exception as error:  # noqa: BLE001 - an authenticator that fails lets nobody in
+        except Exception as error:  # noqa: BLE001 - an authenticator that fails admits no caller
             return f"the auth provider failed ({type(error).__name__})"
     identity = call.identity
     if identity is None:

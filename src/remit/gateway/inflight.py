@@ -51,8 +51,8 @@ class InFlightCalls:
         beside: what else is done in the transactions in which calls begin and end.
 
     Attributes:
-        ended: told the dispatch of a call that is on record, or given up: its lease is not
-            renewed any more.
+        ended: to be called with the dispatch of a call that is on record, or given up: its lease
+            is not renewed any more.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class InFlightCalls:
             self._known.note(step.named)
 
     def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
-        """What a caller is told that was cancelled while its call was begun."""
+        """What is raised to a caller that was cancelled while its call was begun."""
         if not write.done() or write.exception() is not None:
             return asyncio.CancelledError()
         try:
@@ -202,7 +202,7 @@ class InFlightCalls:
         return int(self._ledger.select("SELECT count(*) FROM in_flight")[0][0])
 
     def recover(self, policy: Policy) -> list[str]:
-        """Settle every call whose process is dead, or that nobody is known to wait for any more.
+        """Settle every call whose process is dead, or for which no process is known to wait.
 
         The lease decides only where it cannot be seen whether the process lives, and of calls
         that this process has given up.

@@ -1,4 +1,4 @@
-"""What of a conversation is not text: images, and what nobody can bound by its bytes."""
+"""What of a conversation is not text: images, and what its bytes do not bound."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def resolve(
         return config.default_provider, model_id
     head, slash, tail = model_id.partition("/")
     if slash and head and tail:
-        return head, tail  # to nobody else, whether or not there is such a provider
+        return head, tail  # to that provider alone, whether or not there is one
     for prefix in config.prefixes_longest_first:
         owner = config.model_prefixes[prefix]
         if model_id.startswith(prefix) and owner in known:

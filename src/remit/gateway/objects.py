@@ -54,9 +54,9 @@ class Objects:
         return found if found is not None and (found.kind, found.owner) == (kind, owner) else None
 
     def of_others(self, names: list[str], owner: str) -> str:
-        """The first of these objects that somebody else made; empty where there is none.
+        """The first of these objects that another caller made; empty where there is none.
 
-        What was not made here (by the operator, at the provider) is nobody else's.
+        What was not made here (by the operator, at the provider) belongs to no other caller.
         """
         for start in range(0, len(names), _AT_ONCE):
             group = names[start : start + _AT_ONCE]

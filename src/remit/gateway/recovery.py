@@ -1,4 +1,4 @@
-"""Calls whose process is dead, or that nobody waits for: settled as orphans (SPEC 4.6)."""
+"""Calls whose process is dead, or for which no process waits: settled as orphans (SPEC 4.6)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _COLUMNS = ", ".join(FIELDS)
 
 
 class Recovery:
-    """Settles calls that nobody will finish.
+    """Settles calls that will not be finished.
 
     Args:
         ledger: in whose database they lie.
         budgeter: where their reservations are settled.
         owner: of this process's own rows.
-        freed: told the accounts on which money came free.
+        freed: called with the accounts on which money came free.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ async def _streamed(
             raw = event.raw
             if not event.complete:
                 if not last:
-                    continue  # cut within an event: nobody can read it
+                    continue  # cut within an event: no client can read it
                 raw += b"\n\n"
             if unread is not None:
                 if value is None and not last:
@@ -163,5 +163,5 @@ async def _data(outgoing: Outgoing, reply: UpstreamReply, tap: StreamTap) -> Pro
         held = piece
     last = WireChunk(endpoint, held, "", None, is_last=True, content_type=kind, headers=headers)
     await tap.chunk(last, begins=True)
-    told = {"content_type": kind, "bytes": size, "sha256": digest.hexdigest()}
-    return response(Reply(endpoint, reply.status, headers, dump(told), True), None)
+    about = {"content_type": kind, "bytes": size, "sha256": digest.hexdigest()}
+    return response(Reply(endpoint, reply.status, headers, dump(about), True), None)

@@ -186,7 +186,7 @@ class Calls:
         accounts: of the budgets; ``charging`` says whether any are charged.
         known: owners of sessions that need not be read.
         owner: of the rows in flight.
-        freed: told the accounts on which money came free.
+        freed: called with the accounts on which money came free.
     """
 
     def __init__(

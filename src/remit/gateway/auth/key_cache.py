@@ -48,7 +48,7 @@ class AuthLimits:
 
 
 class RefusalCounter:
-    """Counts refused calls in memory alone: without a key nobody makes the disk work (SPEC 6).
+    """Counts refused calls in memory alone: without a key no caller makes the disk work (SPEC 6).
 
     Args:
         log_s: seconds between two lines of the log.
@@ -136,7 +136,7 @@ class KeyCache:
         if time.monotonic() >= self._good_until or self._pid != os.getpid():
             self._require_fresh()
         found = self._by_digest.get(digest)
-        # The lookup goes by a digest, which nobody can steer towards another key's, so its time
+        # The lookup goes by a digest, which no caller can steer towards another key's, so its time
         # reveals nothing about a secret. The match is still compared in constant time.
         if (
             found is not None

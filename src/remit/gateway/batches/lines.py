@@ -102,9 +102,9 @@ def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResp
             return read_result(endpoint.name, status, raw)
         return _failed(error_of(status, {}, raw))
     error = value.get("error")
-    told = error if isinstance(error, dict) else {}
-    code = str(told.get("code") or "PROVIDER_ERROR").upper()[:60]
-    return Failure(RouteOutcome.ERROR, code, str(told.get("message") or "no answer")[:500])
+    given = error if isinstance(error, dict) else {}
+    code = str(given.get("code") or "PROVIDER_ERROR").upper()[:60]
+    return Failure(RouteOutcome.ERROR, code, str(given.get("message") or "no answer")[:500])
 
 
 def _failed(error: ProviderError) -> Failure:

@@ -52,7 +52,7 @@ class Results:
         billing: bills.
         providers: those that are registered, by id.
         charging: whether calls are charged at all.
-        freed: told the accounts on which money came free.
+        freed: called with the accounts on which money came free.
     """
 
     def __init__(

@@ -55,11 +55,11 @@ def caller_text(request: PromptRequest, identity: Identity) -> str:
 
 def caller_of(row: Row) -> tuple[PromptRequest, Identity]:
     """Whose a batch is."""
-    told = orjson.loads(row.caller)
-    identity = Identity(**told.pop("identity"))
-    subject = told.pop("subject_id") or None
+    fields = orjson.loads(row.caller)
+    identity = Identity(**fields.pop("identity"))
+    subject = fields.pop("subject_id") or None
     request = PromptRequest(
         prompt="", prompt_pack_id="", agent_class="", package_id="", max_tokens=None,
-        temperature=None, subject_id=subject, **told,
+        temperature=None, subject_id=subject, **fields,
     )  # fmt: skip
     return request, identity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
@@ -71,11 +72,6 @@ class _Account:
         else:
             self.spent_nano = min(self.spent_nano + usage.cost_nano, MAX_COUNT)
 
-    def start_minute(self, minute: int) -> None:
-        """Reset the counts of a minute that has passed; a clock set back resets nothing."""
-        if minute > self.minute:
-            self.minute, self.minute_requests, self.minute_tokens = minute, 0, 0
-
     def start_window(self, now: float) -> bool:
         """Begin the window that ``now`` is in, where the one before has ended; says whether."""
         if not self.window_end or now < self.window_end:
@@ -88,24 +84,22 @@ class _Account:
 
     def admits(self, amount: Amount, turns: int) -> bool:
         """Whether no limit is in the way; where this is not sure of it, :func:`_refusal` says."""
-        if not amount.bounded:
-            return False
         limit = self.token_limit
         if limit is not None and self.spent_tokens + self.reserved_tokens + amount.tokens > limit:
             return False
-        limit = self.nano_limit
+        limit, nano = self.nano_limit, amount.nano
         if limit is not None and (
-            amount.nano is None or self.spent_nano + self.reserved_nano + amount.nano > limit
+            nano is None or self.spent_nano + self.reserved_nano + nano > limit
         ):
             return False
-        limit = self.turn_limit
-        if limit is not None and self.turns + turns > limit:
-            return False
-        limit = self.requests_per_minute
-        if limit is not None and self.minute_requests + turns > limit:
-            return False
-        limit = self.tokens_per_minute
-        return limit is None or self.minute_tokens + amount.tokens <= limit
+        return (
+            amount.bounded
+            and ((limit := self.turn_limit) is None or self.turns + turns <= limit)
+            and ((limit := self.requests_per_minute) is None
+                 or self.minute_requests + turns <= limit)
+            and ((limit := self.tokens_per_minute) is None
+                 or self.minute_tokens + amount.tokens <= limit)
+        )  # fmt: skip
 
     def changing(self) -> tuple[int | str, ...]:
         """What :data:`_UPDATE` takes."""
@@ -170,10 +164,8 @@ class Accounts:
             # Few statement sizes, so that they stay prepared; the last name fills the rest.
             size = 1 << (len(part) - 1).bit_length()
             marks = ", ".join("?" * size)
-            for row in self._ask(
-                f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})",
-                (*part, *[part[-1]] * (size - len(part))),
-            ):
+            sql = f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})"
+            for row in self._ask(sql, (*part, *[part[-1]] * (size - len(part)))):
                 self._accounts[row[0]] = _Account(row)
 
     def reserve(
@@ -188,15 +180,16 @@ class Accounts:
             BudgetRefusedError: a limit would be exceeded, or there is no account; nothing is held.
         """
         accounts = self._open(path)
-        percent = self._percent(amount)
+        percent = self._raised.of(amount.model, self._ask)
         amount = amount.raised(percent)
         output = None
-        if enforce and not _admit(accounts, amount, turns):
+        short = [account for account in accounts if not account.admits(amount, turns)]
+        if enforce and (short or not accounts):
             if (lowered := _lowered(accounts, amount)) is not None:
                 amount, output = lowered, lowered.output
             if (refused := self._refused(path, accounts, amount, turns)) is not None:
                 raise refused
-        tokens, nano, numbers = amount.tokens, amount.nano or 0, 0
+        tokens, nano = amount.tokens, amount.nano or 0
         for account in accounts:
             account.reserved_tokens += tokens
             account.reserved_nano += nano
@@ -204,26 +197,18 @@ class Accounts:
             account.minute_requests += turns
             account.minute_tokens += tokens
             account.dirty = True
-            numbers += account.window_number
+        windows = tuple([account.window_number for account in accounts])
         return Hold(
-            tuple([account.scope for account in accounts]),
-            tokens,
-            amount.nano,
-            turns,
-            int(self._now) // _MINUTE_S,
-            amount.bounded,
-            tuple([account.window_number for account in accounts]) if numbers else (),
-            percent,
-            amount.model,
-            output,
-        )
+            tuple([account.scope for account in accounts]), tokens, amount.nano, turns,
+            int(self._now) // _MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
+            amount.model, output,
+        )  # fmt: skip
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
         """Why a reservation would be refused now; ``None`` when it would not."""
         accounts = self._open(path)
-        amount = self._raised_bound(amount)
-        lowered = _lowered(accounts, amount)
-        return self._refused(path, accounts, lowered or amount, turns)
+        amount = amount.raised(self._raised.of(amount.model, self._ask))
+        return self._refused(path, accounts, _lowered(accounts, amount) or amount, turns)
 
     def _refused(
         self, path: Sequence[str], accounts: Sequence[_Account], amount: Amount, turns: int
@@ -247,11 +232,10 @@ class Accounts:
         except KeyError:
             self.load(path)
             accounts = [account for key in path if (account := known[key]) is not None]
-        now = self._now
-        minute = int(now) // _MINUTE_S
+        now, minute = self._now, int(self._now) // _MINUTE_S
         for account in accounts:
-            if minute > account.minute:
-                account.start_minute(minute)
+            if minute > account.minute:  # a clock set back begins none
+                account.minute, account.minute_requests, account.minute_tokens = minute, 0, 0
             if account.window_end and now >= account.window_end:
                 self._start_window(account, now)
         return accounts
@@ -263,17 +247,10 @@ class Accounts:
         if self._append is not None:
             self._append(reset_entry(passed, account.status()))
 
-    def _raised_bound(self, amount: Amount) -> Amount:
-        return amount.raised(self._percent(amount))
-
-    def _percent(self, amount: Amount) -> int:
-        return self._raised.of(amount.model, self._ask)
-
     def cancel(self, hold: Hold) -> None:
         """Undo a hold of this transaction."""
         for key in hold.scopes:
-            account = self._accounts[key]
-            if account is not None:
+            if (account := self._accounts[key]) is not None:
                 account.reserved_tokens -= hold.tokens
                 account.reserved_nano -= hold.nano or 0
                 account.turns -= hold.turns
@@ -289,8 +266,7 @@ class Accounts:
         if not known.keys() >= set(hold.scopes):
             self.load(hold.scopes)
         for place, key in enumerate(hold.scopes):
-            account = known[key]
-            if account is None:
+            if (account := known[key]) is None:
                 continue
             account.dirty = True
             if account.minute == hold.minute:
@@ -307,13 +283,12 @@ class Accounts:
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
         """Charge usage without a hold; returns the existing accounts of ``scopes``."""
-        charged = []
-        for account in self._open(scopes):
+        charged = self._open(scopes)
+        for account in charged:
             account.spend(usage)
             account.minute_tokens += usage.total
             account.dirty = True
-            charged.append(account.status())
-        return charged
+        return [account.status() for account in charged]
 
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
         """The existing accounts of ``scopes``, in that order, as they were left."""
@@ -323,41 +298,32 @@ class Accounts:
 
     def remaining(self, scopes: Iterable[str]) -> int | None:
         """Fewest tokens left under any token limit; ``None`` without one."""
-        left = []
-        for key in scopes:
-            account = self._accounts[key]
-            if account is not None and account.token_limit is not None:
-                left.append(account.token_limit - account.spent_tokens - account.reserved_tokens)
-        return min(left) if left else None
+        left = [
+            account.token_limit - account.spent_tokens - account.reserved_tokens
+            for key in scopes
+            if (account := self._accounts[key]) is not None and account.token_limit is not None
+        ]
+        return min(left, default=None)
 
     def write(self) -> None:
         """Write the accounts that changed since the last write."""
         changed = [account for account in self._accounts.values() if account and account.dirty]
+        if not changed and not self._to_raise:
+            return
+        assert self._execute_many is not None
         if changed:
-            assert self._execute_many is not None
-            self._execute_many(
-                _UPDATE,
-                [account.changing() for account in changed],
-            )
-            for account in changed:
-                account.dirty = False
+            self._execute_many(_UPDATE, [account.changing() for account in changed])
         if self._to_raise:
-            assert self._execute_many is not None
             self._execute_many(_RAISE, self._to_raise)
-            self._to_raise = []
+        self._to_raise = []
+        for account in changed:
+            account.dirty = False
 
 
 def of_now(status: BudgetStatus) -> BudgetStatus:
     """A state as it is by now: a window that has ended since holds nothing any more."""
     account = _Account([getattr(status, name) for name in FIELDS])
     return account.status() if account.start_window(time.time()) else status
-
-
-def _admit(accounts: Sequence[_Account], amount: Amount, turns: int) -> bool:
-    for account in accounts:
-        if not account.admits(amount, turns):
-            return False
-    return bool(accounts)
 
 
 def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:
@@ -370,13 +336,10 @@ def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:
     lowered = amount.lowered
     if not short or lowered is None or any(account.on_short != "clamp" for account in short):
         return None
-    low, high = 0, amount.output
-    while high - low > 1:
-        middle = (low + high) // 2
-        if any(account.is_short_of(lowered(middle)) for account in short):
-            high = middle
-        else:
-            low = middle
+    low = bisect_left(
+        range(1, amount.output), True,
+        key=lambda output: any(account.is_short_of(lowered(output)) for account in short),
+    )  # fmt: skip
     return replace(lowered(low), output=low) if low else None
 
 
@@ -390,6 +353,11 @@ def _refusal(
 
     def refused(code: str, message: str, wait_s: float | None = None) -> BudgetRefusedError:
         return BudgetRefusedError(code, f"{scope} {message}", left, wait_s, scope)
+
+    def short(message: str, needed: int, most: int) -> BudgetRefusedError:
+        if needed > most:
+            return refused("BUDGET_EXHAUSTED", message)
+        return refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
 
     if account.turn_limit is not None and account.turns + turns > account.turn_limit:
         return refused("TURN_LIMIT", f"has used its {account.turn_limit} calls")
@@ -409,26 +377,20 @@ def _refusal(
     busy = None
     if left is not None and amount.tokens > left:
         message = f"has {left} tokens left, the call may need {amount.tokens}"
-        if amount.tokens > left + account.reserved_tokens:
-            return refused("BUDGET_EXHAUSTED", message)
-        busy = refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
+        busy = short(message, amount.tokens, left + account.reserved_tokens)
+        if not busy.busy:
+            return busy
     if account.nano_limit is not None:
         if amount.nano is None:
             if allow_unpriced:
                 return busy
-            message = (
-                "has a limit in US dollars, and the model has no price. Give it one, or "
-                "set [budget] allow_unpriced"
-            )
-            return refused("UNPRICED", message)
+            message = "has a limit in US dollars, and the model has no price. Give it one, or set "
+            return refused("UNPRICED", f"{message}[budget] allow_unpriced")
         nano_left = account.nano_limit - account.spent_nano - account.reserved_nano
         if amount.nano > nano_left:
-            message = (
-                f"has {usd_of(nano_left):.6f} USD left, the call may cost {usd_of(amount.nano):.6f}"
-            )
-            if amount.nano > nano_left + account.reserved_nano:
-                return refused("BUDGET_EXHAUSTED", message)
-            busy = refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
+            left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)
+            message = f"has {left_usd:.6f} USD left, the call may cost {needed_usd:.6f}"
+            return short(message, amount.nano, nano_left + account.reserved_nano)
     return busy
 
 

@@ -83,7 +83,7 @@ class TokenBudgeter:
         return self._ledger.transact(lambda tx: _allocate(tx, scope, wanted))
 
     def allocation(self, scope: BudgetScope, limits: BudgetLimits) -> Callable[[Transaction], str]:
-        """:meth:`allocate`, for whoever does it in a transaction with something else."""
+        """:meth:`allocate`, as a part of another transaction."""
         return lambda tx: _allocate(tx, scope, limits)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
@@ -232,7 +232,7 @@ class TokenBudgeter:
 
 
 def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits) -> str:
-    """Set limits. A change of the window begins one anew; else what was spent stays."""
+    """Set limits. A change of the window begins a new one; else what was spent stays."""
     period = limits.window or ""
     row = {
         "token_limit": limits.tokens,
@@ -248,9 +248,9 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits) -> str:
         "SELECT period, time_zone, window_end, window_number FROM budgets WHERE scope = ?",
         (scope.key,),
     )
-    anew = not found or found[0][:2] != (period, limits.time_zone)
+    begins = not found or found[0][:2] != (period, limits.time_zone)
     end = found[0][2] if found else 0
-    if anew:
+    if begins:
         end = window_at(period, limits.time_zone, time.time())[1] if period else 0
         row |= {"window_end": end, **dict.fromkeys(OF_A_WINDOW, 0)}
         row["window_number"] = found[0][3] + 1 if found else 0

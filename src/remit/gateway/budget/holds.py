@@ -64,14 +64,14 @@ class Hold(Struct, forbid_unknown_fields=True):
         """What an ``EXCHANGE`` says of a bill above its bound; nothing of any other."""
         if not (over := self.exceeded_by(usage)):
             return {}
-        told: dict[str, Any] = {"over_bound": over}
+        found: dict[str, Any] = {"over_bound": over}
         percent = self.raised_by(usage)
         if percent is not None and self.model is not None:
             provider_id, model_id = self.model
-            told["raised_bound"] = {
+            found["raised_bound"] = {
                 "provider_id": provider_id, "model_id": model_id, "percent": percent,
             }  # fmt: skip
-        return told
+        return found
 
     def encode(self) -> str:
         """JSON, for a column."""

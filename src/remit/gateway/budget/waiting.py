@@ -57,7 +57,7 @@ class WaitingRoom:
     refused it. The first of a queue tries again when something on its scope is settled in this
     process, and now and then by itself, as other processes settle too; those behind it wait for
     their turn. A call that comes new goes behind those that wait on one of its scopes. Between
-    processes whoever tries first is first. Nothing is on record while a call waits.
+    processes the first to try is first. Nothing is on record while a call waits.
 
     Args:
         wait_ms: longest wait; then the refusal stands.
