@@ -34,7 +34,7 @@ LIMITS = {
     "routed call": Counts(
         loop=397, ledger=436, objects=347, json=24, statements=26, rows=25, commits=2
     ),
-    "stream": Counts(loop=392, ledger=289, objects=367, json=17, statements=23, rows=17, commits=2),
+    "stream": Counts(loop=392, ledger=294, objects=367, json=17, statements=24, rows=17, commits=2),
     "chunk of a stream": Counts(
         loop=12, ledger=2, objects=15, json=1, statements=0, rows=0, commits=0
     ),

@@ -19,9 +19,10 @@ from remit.gateway.bounds import (
     media_of,
     percent_of,
 )
-from remit.gateway.budget import Amount, Hold, TokenUsage, usd_of
+from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.validation import Sent, response_schema
+from remit.kernel.budget import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
@@ -62,7 +63,7 @@ class Bill(Struct):
             "price_version": self.price_version,
         }
         if nano is not None:
-            shown["cost_usd"] = usd_of(nano)
+            shown["cost_usd"] = nano / NANO
         return shown
 
 

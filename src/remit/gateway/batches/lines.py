@@ -8,11 +8,11 @@ from remit.gateway.answers import read_result
 from remit.gateway.call import Failure
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.json_text import JsonTextError, load, value_at
+from remit.kernel.json_text import value_at
 from remit.ledger import is_plain_text
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.upstream_errors import error_of
-from remit.providers.wire.body import Body, BodyError
+from remit.providers.wire.body import Body, BodyError, object_in
 from remit.providers.wire.endpoint import ENDPOINTS, MESSAGES, Dialect, Endpoint
 
 __all__ = [
@@ -44,12 +44,7 @@ def read_line(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, B
     Raises:
         BodyError: it is none.
     """
-    try:
-        value = load(text)
-    except JsonTextError as error:
-        raise BodyError(error.message) from error
-    if type(value) is not dict:
-        raise BodyError("It is not a JSON object.")
+    value = object_in(text)
     custom_id = value.get("custom_id")
     if not is_name(custom_id):
         raise BodyError("custom_id is missing, or is not a short text.", "custom_id")
@@ -130,10 +125,9 @@ def is_name(value: Any) -> TypeGuard[str]:
 def object_of(text: bytes) -> dict[str, Any]:
     """A JSON object; an empty one for anything else."""
     try:
-        value = load(text)
-    except JsonTextError:
+        return object_in(text)
+    except BodyError:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def id_of(answer: ProviderResponse) -> str:

@@ -30,24 +30,6 @@ class Rates:
     cache_write_long: int
     reasoning: int
 
-    def charge(self, usage: Usage) -> int:
-        """Nano-dollars times 1,000,000, exact; every token is charged once, in one class."""
-        long_write = max(self.cache_write, self.cache_write_long)
-        plain_input = usage.input_tokens - usage.cached_input_tokens - usage.cache_write_tokens
-        return (
-            plain_input * self.input
-            + usage.cached_input_tokens * self.cached_input
-            + usage.cache_write_short_tokens * self.cache_write
-            + (usage.cache_write_tokens - usage.cache_write_short_tokens) * long_write
-            + (usage.output_tokens - usage.reasoning_tokens) * self.output
-            + usage.reasoning_tokens * self.reasoning
-        )
-
-    def dearest(self, input_tokens: int, output_tokens: int) -> int:
-        """The most that so many tokens can come to, whatever their classes; scale of `charge`."""
-        dearest_input = max(self.input, self.cached_input, self.cache_write, self.cache_write_long)
-        return input_tokens * dearest_input + output_tokens * max(self.output, self.reasoning)
-
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -109,7 +91,17 @@ class Price:
             if usage.input_tokens <= tier.above_input_tokens:
                 break
             rates = tier.rates
-        charged = rates.charge(usage)
+        cached, written = usage.cached_input_tokens, usage.cache_write_tokens
+        # Nano-dollars times 1,000,000, exact; every token is charged once, in one class.
+        charged = (
+            (usage.input_tokens - cached - written) * rates.input
+            + cached * rates.cached_input
+            + usage.cache_write_short_tokens * rates.cache_write
+            + (written - usage.cache_write_short_tokens)
+            * max(rates.cache_write, rates.cache_write_long)
+            + (usage.output_tokens - usage.reasoning_tokens) * rates.output
+            + usage.reasoning_tokens * rates.reasoning
+        )
         if self.audio_input:
             charged += usage.audio_input_tokens * (self.audio_input - rates.input)
         if self.audio_output:
@@ -135,10 +127,14 @@ class Price:
         for count in (input_tokens, output_tokens):
             if type(count) is not int or count < 0:
                 raise InvalidInputError(f"{count!r} is no count of tokens; it must be 0 or more.")
-        most = self.rates.dearest(input_tokens, output_tokens)
-        for tier in self.tiers:
-            if input_tokens > tier.above_input_tokens:
-                most = max(most, tier.rates.dearest(input_tokens, output_tokens))
+        reached = [self.rates]
+        if self.tiers:
+            reached += [t.rates for t in self.tiers if input_tokens > t.above_input_tokens]
+        most = 0
+        for rates in reached:
+            read = max(rates.input, rates.cached_input, rates.cache_write, rates.cache_write_long)
+            written = max(rates.output, rates.reasoning)
+            most = max(most, input_tokens * read + output_tokens * written)
         # Each token may be sound.
         most += input_tokens * max(0, self.audio_input - self.rates.input)
         most += output_tokens * max(0, self.audio_output - self.rates.output)

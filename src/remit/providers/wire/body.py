@@ -34,6 +34,17 @@ class BodyError(InvalidInputError):
         self.param = param
 
 
+def object_in(raw: bytes) -> dict[str, Any]:
+    """The members of a body that is a JSON object; raises :class:`BodyError` for any other."""
+    try:
+        value = load(raw)
+    except JsonTextError as error:
+        raise BodyError(error.message) from error
+    if type(value) is not dict:
+        raise BodyError("The body is not a JSON object.")
+    return value
+
+
 class Cut(Struct, frozen=True):
     """A body in the pieces it is recorded in; together they are the body, byte for byte.
 
@@ -73,12 +84,7 @@ class Body(Struct):
             BodyError: it is not a JSON object with a model and something to answer, or a limit of
                 its output is not a positive integer.
         """
-        try:
-            value = load(raw)
-        except JsonTextError as error:
-            raise BodyError(error.message) from error
-        if type(value) is not dict:
-            raise BodyError("The body is not a JSON object.")
+        value = object_in(raw)
         model = value.get("model", endpoint.model)
         if type(model) is not str or not model.strip():
             raise BodyError("model is missing, or is not a text.", "model")

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from typing_extensions import override
 
-from remit.kernel.json_text import JsonTextError, load
-from remit.providers.wire.body import Body, BodyError, Cut
+from remit.kernel.json_text import load
+from remit.providers.wire.body import Body, BodyError, Cut, object_in
 from remit.providers.wire.endpoint import Endpoint
 
 __all__ = ["FormBody", "ObjectBody"]
@@ -114,13 +114,7 @@ class ObjectBody(Body):
         Raises:
             BodyError: it is none.
         """
-        try:
-            value = load(raw)
-        except JsonTextError as error:
-            raise BodyError(error.message) from error
-        if type(value) is not dict:
-            raise BodyError("The body is not a JSON object.")
-        return cls(endpoint, raw, value)
+        return cls(endpoint, raw, object_in(raw))
 
     @classmethod
     def without_text(cls, endpoint: Endpoint, about: dict[str, Any]) -> ObjectBody:
