@@ -265,7 +265,7 @@ class Appends(ABC):
 
     def _find(self, keys: Iterable[Key]) -> None:
         """Look up which of ``keys`` the table holds, as far as that is not known."""
-        wanted = [key for key in dict.fromkeys(keys) if key not in self._known]
+        wanted = [key for key in keys if key not in self._known]
         if wanted:
             self._learn(wanted, self._find_contents(wanted))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +15,20 @@ from remit.ledger.prepared import Key, Prepared
 from remit.ledger.store import Stage, StageOpener, Unit
 
 
-def prepared_in(units: Sequence[Unit]) -> Iterable[Prepared]:
+def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
     """The prepared entries whose values are looked for again."""
-    return (
-        prepared
-        for unit in units
-        for prepared in (unit.prepared or getattr(unit.step, "prepared", ()))
-        if prepared.keys
-    )
+    for unit in units:
+        for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
+            if prepared.keys:
+                yield prepared
 
 
-def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
-    """The keys of their values."""
-    return (key for prepared in prepared_in(units) for key in prepared.keys)
+def keys_of(units: Sequence[Unit]) -> dict[Key, None]:
+    """The keys of their values, each once."""
+    keys: dict[Key, None] = {}
+    for prepared in prepared_in(units):
+        keys |= dict.fromkeys(prepared.keys)
+    return keys
 
 
 def _kind_of(opener: StageOpener) -> Any:

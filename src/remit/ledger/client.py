@@ -15,10 +15,9 @@ from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import LedgerError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
-from remit.ledger.imports import Import, ImportReport
+from remit.ledger.imports import Import, ImportReport, opened
 from remit.ledger.marks import Marks
 from remit.ledger.prepared import Prepared, prepare
 from remit.ledger.queries import LedgerQueries, to_seq
@@ -44,7 +43,6 @@ class LedgerClient(LedgerQueries, Closeable):
         marks: where its checks keep what the next ones may go on from; nowhere when left out.
 
     Attributes:
-        marks: as given.
         checkpoints: signed tree heads, their cosignatures, consistency proofs.
 
     Raises:
@@ -103,7 +101,6 @@ class LedgerClient(LedgerQueries, Closeable):
         The entry's ``id``, ``timestamp``, ``previous_hash`` and ``entry_hash`` are filled.
 
         Args:
-            entry: what happened.
             subject_id: the person its content speaks of; kept beside the content for erasure.
 
         Raises:
@@ -151,19 +148,16 @@ class LedgerClient(LedgerQueries, Closeable):
         """:meth:`write_many` or :meth:`transact` for an event loop.
 
         The work is under way when this returns, awaited or not. What the same thread submits or
-        writes later commits later, or in the same transaction: to wait for a
-        later write is to wait for this one.
+        writes later commits later, or in the same transaction: to wait for it is to wait for this.
 
         Args:
-            work: entries and functions of the transaction, done in this order, all or none; or one
-                function.
+            work: entries and functions of the transaction, in order, all or none; or one function.
             subject_id: of the entries, as for :meth:`write`.
 
         Returns:
             A future of the running loop: by piece of work an entry's id, or what a function
-            returned. It
-            cannot be cancelled: a task that is, while it awaits this, gets its ``CancelledError``
-            when the work has ended, with the future ``done()``.
+            returned. It cannot be cancelled: a task that is, while it awaits this, gets its
+            ``CancelledError`` when the work has ended, with the future ``done()``.
 
         Raises:
             InvalidInputError: an entry cannot be recorded as it is; nothing is written.
@@ -179,8 +173,7 @@ class LedgerClient(LedgerQueries, Closeable):
             for write in writes
         ]
         prepared = [write for write in writes if isinstance(write, Prepared)]
-        unit = Unit(prepared=prepared, call=functools.partial(_do_all, writes))
-        return self._committer.submit(unit)
+        return self._committer.submit(Unit((), prepared, functools.partial(_do_all, writes)))
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
@@ -258,9 +251,10 @@ class LedgerClient(LedgerQueries, Closeable):
         """
         from remit.ledger.verification import Verifier  # imports multiprocessing
 
-        verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
         start = max(0, to_seq(first) or 0)
-        return verifier.verify(checkpoint, start, jobs, deep, progress, since_mark)
+        return Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks).verify(
+            checkpoint, start, jobs, deep, progress, since_mark
+        )
 
     def verify_chain(self) -> tuple[bool, list[str]]:
         """:meth:`verify` as ``(verified, what is wrong)``."""
@@ -332,15 +326,8 @@ class LedgerClient(LedgerQueries, Closeable):
             ExportFormatError: a line is malformed or does not hold.
             CheckpointError: the export is another log's.
         """
-        if isinstance(source, (str, Path)):
-            try:
-                with Path(source).open("rb") as file:
-                    return self.import_jsonl(file, key=key, progress=progress)
-            except OSError as error:
-                raise LedgerError(
-                    f"The export {source} cannot be read: {error.strerror or error}."
-                ) from error
-        return self.transact(lambda tx: Import(tx, self._store, key).read(source, progress))
+        with opened(source) as file:
+            return self.transact(lambda tx: Import(tx, self._store, key).read(file, progress))
 
     # -- erasing -----------------------------------------------------------------------
 
@@ -390,8 +377,7 @@ class LedgerClient(LedgerQueries, Closeable):
         """Erase content that is older than its class of event may be kept.
 
         Args:
-            days_by_event: days by event type, ``*`` for all others; ``[ledger.retention_days]``
-                of the settings when left out.
+            days_by_event: days by event type, ``*`` for all others; the settings' when left out.
             requested_by: who asked, on record.
             dry_run: only report what would be erased.
         """

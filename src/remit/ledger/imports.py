@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import orjson
@@ -23,7 +25,7 @@ from remit.ledger.content import (
 )
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
-from remit.ledger.errors import ExportFormatError, LedgerFormatError
+from remit.ledger.errors import ExportFormatError, LedgerError, LedgerFormatError
 from remit.ledger.exports import EXPORT_FORMAT
 from remit.ledger.record import columns_of, content_scope, record_problem
 from remit.ledger.report import Progress
@@ -50,6 +52,21 @@ class ImportReport:
     contents: int
     erased: int
     checkpoint: str
+
+
+@contextlib.contextmanager
+def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    """An export to read: the file at a path, or an open one. Raises :class:`LedgerError`."""
+    if not isinstance(source, (str, Path)):
+        yield source
+        return
+    try:
+        with Path(source).open("rb") as file:
+            yield file
+    except OSError as error:
+        raise LedgerError(
+            f"The export {source} cannot be read: {error.strerror or error}."
+        ) from error
 
 
 class Import:

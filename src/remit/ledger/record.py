@@ -110,12 +110,14 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
 def columns_of(metadata: Mapping[str, Any]) -> Columns:
     """The indexed columns of an entry with this metadata."""
     get = metadata.get
-    places = [place for place in (get("provenance"), get("scope")) if isinstance(place, dict)]
-    if places:
-        places.reverse()
-        get = {key: place[key] for place in (*places, metadata) for key in place}.get
+    for place in (get("provenance"), get("scope")):
+        if isinstance(place, dict):
+            metadata = {**place, **metadata}
     return Columns._make(
-        [value if isinstance(value, str) and value else None for value in map(get, Columns._fields)]
+        [
+            value if isinstance(value, str) and value else None
+            for value in map(metadata.get, Columns._fields)
+        ]
     )
 
 

@@ -65,7 +65,7 @@ class PostgresBatch(Batch):
         # All that is read before the first unit takes one round trip.
         begin(writer)
         head = writer.ask(_HEAD)
-        keys = list(dict.fromkeys(keys_of(units)))
+        keys = list(keys_of(units))
         found = writer.ask(_FOUND, _arrays(keys))
         tails = list(dict.fromkeys(_tails_of(units)))
         steps = writer.ask(_STEPS, _arrays(tails)) if tails else ()

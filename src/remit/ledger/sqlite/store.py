@@ -30,6 +30,7 @@ from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction,
 _CHUNK = 400  # rows fetched at once by scans
 _LAYOUT = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 _RETRY_S = 0.05
+_LOG_PAGES = 4000  # 16 MB: the ends of tables and indexes, written again and again, are copied once
 
 
 class SqliteStore(Store):
@@ -102,6 +103,7 @@ class SqliteStore(Store):
             )
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA secure_delete=ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application == APPLICATION_ID and version < LAYOUT_VERSION:
