@@ -47,13 +47,14 @@ class Checkpoints:
         return self._first("size >= ? ORDER BY size DESC", 0)
 
     def _first(self, condition: str, size: int) -> SignedCheckpoint | None:
-        entries = self._store.count()
         for most in (1, 100):  # the rest only where the first is damaged
-            for column, note in self._store.select(
-                f"SELECT size, note FROM checkpoints WHERE {condition} LIMIT {most}", (size,)
+            for column, note, last in self._store.select(
+                "SELECT size, note, (SELECT max(seq) FROM entries) FROM checkpoints "
+                f"WHERE {condition} LIMIT {most}",
+                (size,),
             ):
                 signed = _parsed(column, note, self.key)
-                if signed is not None and column <= entries:
+                if signed is not None and last is not None and column <= last + 1:
                     return signed
         return None
 
@@ -120,13 +121,16 @@ class Checkpoints:
 
         self._transact(add)
 
-    def prove(self, seq: int) -> TlogProof:
-        """The proof of an entry, under the smallest checkpoint that covers it.
+    def covering(self, seq: int) -> SignedCheckpoint | None:
+        """The smallest readable one that covers an entry."""
+        return self._first("size >= ? ORDER BY size", seq + 1)
+
+    def prove(self, seq: int, signed: SignedCheckpoint | None) -> TlogProof:
+        """The proof of an entry that is there, under a checkpoint that covers it, or a new one.
 
         Raises:
             NoSignerError: a new checkpoint is needed and there is no private key.
         """
-        signed = self._first("size >= ? ORDER BY size", seq + 1)
         if signed is None:
             signed = SignedCheckpoint.parse(self.sign())
         path = LedgerTree(self._store.select, self._store).inclusion(seq, signed.checkpoint.size)

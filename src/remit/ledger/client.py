@@ -13,7 +13,7 @@ from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
-from remit.ledger.entry import LedgerEntry
+from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
@@ -279,7 +279,11 @@ class LedgerClient(LedgerQueries, Closeable):
             EntryNotFoundError: there is no such entry.
             NoSignerError: a checkpoint is needed, and this client holds no key.
         """
-        return str(self.checkpoints.prove(self._row(entry_id).seq))
+        seq = parse_entry_id(entry_id)
+        signed = self.checkpoints.covering(seq) if seq is not None and seq < 1 << 62 else None
+        if seq is None or signed is None:  # before one is signed for it
+            seq = self._row(entry_id).seq
+        return str(self.checkpoints.prove(seq, signed))
 
     # -- exporting ------------------------------------------------------------------------
 

@@ -156,9 +156,6 @@ class Store(Reader):
         size: entries after this store's own last commit; 0 before one.
     """
 
-    leaf_sql: str = ""
-    """How a statement computes a leaf's hash; empty where the engine cannot."""
-
     text_sql: str
     """The condition that finds entries by a :attr:`Filter.text`."""
 

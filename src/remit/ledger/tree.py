@@ -29,7 +29,6 @@ class LedgerTree:
 
     def __init__(self, execute: Execute, store: Store) -> None:
         self._execute = execute
-        self._leaf_sql = store.leaf_sql
         self._record_sql = store.record_sql
         self._tiles: dict[tuple[int, int], list[bytes]] = {}
 
@@ -48,60 +47,51 @@ class LedgerTree:
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
         """The inclusion proof of a leaf; raises :class:`~remit.ledger.tlog.ProofError`."""
-        # What it is made of is known beforehand: the tiles above the leaf, and the tree's edge.
-        wanted: dict[tuple[int, int], None] = {}
-        level, place, edge = 0, index, size
-        while edge:
-            wanted[level, place // TILE_WIDTH] = None
-            if edge % TILE_WIDTH:
-                wanted[level, edge // TILE_WIDTH] = None
-            level, place, edge = level + 1, place // TILE_WIDTH, edge // TILE_WIDTH
-        self._tiles |= self._read(wanted)
+        self._look_up(size, index)
         return inclusion_proof(index, size, self._range)
 
     def consistency(self, old: int, new: int) -> list[bytes]:
         """The consistency proof of two sizes; raises :class:`~remit.ledger.tlog.ProofError`."""
+        self._look_up(new, max(0, old - 1), old)
         return consistency_proof(old, new, self._range)
+
+    def _look_up(self, size: int, *leaves: int) -> None:
+        """Read what a proof is made of in one go: the tiles above leaves, and the tree's edge."""
+        wanted: dict[tuple[int, int], None] = {}
+        level, places, edge = 0, leaves, size
+        while edge:
+            wanted.update(((level, place // TILE_WIDTH), None) for place in places)
+            if edge % TILE_WIDTH:
+                wanted[level, edge // TILE_WIDTH] = None
+            level, edge = level + 1, edge // TILE_WIDTH
+            places = tuple(place // TILE_WIDTH for place in places)
+        self._tiles |= self._read(wanted)
 
     def tile(self, level: int, index: int) -> list[bytes]:
         """The hashes of a tile as far as they are there, at most 256."""
         return self._read([(level, index)])[level, index]
 
     def _read(self, tiles: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[bytes]]:
-        """Tiles by level and index, in one statement for the leaves and one for all above."""
+        """Tiles by level and index, in one statement."""
         found: dict[tuple[int, int], list[bytes]] = {tile: [] for tile in tiles}
-        hashed = bytes if self._leaf_sql else _hash_of
-        for sql, column, wanted in (
-            (
-                f"SELECT 0, seq, {self._leaf_sql or self._record_sql} FROM entries",
-                "seq",
-                [tile for tile in found if not tile[0]],
-            ),
-            (
-                "SELECT level, idx, hash FROM tree_hashes",
-                "idx",
-                [tile for tile in found if tile[0]],
-            ),
-        ):
-            if not wanted:
-                continue
-            one = f"{column} >= ? AND {column} < ?"
-            one = f"(level = ? AND {one})" if column == "idx" else f"({one})"
-            given = [
-                number
-                for level, index in wanted
-                for number in (
-                    *([level] if level else []), index * TILE_WIDTH, (index + 1) * TILE_WIDTH
-                )
-            ]  # fmt: skip
-            rows = self._execute(
-                f"{sql} WHERE {' OR '.join([one] * len(wanted))} ORDER BY {column}", given
-            )
-            for level, place, value in rows:
-                tile = found[level, place // TILE_WIDTH]
-                if place % TILE_WIDTH != len(tile):
-                    raise _missing(level, place - place % TILE_WIDTH + len(tile))
-                tile.append(bytes(value) if level else hashed(value))
+        leaves = f"SELECT 0, seq, {self._record_sql} FROM entries WHERE 0 = ? AND seq"
+        above = "SELECT level, idx, hash FROM tree_hashes WHERE level = ? AND idx"
+        # A limit, so that a plan made for any tile reads by the index.
+        one = "SELECT * FROM ({0} >= ? AND {1} < ? ORDER BY {1} LIMIT 256) AS tile"
+        sql = [
+            one.format(above, "idx") if level else one.format(leaves, "seq") for level, _ in found
+        ]
+        given = [
+            number
+            for level, index in found
+            for number in (level, index * TILE_WIDTH, (index + 1) * TILE_WIDTH)
+        ]
+        rows = self._execute(" UNION ALL ".join(sql), given) if sql else []
+        for level, place, value in rows:
+            tile = found[level, place // TILE_WIDTH]
+            if place % TILE_WIDTH != len(tile):
+                raise _missing(level, place - place % TILE_WIDTH + len(tile))
+            tile.append(bytes(value) if level else leaf_hash(as_bytes(value)))
         return found
 
     def _range(self, start: int, end: int) -> bytes:
@@ -127,10 +117,6 @@ class LedgerTree:
             found.extend(part)
             first += len(part)
         return found
-
-
-def _hash_of(record: Any) -> bytes:
-    return leaf_hash(as_bytes(record))
 
 
 def _missing(level: int, index: int) -> LedgerFormatError:

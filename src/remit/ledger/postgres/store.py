@@ -78,12 +78,11 @@ class PostgresStore(Store):
         LedgerError: the database cannot be reached or used.
     """
 
-    record_sql = "record"
+    record_sql = "convert_to(record, 'UTF8')"
     text_sql = (
         "seq IN (SELECT s.seq FROM shown_contents AS s JOIN content_search AS t "
         "ON t.content_id = s.content_id WHERE t.words @@ ?::text::tsquery)"
     )
-    leaf_sql = "sha256('\\x00'::bytea || convert_to(record, 'UTF8'))"
 
     def __init__(
         self,
