@@ -176,12 +176,12 @@ def recover(root: Path | None, as_json: bool) -> None:
         settled = calls.recover(loaded.settings.gateway.orphan_policy)
         waiting = calls.count()
         batches = client.select("SELECT count(*) FROM batches")[0][0]
-    told: dict[str, Any] = {"settled": settled, "waiting": waiting}
+    found: dict[str, Any] = {"settled": settled, "waiting": waiting}
     lines = [f"{len(settled)} settled, {waiting} still within their lease"]
     if batches:
-        told["batches"] = _settle_batches(root)
-        lines.append(f"{told['batches']} of {batches} batches are still out")
-    emit(as_json, told, lines)
+        found["batches"] = _settle_batches(root)
+        lines.append(f"{found['batches']} of {batches} batches are still out")
+    emit(as_json, found, lines)
 
 
 def _settle_batches(root: Path | None) -> int:

@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # Whoever read our output has enough; what is recorded is durable.
+        # The reader of our output has enough; what is recorded is durable.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except RemitError as error:

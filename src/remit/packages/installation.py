@@ -278,8 +278,9 @@ class Installation:
     def _gone(self, registry: Registry, packages: Iterable[str]) -> Iterable[str]:
         """Paths of what these packages once brought and nothing needs now.
 
-        Those are files that nobody owns and nobody changed, or that are gone already, as deleting
-        one that is killed may leave empty folders; and archives beyond those kept for rollback.
+        Those are files that no package owns and that were not changed, or that are gone already,
+        as deleting one that is killed may leave empty folders; and archives beyond those kept for
+        rollback.
         """
         for name in packages:
             history = registry.history.get(name, [])

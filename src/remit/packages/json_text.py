@@ -1,4 +1,4 @@
-"""JSON that every reader understands alike, from whoever sent it."""
+"""JSON that every reader understands alike, from any sender."""
 
 from __future__ import annotations
 

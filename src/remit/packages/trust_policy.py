@@ -72,7 +72,7 @@ class TrustPolicy:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The policy in a file; nobody is trusted where there is none.
+        """The policy in a file; no key is trusted where there is none.
 
         Raises:
             TrustError: ``bad_trust``: the file cannot be read, or is not a policy.

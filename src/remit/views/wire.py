@@ -115,9 +115,9 @@ def _item(item: Any, role: str) -> Iterator[Line]:
 
 def _called(call: Any, role: str) -> Iterator[Line]:
     """A call of a tool as chat has it: a function's, or a custom tool's."""
-    told = call if isinstance(call, dict) else {}
-    inner = next((told[key] for key in ("function", "custom") if isinstance(told.get(key), dict)),
-                 told)  # fmt: skip
+    fields = call if isinstance(call, dict) else {}
+    kinds = (fields.get("function"), fields.get("custom"))
+    inner = next((kind for kind in kinds if isinstance(kind, dict)), fields)
     given = inner.get("arguments", inner.get("input"))
     if given is None:
         yield Line(role, "calls a tool", _short(call))
@@ -186,10 +186,10 @@ def _sources(sources: Any) -> Any:
 
 
 def _source(source: Any) -> str:
-    told = source if isinstance(source, dict) else {}
-    if isinstance(inner := told.get("url_citation"), dict):
-        told = inner
-    named = [told.get(key) for key in
+    fields = source if isinstance(source, dict) else {}
+    if isinstance(inner := fields.get("url_citation"), dict):
+        fields = inner
+    named = [fields.get(key) for key in
              ("title", "document_title", "filename", "url", "cited_text", "file_id")]  # fmt: skip
     return " ".join(text for text in named if isinstance(text, str)) or str(_short(source))
 

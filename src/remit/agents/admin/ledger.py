@@ -278,10 +278,10 @@ class LedgerTools(Toolset):
                 raise ToolError("There is no call in that session; name an entry_id.")
             entry_id = found.id
         try:
-            told = explain(self.ledger, entry_id, self.loaded.settings.model.prefixes)
+            why = explain(self.ledger, entry_id, self.loaded.settings.model.prefixes)
         except DecisionNotFoundError as error:
             raise ToolError(error.message) from error
-        fitted = fit(self.redactor.value(plain(told)), self.max_bytes)
+        fitted = fit(self.redactor.value(plain(why)), self.max_bytes)
         return {"status": "ok", **fitted.value}
 
     def _latest(

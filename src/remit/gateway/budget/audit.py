@@ -130,14 +130,14 @@ class _Accounts:
         account = self.by_scope.get(metadata["scope"])
         if account is None:
             account = self.by_scope[metadata["scope"]] = _Account(seq)
-            anew = True
+            begins = True
         else:
-            anew = reset or any(account.columns[name] != window[name] for name in window)
-            if anew:  # calls that were sent before it count to the window before
+            begins = reset or any(account.columns[name] != window[name] for name in window)
+            if begins:  # calls that were sent before it count to the window before
                 account.since = seq
                 account.columns |= dict.fromkeys(OF_A_WINDOW, 0)
                 account.columns["window_number"] += 1
-        if anew:
+        if begins:
             end = metadata.get("window_end")
             account.columns["window_end"] = int(datetime.fromisoformat(end).timestamp() if end
                                                 else 0)  # fmt: skip
@@ -296,9 +296,9 @@ def _compare(tx: Transaction, accounts: _Accounts, *, has_calls: bool, repair: b
     rows = tx.execute("SELECT provider_id, model_id, percent FROM raised_bounds")
     raised = {(provider, model): percent for provider, model, percent in rows}
     for model in sorted(raised.keys() | accounts.raised.keys()):
-        percent, told = raised.get(model), accounts.raised.get(model)
-        if percent != told:
-            differences.append(Difference("/".join(model), "bound_percent", percent, told))
+        percent, recorded = raised.get(model), accounts.raised.get(model)
+        if percent != recorded:
+            differences.append(Difference("/".join(model), "bound_percent", percent, recorded))
     if repair and differences:
         _repair(tx, accounts, held)
     return BudgetAudit(len(live), differences, sum(hold.tokens for hold in holds), len(holds))

@@ -136,7 +136,7 @@ def allows_model(patterns: Iterable[str], provider_id: str, model_id: str) -> bo
 
 
 def allows_named(patterns: Iterable[str], name: str) -> bool:
-    """Whether one of ``patterns`` allows what ``name`` means, whoever runs it.
+    """Whether one of ``patterns`` allows what ``name`` means, whatever runs it.
 
     That is ``provider/model``; a provider, which means its default model; or a model alone, which
     has to be allowed for every provider, as nothing says here which one it is.

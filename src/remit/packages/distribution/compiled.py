@@ -68,7 +68,7 @@ def _expected(flags: int, source: Path, content: bytes) -> bytes:
 
 def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
     try:
-        # Hostile bytes can harm whoever loads them; Python has loaded these at the import.
+        # Hostile bytes can harm the process that loads them; Python has loaded these at the import.
         loaded = marshal.loads(body)  # noqa: S302
         made = compile(content, str(source), "exec", dont_inherit=True, optimize=level)
         # Installers compile in another place than the one they move the files to.

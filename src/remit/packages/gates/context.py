@@ -65,7 +65,7 @@ class GateContext:
         distribution: gives the running code.
         full: read the whole ledger, however great, and whatever was verified before.
         jobs: processes to verify a great ledger in.
-        progress: told what is looked at, how much of it is done, and how much there is.
+        progress: called with what is looked at, how much of it is done, and how much there is.
         most_errors: how many things that are wrong are reported of one gate.
     """
 

@@ -197,7 +197,7 @@ def check_gates(
         record: write the results.
         by: who asked, for the record.
         jobs: processes to verify a great ledger in.
-        progress: told what is looked at, how much of it is done, and how much there is.
+        progress: called with what is looked at, how much of it is done, and how much there is.
 
     Raises:
         InvalidInputError: there is no such gate.

@@ -1,8 +1,8 @@
 """Package indexes: directories or web servers that hold packages, verified through TUF.
 
 Needs the extra ``index``; nothing imports this until it is used. A root uses indexes with
-:class:`PackageIndex` and :func:`find_in_indexes`; whoever publishes one, with
-:class:`IndexPublisher`. ``docs/package-index.md`` has the formats and the codes.
+:class:`PackageIndex` and :func:`find_in_indexes`; :class:`IndexPublisher` makes
+one. ``docs/package-index.md`` has the formats and the codes.
 """
 
 from remit.packages.errors import PackageIndexError

@@ -49,8 +49,8 @@ class IndexPublisher:
 
     Every change holds a lock, and writes new files first, the timestamp that leads to them last:
     killed anywhere, clients see the state before or the state after. What is in the directory is
-    verified by the root metadata beside the keys before anything is signed on top of it: whoever
-    can write to the web server cannot have their packages signed.
+    verified by the root metadata beside the keys before anything is signed on top of it:
+    write access to the web server is not enough to have a package signed.
 
     All keys of a role that are there sign; which of them count, the root metadata says. So a key
     can be made before it counts, and one that is not needed can be elsewhere: that of ``root`` is
