@@ -27,14 +27,14 @@ from tests.support.roots import new_root
 # Streams have more of it: chunks that arrive together are counted as one.
 ROOM = 1.04
 LIMITS = {
-    "call": Counts(loop=240, ledger=285, objects=217, json=9, statements=23, rows=15, commits=2),
+    "call": Counts(loop=240, ledger=255, objects=217, json=9, statements=23, rows=15, commits=2),
     "call in a work order": Counts(
-        loop=242, ledger=291, objects=220, json=9, statements=24, rows=15, commits=2
+        loop=242, ledger=261, objects=220, json=9, statements=24, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=397, ledger=436, objects=347, json=24, statements=26, rows=25, commits=2
+        loop=397, ledger=389, objects=347, json=24, statements=26, rows=25, commits=2
     ),
-    "stream": Counts(loop=392, ledger=294, objects=367, json=17, statements=24, rows=17, commits=2),
+    "stream": Counts(loop=392, ledger=269, objects=367, json=17, statements=24, rows=17, commits=2),
     "chunk of a stream": Counts(
         loop=12, ledger=2, objects=15, json=1, statements=0, rows=0, commits=0
     ),

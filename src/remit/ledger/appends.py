@@ -100,13 +100,9 @@ class Appends(ABC):
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
         """``(scope, digest, content_id, commitment, nonce)`` of those that are stored."""
 
+    @abstractmethod
     def flush(self) -> None:
         """Write what was collected."""
-        collected = [(table, rows) for table, rows in self._rows.items() if rows]
-        if collected:
-            self._insert_all(collected)
-            for _, rows in collected:
-                rows.clear()
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """:meth:`~remit.ledger.store.Transaction.execute`."""

@@ -73,7 +73,7 @@ class Batch(Appends):
             if unit.opener is not None:
                 steps.setdefault(unit.opener, []).append(unit.step)
         for opener, items in steps.items():
-            if any(_kind_of(opener) == _kind_of(other) for other in self._stages):
+            if self._of_kind(opener):
                 continue
             try:
                 self._stages[opener] = opener(self, items)
@@ -98,11 +98,14 @@ class Batch(Appends):
             return error
 
     def _open(self, opener: StageOpener, step: Any) -> Stage:
-        kind = _kind_of(opener)
-        for other in [other for other in self._stages if _kind_of(other) == kind]:
+        for other in self._of_kind(opener):
             self._stages.pop(other).write()  # for this one to read
         stage = self._stages[opener] = opener(self, [step])
         return stage
+
+    def _of_kind(self, opener: StageOpener) -> list[StageOpener]:
+        kind = _kind_of(opener)
+        return [other for other in self._stages if _kind_of(other) == kind]
 
     def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
@@ -139,4 +142,7 @@ class Batch(Appends):
     def flush(self) -> None:
         for stage in self._stages.values():
             stage.write()
-        super().flush()
+        if collected := [(table, rows) for table, rows in self._rows.items() if rows]:
+            self._insert_all(collected)
+            for _, rows in collected:
+                rows.clear()

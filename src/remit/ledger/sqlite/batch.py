@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -61,14 +61,16 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, Exception)
 
 
-def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _parts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, tuple[Any, ...]]]:
     """``rows`` as the values of few statements, each for so many of them."""
+    parts = []
     start, count = 0, len(rows)
     for size in _ROWS:
         while count - start >= size:
-            part = rows[start : start + size] if size < count else rows
-            yield size, tuple(itertools.chain.from_iterable(part))
+            part = rows[start : start + size]
+            parts.append((size, tuple(itertools.chain.from_iterable(part))))
             start += size
+    return parts
 
 
 class SqliteBatch(Batch):
@@ -97,12 +99,9 @@ class SqliteBatch(Batch):
             for size, values in _parts(rows):
                 execute(statements[size], values)
 
-    def _find_contents(self, keys: list[Key]) -> Iterator[tuple[str, bytes, int, str, bytes]]:
-        for size, values in _parts(keys):
-            found: Iterable[tuple[str, bytes, int, str, bytes]] = self._connection.execute(
-                _FIND[size], values
-            )
-            yield from found
+    def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
+        execute = self._connection.execute
+        return [row for size, values in _parts(keys) for row in execute(_FIND[size], values)]
 
     def _savepoint(self, verb: str) -> None:
         self._connection.execute(f"{verb} unit")
