@@ -36,7 +36,7 @@ LIMITS = {
     ),
     "stream": Counts(loop=392, ledger=269, objects=367, json=17, statements=24, rows=17, commits=2),
     "chunk of a stream": Counts(
-        loop=12, ledger=2, objects=15, json=1, statements=0, rows=0, commits=0
+        loop=11, ledger=2, objects=5, json=1, statements=0, rows=0, commits=0
     ),
 }
 MODELS = """

@@ -19,6 +19,7 @@ from remit.providers import Dispatched, EventSink, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum
+from remit.providers.wire.repeats import Repeats
 
 __all__ = ["STOPPED_READING", "StreamTap"]
 
@@ -38,7 +39,8 @@ class StreamTap:
 
     A listener that raises is not called again; it changes nothing of the record. Of a stream of
     the listener's own dialect, events that hold nothing but more of the answer are passed on as
-    they came (:meth:`pass_on`), and read later, many at once.
+    they came (:meth:`pass_on`); what differs from one before in its text alone is not read beyond
+    that, the rest later, many at once.
 
     Args:
         on_text: wants the answer's text.
@@ -55,7 +57,8 @@ class StreamTap:
         self.wanted = on_text is not None or sink is not None
         self._sum: StreamSum | None = None
         self._unread: list[bytes] = []
-        self._parser = SseParser()  # of these
+        self._block = 1  # how many are read at once
+        self._repeats: Repeats | None = None
         self._passed = 0  # bytes
         self._asks_usage = False
         self._at_once: re.Pattern[bytes] | None = None  # where the next may be passed on
@@ -78,6 +81,7 @@ class StreamTap:
             asks_usage: whether only Remit asked for its usage.
         """
         self._sum, self._asks_usage, self._passed = total, asks_usage, 0
+        self._repeats, self._block = Repeats(total), 1
 
     def unheard(self) -> None:
         """What came was no stream of events that could be read."""
@@ -88,13 +92,19 @@ class StreamTap:
         total = self._sum
         if total is not None and self.began and self._on_text is None:
             self._at_once = total.at_once if self._passed < _MOST_BYTES else None
+            if self._repeats is not None:
+                self._repeats.forget()
 
     def pass_on(self, raw: bytes) -> bool:
         """Pass on whole events as they came, to be read later.
 
         ``False``: they have to be read first, or the listener is not ready for more.
         """
-        if self._at_once is None or self._at_once.search(raw) is not None:
+        at_once, repeats = self._at_once, self._repeats
+        if at_once is None or repeats is None:
+            return False
+        text = repeats.text_in(raw)
+        if text is None and at_once.search(raw) is not None:
             return False
         wire = raw
         if self._asks_usage:
@@ -107,21 +117,27 @@ class StreamTap:
                     return False
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
-        self._unread.append(raw)
         self._passed += len(raw)
-        if len(self._unread) >= _MOST_UNREAD:
+        if self._passed > _MOST_BYTES:
+            self._at_once = None
+        if text is not None:
+            repeats.append(text)
+            return True
+        repeats.forget()
+        self._unread.append(raw)
+        if len(self._unread) >= self._block:
             self.catch_up()
-            if self._passed > _MOST_BYTES:
-                self._at_once = None
+            self._block = 1 if repeats.known else min(2 * self._block, _MOST_UNREAD)
         return True
 
     def catch_up(self) -> None:
         """Read what was passed on."""
-        if self._unread and self._sum is not None:
-            events = self._parser.feed(b"".join(self._unread))
+        if self._unread and self._sum is not None and self._repeats is not None:
+            events = SseParser().feed(b"".join(self._unread))
             self._unread.clear()
             for event in events:
-                self._sum.add(event.name, event.data)
+                value = self._sum.add(event.name, event.data)
+            self._repeats.learn(event.raw, event.data, value)
 
     @property
     def sum(self) -> StreamSum | None:

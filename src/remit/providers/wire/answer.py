@@ -11,6 +11,7 @@ import orjson
 from msgspec import Struct
 
 from remit.kernel.json_text import JsonTextError, load
+from remit.providers.wire.delta import Pieces
 from remit.providers.wire.usage import Usage
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -83,6 +84,14 @@ class StreamSum(Protocol):
 
         Returns:
             The data, read; ``None`` for ``[DONE]`` and for what is not JSON.
+        """
+
+    def appended(self, value: Any) -> tuple[str, Pieces] | None:
+        """The text of an event, and what it goes to, where any event that has another text and
+        differs in nothing else does nothing but append it; else ``None``.
+
+        Args:
+            value: of the event added last, or of one that has another text.
         """
 
     def answer(self) -> dict[str, Any]:

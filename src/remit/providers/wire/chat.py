@@ -290,6 +290,26 @@ class ChatSum:
                 if key not in _UNCOUNTED and key not in _SAME_THOUGHTS:
                     self._count(each, depth + 1)
 
+    def appended(self, value: Any) -> tuple[str, Pieces] | None:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        choices = value.get("choices") if type(value) is dict else None
+        if type(choices) is not list or len(choices) != 1 or self._done or value.get("usage"):
+            return None
+        choice = choices[0]
+        if type(choice) is not dict or type(choice.get("index")) is not int:
+            return None
+        state, delta = self._choices.get(choice["index"]), choice.get("delta")
+        if state is None or state.content is None or type(delta) is not dict:
+            return None
+        for key, each in choice.items():
+            if each is not None and key not in ("index", "delta"):
+                return None
+        for key, each in delta.items():
+            if key != "content" and (key != "role" or each != state.message.get("role")):
+                return None
+        text = delta.get("content")
+        return (text, state.content) if type(text) is str else None
+
     @property
     def ended(self) -> bool:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -252,6 +252,16 @@ class MessageSum:
             self.pieces += 1
             self.size += len(text) if text.isascii() else bytes_of(text)
 
+    def appended(self, value: Any) -> tuple[str, Pieces] | None:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        delta = value.get("delta") if type(value) is dict else None
+        if type(delta) is not dict or value.get("type") != "content_block_delta" or self.ended:
+            return None
+        text, index = delta.get("text"), value.get("index")
+        if delta.get("type") != "text_delta" or len(delta) != 2 or type(index) is not int:
+            return None
+        return (text, self._texts[index]) if type(text) is str and index in self._texts else None
+
     @property
     def first(self) -> bool:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -360,6 +360,9 @@ class ResponseSum:
     def _output(self) -> list[Any]:
         return [settled(self._items[index]) for index in sorted(self._items)]
 
+    def appended(self, value: Any) -> None:
+        """None: its events are numbered."""
+
     @property
     def first(self) -> bool:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

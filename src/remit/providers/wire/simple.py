@@ -138,6 +138,9 @@ class EventSum:
             elif key not in _NOT_IN_ANSWER:
                 answer[key] = value
 
+    def appended(self, value: Any) -> None:
+        """None."""
+
     @property
     def first(self) -> bool:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

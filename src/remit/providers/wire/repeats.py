@@ -1,0 +1,87 @@
+"""Events of a stream that differ from one before in nothing but their text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+from remit.providers.wire.answer import StreamSum, bytes_of, read
+from remit.providers.wire.delta import Pieces
+
+_PROBE = "a text that no model says"
+_MOST_TRIES = 16  # streams whose events differ in more, such as by a number, differ in each
+
+
+class Repeats:
+    """Adds up events by their text alone, where the rest of them is that of an event before.
+
+    All that such an event does is to append its text to where that one's went, for everything
+    else that it says has been said. Most of a long stream is like that.
+
+    Args:
+        total: of the stream.
+    """
+
+    def __init__(self, total: StreamSum) -> None:
+        self._total = total
+        self._before = self._after = b""
+        self._pieces: Pieces | None = None
+        self._tries = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an event to compare with."""
+        return self._pieces is not None
+
+    def text_in(self, raw: bytes) -> str | None:
+        """The text of an event that differs in nothing else; ``None`` for any other."""
+        before, after = self._before, self._after
+        if self._pieces is None or not (raw.startswith(before) and raw.endswith(after)):
+            return None
+        try:
+            text = orjson.loads(raw[len(before) : len(raw) - len(after)])
+        except orjson.JSONDecodeError:
+            return None
+        return text if type(text) is str else None
+
+    def append(self, text: str) -> None:
+        """Add up what :meth:`text_in` found."""
+        if text and self._pieces is not None:
+            self._pieces.append(text)
+            self._total.pieces += 1
+            self._total.size += len(text) if text.isascii() else bytes_of(text)
+
+    def forget(self) -> None:
+        """An event was added up that may have changed where texts go."""
+        self._pieces = None
+
+    def learn(self, raw: bytes, data: bytes, value: Any) -> None:
+        """Compare with this event from here on, if that can be done.
+
+        Args:
+            raw: the whole event.
+            data: its data, as it stands in ``raw``.
+            value: read; it is what was added up last.
+        """
+        self._pieces = None
+        found = self._total.appended(value)
+        if found is None or self._tries >= _MOST_TRIES or raw.count(data) != 1:
+            return
+        self._tries += 1
+        try:
+            text = orjson.dumps(found[0])
+        except orjson.JSONEncodeError:  # half of a character
+            return
+        if text not in data:
+            text = json.dumps(found[0]).encode()  # as many servers write it
+        if data.count(text) != 1:
+            return
+        start = data.index(text)
+        # Where the text was written in another way, what was found is something else.
+        probe = read(data[:start] + orjson.dumps(_PROBE) + data[start + len(text) :])
+        told = self._total.appended(probe)
+        if told is not None and told[0] == _PROBE:
+            at = raw.index(data) + start
+            self._before, self._after, self._pieces = raw[:at], raw[at + len(text) :], found[1]
