@@ -34,9 +34,9 @@ LIMITS = {
     "routed call": Counts(
         loop=397, ledger=389, objects=347, json=24, statements=26, rows=25, commits=2
     ),
-    "stream": Counts(loop=392, ledger=269, objects=367, json=17, statements=24, rows=17, commits=2),
+    "stream": Counts(loop=417, ledger=269, objects=369, json=20, statements=24, rows=17, commits=2),
     "chunk of a stream": Counts(
-        loop=11, ledger=2, objects=5, json=1, statements=0, rows=0, commits=0
+        loop=9, ledger=2, objects=8, json=1, statements=0, rows=0, commits=0
     ),
 }
 MODELS = """

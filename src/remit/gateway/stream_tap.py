@@ -103,8 +103,8 @@ class StreamTap:
         at_once, repeats = self._at_once, self._repeats
         if at_once is None or repeats is None:
             return False
-        text = repeats.text_in(raw)
-        if text is None and at_once.search(raw) is not None:
+        texts = repeats.texts_in(raw)
+        if texts is None and at_once.search(raw) is not None:
             return False
         wire = raw
         if self._asks_usage:
@@ -120,8 +120,8 @@ class StreamTap:
         self._passed += len(raw)
         if self._passed > _MOST_BYTES:
             self._at_once = None
-        if text is not None:
-            repeats.append(text)
+        if texts is not None:
+            repeats.append(texts)
             return True
         repeats.forget()
         self._unread.append(raw)

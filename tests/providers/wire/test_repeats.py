@@ -87,8 +87,8 @@ def _both(endpoint: str, wire: list[bytes]) -> int:
     repeats = Repeats(total)
     for raw in wire:
         _added(plain, raw)
-        if (text := repeats.text_in(raw)) is not None:
-            repeats.append(text)
+        if (texts := repeats.texts_in(raw)) is not None:
+            repeats.append(texts)
             alone += 1
         else:
             data, value = _added(total, raw)
@@ -120,6 +120,19 @@ def test_most_of_a_message_is_added_by_its_text() -> None:
     start = {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}
     wire = list(_wire([(start, 0), *((_message(f" {n}\n", 0), 1) for n in range(50))]))
     assert _both("anthropic.messages", wire) >= 48
+
+
+def test_events_that_came_together_are_added_together() -> None:
+    first, *more = _wire([(_chat(f" {n}", 0), 0) for n in range(9)])
+    odd = next(_wire([(_chat("x", 3), 0)]))
+    total = stream_sum("openai.chat")
+    repeats = Repeats(total)
+    repeats.learn(first, *_added(total, first))
+    assert repeats.texts_in(b"".join([*more, odd])) is None
+    texts = repeats.texts_in(b"".join(more))
+    assert texts == [f" {n}" for n in range(1, 9)]
+    repeats.append(texts)
+    assert (total.text, total.pieces) == (" 0 1 2 3 4 5 6 7 8", 9)
 
 
 def test_what_differs_in_more_is_read() -> None:

@@ -35,23 +35,32 @@ class Repeats:
         """Whether there is an event to compare with."""
         return self._pieces is not None
 
-    def text_in(self, raw: bytes) -> str | None:
-        """The text of an event that differs in nothing else; ``None`` for any other."""
-        before, after = self._before, self._after
-        if self._pieces is None or not (raw.startswith(before) and raw.endswith(after)):
+    def texts_in(self, raw: bytes) -> list[str] | None:
+        """The texts of whole events that differ in nothing else; ``None`` for any others."""
+        if self._pieces is None:
             return None
-        try:
-            text = orjson.loads(raw[len(before) : len(raw) - len(after)])
-        except orjson.JSONDecodeError:
-            return None
-        return text if type(text) is str else None
+        before, after, texts = self._before, self._after, []
+        for event in raw[:-2].split(b"\n\n"):
+            if not (event.startswith(before) and event.endswith(after)):
+                return None
+            try:
+                text = orjson.loads(event[len(before) : len(event) - len(after)])
+            except orjson.JSONDecodeError:
+                return None
+            if type(text) is not str:
+                return None
+            texts.append(text)
+        return texts
 
-    def append(self, text: str) -> None:
-        """Add up what :meth:`text_in` found."""
-        if text and self._pieces is not None:
-            self._pieces.append(text)
-            self._total.pieces += 1
-            self._total.size += len(text) if text.isascii() else bytes_of(text)
+    def append(self, texts: list[str]) -> None:
+        """Add up what :meth:`texts_in` found."""
+        assert self._pieces is not None
+        self._tries = 0
+        for text in texts:
+            if text:
+                self._pieces.append(text)
+                self._total.pieces += 1
+                self._total.size += len(text) if text.isascii() else bytes_of(text)
 
     def forget(self) -> None:
         """An event was added up that may have changed where texts go."""
@@ -69,6 +78,8 @@ class Repeats:
         found = self._total.appended(value)
         if found is None or self._tries >= _MOST_TRIES or raw.count(data) != 1:
             return
+        if not raw.endswith(b"\n\n"):
+            return
         self._tries += 1
         try:
             text = orjson.dumps(found[0])
@@ -84,4 +95,4 @@ class Repeats:
         told = self._total.appended(probe)
         if told is not None and told[0] == _PROBE:
             at = raw.index(data) + start
-            self._before, self._after, self._pieces = raw[:at], raw[at + len(text) :], found[1]
+            self._before, self._after, self._pieces = raw[:at], raw[at + len(text) : -2], found[1]
