@@ -19,6 +19,8 @@ keep nothing and get environments below ``~/.cache/remit-bench`` (``$REMIT_BENCH
 use; both with the SDK's default HTTP client and with its aiohttp one. Remit begins a session for
 each loop, reserves from its budgets, writes every model call twice, every tool call twice, plan,
 verdict and turn, and waits for the disk each time; classification is off, all else is default.
+Aim: a loop takes no longer than any peer's, alone and sixteen at once. Against one of them alone:
+``python -m benchmarks.agents --only peers --peers remit,openai-agents,openai-agents-aiohttp``.
 "Foreign" is the part of the time in which others had the peer's core: where it is not near 0,
 trust no times. What Remit takes depends on the disk: look at the time of a sync.
 

@@ -174,7 +174,7 @@ class _Route:
     async def aroute(self, request: PromptRequest, **listening: Any) -> PromptResponse:
         self.asked += 1
         chosen = replace(request, provider_id="mock", model_id="mock-model-1")
-        routed = Routed("DEC-1", "auto", "mock-model-1", 30.0)
+        routed = Routed("DEC-1", "auto", ("mock", "mock-model-1"), "mock-model-1", 30.0)
         return await self._gateway.aroute(chosen, routed=routed, **listening)
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:

@@ -131,7 +131,7 @@ class SessionManager:
         return self._ledger.write(self.start_entry())
 
     def start_entry(self) -> LedgerEntry:
-        """The ``SESSION_START``, for whoever writes it together with something else."""
+        """The ``SESSION_START``, for a caller that writes it together with other entries."""
         return self._entry("SESSION_START", "STARTED", "Session started")
 
     @property

@@ -60,12 +60,12 @@ class Candidates:
 
     def named(self, call: Call) -> Sequence[tuple[str, str]]:
         """Provider and model of each that may be asked, one after the other."""
+        if call.routed is not None:
+            call.asked_model_id = call.routed.asked_model_id
+            return (call.routed.to,)
         named = self._names.candidates(call.request)
-        if call.routed is None:
-            call.asked_model_id = named[0][1]
-            return named
-        call.asked_model_id = call.routed.asked_model_id
-        return named[:1]
+        call.asked_model_id = named[0][1]
+        return named
 
     async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
         """:meth:`make`, where something has to be read first: a chain, or whose files these are.

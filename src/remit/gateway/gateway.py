@@ -293,7 +293,8 @@ class LLMGateway:
         except NotYoursError as error:
             return self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
         call.path = path_of(call)
-        call.handed_on = self._names.router_of(request)
+        if call.routed is None:
+            call.handed_on = self._names.router_of(request)
         if call.handed_on is not None or request.keeper is not None:
             return self._in_own_session(call, sent)
         if request.idempotency_key:

@@ -24,6 +24,7 @@ class Routed:
     Attributes:
         decision_id: of the decision that it belongs to.
         asked_model_id: what the caller asked for, such as ``auto``.
+        to: provider and model that are asked.
         model_name: the chosen model's name in the registry.
         timeout_s: the longest that an answer may take, in seconds, and the first piece of a
             stream; for the rest of it the gateway's own limit holds.
@@ -37,6 +38,7 @@ class Routed:
 
     decision_id: str
     asked_model_id: str
+    to: tuple[str, str]
     model_name: str
     timeout_s: float
     number: int = 1

@@ -1,7 +1,7 @@
 """The append-only record: one ledger, its format, its stores, its verification (SPEC 3)."""
 
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import Content, Erased, ExactText, content
+from remit.ledger.content import Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
@@ -32,6 +32,7 @@ from remit.ledger.wire import call_answer, call_body, wire_body
 __all__ = [
     "EVENTS",
     "Content",
+    "EncodedValue",
     "EntryNotFoundError",
     "Erased",
     "ErasureError",

@@ -50,14 +50,17 @@ class Content:
     """Any JSON value marked as content.
 
     ``encoded`` may hold the canonical encoding of the value, or of each message of a message
-    list, when the caller has it already. :meth:`exact` and :meth:`exact_list` give the JSON text
-    itself in the value's place.
+    list, when the caller has it already; or the :class:`EncodedValue` of it, or of each.
+    :meth:`exact` and :meth:`exact_list` give the JSON text itself in the value's place.
     """
 
     __slots__ = ("encoded", "form", "value")
 
     def __init__(
-        self, value: Any, encoded: bytes | list[bytes] | None = None, form: str = ""
+        self,
+        value: Any,
+        encoded: bytes | EncodedValue | Sequence[bytes | EncodedValue] | None = None,
+        form: str = "",
     ) -> None:
         self.value = value
         self.encoded = encoded
@@ -73,10 +76,9 @@ class Content:
         return cls(None, bytes(text), EXACT)
 
     @classmethod
-    def exact_list(cls, texts: Sequence[bytes]) -> Self:
-        """A list given as the JSON text of each element, committed to like a list of messages.
-
-        Without an element it is the exact text ``[]``.
+    def exact_list(cls, texts: Sequence[bytes | EncodedValue]) -> Self:
+        """A list given as the JSON text of each element, committed to like a list of messages; or
+        as what was made of them before. Without an element it is the exact text ``[]``.
         """
         return cls(None, list(texts), EXACT) if texts else cls.exact(b"[]")
 
@@ -248,10 +250,17 @@ def encode_content(content: Content) -> Encoded:
         NotCanonicalError: it has no JSON text either (NaN, a key that is no text, a foreign type).
     """
     value, known, form = content.value, content.encoded, content.form
+    if isinstance(known, EncodedValue):
+        return known, form
     if form == EXACT:
         if isinstance(known, bytes):
             return EncodedValue(known, _sha256(known).digest(), True), form
-        return [EncodedValue(text, _sha256(text).digest(), True) for text in known or ()], form
+        return [
+            text
+            if isinstance(text, EncodedValue)
+            else EncodedValue(text, _sha256(text).digest(), True)
+            for text in known or ()
+        ], form
     if type(value) is not str and is_message_list(value):
         if isinstance(known, list):
             return [EncodedValue.of(part) for part in known], ""

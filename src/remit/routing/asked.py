@@ -9,9 +9,14 @@ from typing import Any
 
 import orjson
 
+from remit.gateway import FinishCall
+from remit.gateway.auth import Identity
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import PromptRequest, check_messages
+from remit.kernel.exchange import PromptRequest, TextSink, check_messages
+from remit.ledger import EncodedValue
+from remit.providers import EventSink
+from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 
 Prompt = str | Sequence[Mapping[str, Any]]
 
@@ -26,15 +31,23 @@ class Asked:
         request: what candidates get, without a model.
         prompt: by which it is scored, and what a decision keeps: a text, or messages.
         encoded: that in canonical JSON.
-        exact: the messages as the JSON text that came, where that says the same.
+        is_plain: whether the prompt is the messages of the request's body as they came.
         needs: what it needs that not every model has.
+        emitter: gets the decision.
+        identity: who calls, where already authenticated.
+        on_text: receives the answer's text as it comes: of the model that answers, alone.
+        sink: receives all that its stream brings.
     """
 
     request: PromptRequest
     prompt: Prompt
     encoded: bytes
-    exact: Sequence[bytes] = ()
+    is_plain: bool = False
     needs: Sequence[str] = ()
+    emitter: DecisionEmitter = NO_OP_DECISION_EMITTER
+    identity: Identity | None = None
+    on_text: TextSink | None = None
+    sink: EventSink | None = None
 
 
 def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:
@@ -74,15 +87,28 @@ def asked_plainly(request: PromptRequest) -> Asked | None:
             or message.get("role") not in _PLAIN_ROLES
         ):
             return None
-    exact = body.cut().pieces["prompt"]
-    if type(exact) is not list:
-        return None
     try:
         # Of texts under such names this is the canonical form.
         encoded = orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)
     except TypeError:
         return None
-    return Asked(request, messages, encoded, exact, ("tools",) if value.get("tools") else ())
+    return Asked(request, messages, encoded, True, ("tools",) if value.get("tools") else ())
+
+
+def as_it_came(asked: Asked, step: FinishCall) -> Sequence[EncodedValue]:
+    """The messages of a plain prompt as the answer's record has them: the text that came.
+
+    Empty where it has them in another form, or what was sent was not what came.
+    """
+    body = asked.request.body
+    for item in step.prepared[0].contents if asked.is_plain else ():
+        if (
+            isinstance(item, list)
+            and len(item) == len(asked.prompt)
+            and b",".join([message.encoded for message in item]) in body.raw
+        ):
+            return item
+    return ()
 
 
 def _needs_of(request: PromptRequest) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.gateway import Beside, CircuitState, Dispatched, FinishCall, Routed
+from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
@@ -80,6 +81,7 @@ class Calls:
 
     Attributes:
         timeout_s: the longest that one model may take.
+        identity: who calls, where already authenticated.
         failed: the candidates that did not answer, and why, in order.
         made: what was sent, by model, with what came of it.
         last: the response of the latest call.
@@ -92,6 +94,7 @@ class Calls:
     options: RouteOptions
     decision_id: str
     timeout_s: float
+    identity: Identity | None = None
     failed: list[RouteAttempt] = field(default_factory=list)
     made: list[dict[str, Any]] = field(default_factory=list)
     last: PromptResponse | None = None
@@ -202,12 +205,8 @@ class Calls:
         """
         options = self.options
         listeners = listeners or _NOBODY
-        named = replace(
-            request,
-            provider_id=candidate.provider_id,
-            model_id=candidate.provider_model,
-            idempotency_key=_key_of(request.idempotency_key, part),
-        )
+        if part and request.idempotency_key:
+            request = replace(request, idempotency_key=_key_of(request.idempotency_key, part))
         noted: dict[str, Any] = {
             "model_id": candidate.model_id,
             "provider_id": candidate.provider_id,
@@ -217,6 +216,7 @@ class Calls:
         routed = Routed(
             decision_id=self.decision_id,
             asked_model_id=options.route or candidate.model_id,
+            to=(candidate.provider_id, candidate.provider_model),
             model_name=candidate.model_id,
             timeout_s=self.timeout_s,
             number=number,
@@ -226,10 +226,10 @@ class Calls:
             on_record=functools.partial(self._recorded, noted),
         )
         response = await options.gateway.aroute(
-            named,
+            request,
             on_text=listeners.on_text,
             sink=listeners.sink,
-            identity=options.identity,
+            identity=self.identity,
             routed=routed,
         )
         self.last = response
@@ -313,8 +313,6 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
-def _key_of(key: str | None, part: str) -> str | None:
+def _key_of(key: str, part: str) -> str:
     """The idempotency key of one part of a request that makes several calls."""
-    if key is None or not part:
-        return key
     return f"part-{hashlib.sha256(f'{part}|{key}'.encode('utf-8', 'replace')).hexdigest()}"

@@ -13,6 +13,7 @@ from pydantic import Field
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.validation import changed, check_fields
+from remit.ledger import EncodedValue
 
 RoutingMode = Literal["single", "ensemble", "pipeline", "fail"]
 
@@ -179,8 +180,8 @@ class RoutingDecision:
         route: the name that the call asked for.
         session_id: whose content it is.
         subject_id: the person that the prompt speaks of.
-        encoded: canonical JSON of ``context`` and ``profiles``, where it is at hand.
-        exact: the prompt's messages as the JSON text that came, where that says the same.
+        encoded: ``context`` and ``profiles``, encoded, where they are at hand.
+        exact: the prompt's messages as the JSON text that came, encoded, where they are at hand.
         text: canonical JSON of ``record``.
     """
 
@@ -196,8 +197,8 @@ class RoutingDecision:
     route: str = ""
     session_id: str = ""
     subject_id: str | None = None
-    encoded: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
-    exact: Sequence[bytes] = field(default=(), repr=False, compare=False)
+    encoded: Mapping[str, EncodedValue] = field(default_factory=dict, repr=False, compare=False)
+    exact: Sequence[EncodedValue] = field(default=(), repr=False, compare=False)
     text: str = field(default="", repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from remit.gateway import Beside, FinishCall
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
-from remit.ledger import Content, LedgerClient, Transaction
+from remit.ledger import Content, LedgerClient, Transaction, utc_now
 from remit.routing.decision import RoutingDecision
 from remit.routing.trail import (
     ThoughtInput,
@@ -90,10 +90,11 @@ class ThoughtRecordEmitter:
             metadata["scope"] = {"tier": "hot"}
             return metadata
 
-        return thought_beside(
-            self._ledger, self._thought(decision), decision.decision_id, extra,
-            decision.subject_id,
+        record = ThoughtRecord(
+            decision.decision_id, "decision", self._task_id, self._agent_id, decision.text,
+            utc_now(), "", "", decision.session_id,
         )  # fmt: skip
+        return thought_beside(self._ledger, record, extra, decision.subject_id)
 
     def _thought(self, decision: RoutingDecision) -> ThoughtInput:
         return ThoughtInput(

@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.exchange import text_of
-from remit.routing.weights import IntentRules, Weights
+from remit.routing.weights import COMMON, IntentRules, Weights
 
 CHAT = "chat"
 """The task of a prompt that shows no signs of another."""
@@ -101,16 +101,18 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
     raw = head.encode("utf-8", "replace").lower()
     words = rules.known_words.intersection(raw.translate(_TO_WORDS).split())
     marked: dict[str, int] = {}
-    for beginning, marks in rules.marks.items():
-        if beginning in raw:
+    odd = raw.translate(None, COMMON)
+    for beginning, sign, marks in rules.marks:
+        if sign in odd and beginning in raw:
             for mark, task in marks:
                 if mark in raw:
                     marked[task] = marked.get(task, 0) + 2
+    has_digits = len(raw.translate(None, b"0123456789")) < len(raw)
     best, best_count = CHAT, 0
     signs: dict[str, int] = {}
     for task, signs_of_task in rules.tasks.items():
         count = marked.get(task, 0) + len(words & signs_of_task.words)
-        if task == _MATHEMATICS and _NUMBER_WORK.search(raw):
+        if task == _MATHEMATICS and has_digits and _NUMBER_WORK.search(raw):
             count += 2
         if count >= rules.least_signs:
             signs[task] = count

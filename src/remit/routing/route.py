@@ -11,7 +11,8 @@ from typing import Any
 from remit.gateway import Beside, FinishCall
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.loops import blocking
-from remit.routing.asked import Asked, Prompt, asked_of
+from remit.ledger import EncodedValue
+from remit.routing.asked import Asked, Prompt, as_it_came, asked_of
 from remit.routing.calls import Calls, Listeners, models_of
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
@@ -73,7 +74,10 @@ async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
         InvalidInputError: the prompt or an option cannot be used; nothing was sent.
         LedgerWriteError: a call could not be recorded.
     """
-    outcome = await route(asked_of(prompt, options.request), options)
+    asked = asked_of(prompt, options.request)
+    asked.emitter, asked.identity = options.decision_emitter, options.identity
+    asked.on_text, asked.sink = options.on_text, options.sink
+    outcome = await route(asked, options)
     if outcome.failure is not None:
         raise outcome.failure
     assert outcome.result is not None
@@ -90,8 +94,9 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
     task = task_of(options.task, asked.needs)
     ranking = _rank(options, options.candidates, prompt, task)
     timeout_s = options.model_timeout_s or model_timeout_s()
-    calls = Calls(options, new_decision_id(), timeout_s)
-    listeners = Listeners(options.on_text, options.sink)
+    calls = Calls(options, new_decision_id(), timeout_s, asked.identity)
+    listeners = Listeners(asked.on_text, asked.sink)
+    emitter = asked.emitter
     beside: Beside | None = None
     stages: list[dict[str, Any]] = []
     if options.mode == "pipeline":
@@ -104,16 +109,16 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
         answer, summary = await ask_ensemble(calls, ranking.chain, task, request)
         stages = [summary]
         if answer is not None:
-            _pass_on(options, answer[1].content)
+            _pass_on(asked, answer[1].content)
     else:
-        emitter = options.decision_emitter
         if isinstance(emitter, ThoughtRecordEmitter):
 
             def decide(
                 chosen: Candidate, made: list[dict[str, Any]], step: FinishCall
             ) -> Beside | None:
                 nonlocal beside
-                decision = _decision(options, calls, ranking, asked, chosen, made)
+                exact = as_it_came(asked, step)
+                decision = _decision(options, calls, ranking, asked, chosen, made, exact=exact)
                 beside = emitter.with_answer(decision, step)
                 return beside
 
@@ -127,13 +132,13 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
         except NotTogetherError:
             beside = None
     if (beside is None or beside.done is None) and (
-        options.decision_emitter is not NO_OP_DECISION_EMITTER
+        emitter is not NO_OP_DECISION_EMITTER
         and not calls.only_replayed
         and (calls.made or not _was_refused(calls))
     ):
         chosen_one = answer[0] if answer is not None else None
         decision = _decision(options, calls, ranking, asked, chosen_one, calls.made, stages)
-        emitted = await emit(options.decision_emitter, decision, options.emitter_timeout_s)
+        emitted = await emit(emitter, decision, options.emitter_timeout_s)
     if answer is None:
         failure = FallbackChainExhaustedError(calls.failed, decision_id=calls.decision_id)
         return Outcome(None, failure, calls, emitted, refusal)
@@ -167,7 +172,7 @@ async def _refusal(
         message = errors.get(code, "there is no model to ask")
         wait_s = calls.retry_after_s if code == "CIRCUIT_OPEN" else None
     return await options.gateway.reject(
-        named, _CODES.get(code, code), message, retry_after_s=wait_s, identity=options.identity
+        named, _CODES.get(code, code), message, retry_after_s=wait_s, identity=calls.identity
     )
 
 
@@ -179,12 +184,12 @@ def _was_refused(calls: Calls) -> bool:
     )
 
 
-def _pass_on(options: RouteOptions, text: str) -> None:
+def _pass_on(asked: Asked, text: str) -> None:
     """Pass a joined answer to the listener of its text, all at once."""
-    if options.on_text is None or not text:
+    if asked.on_text is None or not text:
         return
     try:
-        options.on_text(text)
+        asked.on_text(text)
     except Exception as error:  # noqa: BLE001 - a listener must not change the result
         _log.warning("the listener of an answer raised %s", type(error).__name__)
 
@@ -205,6 +210,7 @@ def _decision(
     answered: Candidate | None,
     made: list[dict[str, Any]],
     stages: Sequence[Mapping[str, Any]] = (),
+    exact: Sequence[EncodedValue] = (),
 ) -> RoutingDecision:
     """The decision, for the emitter."""
     chosen = answered.model_id if answered is not None else ""
@@ -223,7 +229,7 @@ def _decision(
             rule_version_hash=version,
             decision_hash="",
         )
-        form = ranking.forms[key] = DecisionForm(record, ranking.encoded["context"])
+        form = ranking.forms[key] = DecisionForm(record, ranking.encoded["context"].encoded)
     found, text = form.of(asked.encoded)
     request = asked.request
     return RoutingDecision(
@@ -240,6 +246,6 @@ def _decision(
         session_id=request.session_id,
         subject_id=request.subject_id,
         encoded=ranking.encoded,
-        exact=asked.exact,
+        exact=exact,
         text=text,
     )

@@ -18,7 +18,6 @@ from remit.kernel.exchange import (
     TextSink,
 )
 from remit.kernel.settings import RouteSettings, RoutingSettings
-from remit.kernel.validation import changed
 from remit.ledger import LedgerClient
 from remit.providers import EventSink
 from remit.routing.asked import Asked, asked_of, asked_plainly, new_request
@@ -71,7 +70,7 @@ class Router:
         self.rules = rules
         self.routes: Mapping[str, RouteSettings] = read_routes(settings, registry, rules, prompts)
         self.scoring_fn: ScoringFn = score_candidates
-        self._made_options: dict[str, tuple[Sequence[Candidate], RouteOptions]] = {}
+        self._made_options: dict[str, RouteOptions] = {}
         self._timeout_s = model_timeout_s(default=settings.model_timeout_s)
 
     def knows(self, name: str) -> bool:
@@ -142,10 +141,9 @@ class Router:
         if asked is None:
             prompt = request.prompt if request.messages is None else request.messages
             asked = asked_of(prompt, request)
-        options = self._options(name, request, identity, allowed)
-        if on_text is not None or sink is not None:
-            options = changed(options, on_text=on_text, sink=sink)
-        return _response(await route_asked(asked, options))
+        asked.emitter, asked.identity = self._emitter(request, identity), identity
+        asked.on_text, asked.sink = on_text, sink
+        return _response(await route_asked(asked, self._options(name, allowed)))
 
     async def aroute_text(
         self,
@@ -168,14 +166,16 @@ class Router:
         """
         request = new_request(agent_id, session_id, model_id=route, max_tokens=max_tokens or 4096)
         allowed = self._require_allowed(route, identity)
-        options = self._options(route, request, identity, allowed)
+        options = self._options(route, allowed)
         if task or operator_preference:
             options = replace(
                 options,
                 task=task or options.task,
                 operator_preference=operator_preference or options.operator_preference,
             )
-        outcome = await route_asked(asked_of(prompt, request), options)
+        asked = asked_of(prompt, request)
+        asked.emitter, asked.identity = self._emitter(request, identity), identity
+        outcome = await route_asked(asked, options)
         if outcome.failure is not None:
             raise outcome.failure
         result = outcome.result
@@ -326,31 +326,29 @@ class Router:
             raise InvalidInputError(f"This key may use no model of the route {name!r}.")
         return allowed
 
-    def _options(
-        self,
-        name: str,
-        request: PromptRequest,
-        identity: Identity | None,
-        allowed: Sequence[Candidate],
-    ) -> RouteOptions:
-        made_of, known = self._made_options.get(name, (None, None))
-        if known is None or made_of is not allowed:
-            known = self._fixed_options(name, allowed)
-            self._made_options[name] = allowed, known
-        emitter = ThoughtRecordEmitter(
-            self._ledger, _task_of(request, identity), request.agent_id or "router"
-        )
-        return changed(
-            known, request=request, decision_emitter=emitter, identity=identity,
-            rules=self.rules, scoring_fn=self.scoring_fn,
-        )  # fmt: skip
+    def _emitter(self, request: PromptRequest, identity: Identity | None) -> ThoughtRecordEmitter:
+        agent_id = request.agent_id or "router"
+        return ThoughtRecordEmitter(self._ledger, _task_of(request, identity), agent_id)
+
+    def _options(self, name: str, allowed: Sequence[Candidate]) -> RouteOptions:
+        """What is the same for all requests of a route; made again when its candidates change."""
+        known = self._made_options.get(name)
+        if (
+            known is None
+            or known.candidates is not allowed
+            or known.rules is not self.rules
+            or known.scoring_fn is not self.scoring_fn
+        ):
+            known = self._made_options[name] = self._fixed_options(name, allowed)
+        return known
 
     def _fixed_options(self, name: str, allowed: Sequence[Candidate]) -> RouteOptions:
-        """What is the same for all requests of a route."""
         route, candidates = self._route(name), self._registry.candidates
         return RouteOptions(
             gateway=self._gateway,
             candidates=allowed,
+            rules=self.rules,
+            scoring_fn=self.scoring_fn,
             model_timeout_s=self._timeout_s,
             emitter_timeout_s=self._settings.emitter_timeout_s,
             prompts=self._prompts,

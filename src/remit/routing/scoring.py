@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.ledger import EncodedValue
 from remit.routing.candidate import GENERAL, Candidate
 from remit.routing.decision import DecisionForm
 from remit.routing.errors import RoutingError
@@ -257,7 +258,7 @@ class Ranking:
     Attributes:
         chain: the candidates, best first.
         task: as it was scored.
-        encoded: canonical JSON of ``context`` and ``profiles``: most of it is the same each time.
+        encoded: ``context`` and ``profiles``, encoded.
         forms: of decisions that came of it, by what distinguishes them beside the prompt.
     """
 
@@ -266,7 +267,7 @@ class Ranking:
     task: str
     context: Mapping[str, Any]
     profiles: Mapping[str, Mapping[str, Any]]
-    encoded: Mapping[str, bytes] = field(repr=False)
+    encoded: Mapping[str, EncodedValue] = field(repr=False)
     forms: dict[tuple[str, str, int, str], DecisionForm] = field(default_factory=dict, repr=False)
 
 
@@ -331,14 +332,16 @@ def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
         context,
         profiles,
         {
-            "context": b'{"candidates":%b,"operator_preference":%b,"task":%b,"weights":%b}'
-            % (
-                names_json,
-                canonical_json(inputs.operator_preference),
-                canonical_json(inputs.task),
-                inputs.weights.encoded,
+            "context": EncodedValue.of(
+                b'{"candidates":%b,"operator_preference":%b,"task":%b,"weights":%b}'
+                % (
+                    names_json,
+                    canonical_json(inputs.operator_preference),
+                    canonical_json(inputs.task),
+                    inputs.weights.encoded,
+                )
             ),
-            "profiles": profiles_json,
+            "profiles": EncodedValue.of(profiles_json),
         },
     )
 

@@ -35,6 +35,8 @@ _log = logging.getLogger("remit.routing")
 MILLION = 1_000_000
 _MOST = 1_000_000
 _PREFIX_BYTES = 7
+COMMON = b"abcdefghijklmnopqrstuvwxyz0123456789 \n.,'-"
+"""Bytes that most texts have."""
 
 
 def _millionths(value: Any) -> int:
@@ -110,13 +112,19 @@ class IntentRules(_Part):
         return frozenset[bytes]().union(*words)
 
     @functools.cached_property
-    def marks(self) -> Mapping[bytes, Sequence[tuple[bytes, str]]]:
-        """Marks with their tasks, by their first bytes: where these are missing, none is."""
+    def marks(self) -> Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, str]]]]:
+        """Marks with their tasks, grouped by their first bytes: where these are missing, none is.
+
+        Between the two stands a byte of them that is not one of :data:`COMMON`, or nothing: most
+        texts have none of those, and need not be searched for the rest.
+        """
         groups: dict[bytes, list[tuple[bytes, str]]] = {}
         for task, signs in self.tasks.items():
             for mark in dict.fromkeys(signs.marks):
                 groups.setdefault(mark[:_PREFIX_BYTES], []).append((mark, task))
-        return groups
+        return [
+            (first, first.translate(None, COMMON)[:1], marks) for first, marks in groups.items()
+        ]
 
 
 class _RuleFile(_Part):

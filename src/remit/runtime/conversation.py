@@ -69,7 +69,7 @@ class Conversation(Closeable):
     async def astream(self, message: str) -> AsyncIterator[TurnEvent | TurnEnded]:
         """A turn as its events, as they come; the last one is :class:`TurnEnded`.
 
-        Whoever stops listening before that cancels the turn.
+        Closing the iterator before that cancels the turn.
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         task = asyncio.create_task(self.aturn(message, on_event=events.put_nowait))

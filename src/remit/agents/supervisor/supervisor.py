@@ -36,7 +36,7 @@ class HO2Supervisor:
         self._session = services.session
         self._journal = services.journal
         self._latest: LedgerEntry | None = None
-        self._number: int | None = None  # of the last order, as long as nobody else works here
+        self._number: int | None = None  # of the last order, while no other process works here
         self._threads = KnownThreads(services)
         self.orders = StandaloneOrders(services)
         _ = services.gate

@@ -112,7 +112,7 @@ class ModelCalls:
         )
         journal = self._execution.journal
         if self._execution.history.began is not None:
-            await journal.flush()  # what the order is given anew counts from here on
+            await journal.flush()  # a new allocation of the order counts from here on
         journal.check()
         self._execution.check()
         self.made += 1

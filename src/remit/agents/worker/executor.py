@@ -101,7 +101,7 @@ class HO1Executor:
             IllegalTransitionError: the order was never dispatched, or has ended.
             LedgerError: the record could not be kept; the work stopped there.
             WorkLostError: ``guard`` raised, also before the end is put on record; the order is
-                left to whoever has it now.
+                left to the process that has it now.
         """
         order = _executing(work_order)
         execution = Execution(self._services, order, on_event, guard, fresh=fresh, buffer=buffer)

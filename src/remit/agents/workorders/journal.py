@@ -21,7 +21,7 @@ class WriteBuffer:
         self._under_way: list[asyncio.Future[Any]] = []
 
     def hold(self, write: Write) -> None:
-        """Add a write that nobody waits for."""
+        """Add a write that is not waited for."""
         self._held.append(write)
 
     async def take(self) -> list[Write]:

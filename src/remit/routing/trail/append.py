@@ -92,8 +92,7 @@ create_thought_record = blocking(acreate_thought_record)
 
 def thought_beside(
     ledger: LedgerClient,
-    thought: ThoughtInput,
-    thought_id: str,
+    record: ThoughtRecord,
     metadata: Callable[[Transaction], Mapping[str, Any]],
     subject_id: str | None,
 ) -> Beside | None:
@@ -101,8 +100,8 @@ def thought_beside(
 
     Args:
         ledger: where it is recorded.
-        thought: the thought, which can be on record: it is not checked.
-        thought_id: its id, of at least 128 random bits: nobody is asked whether it is taken.
+        record: the thought, without hashes. It is not checked; its id has at least 128 random
+            bits, and nobody is asked whether it is taken.
         metadata: gives what else the entry is to say, in the transaction; where it raises,
             nothing is recorded.
         subject_id: the person of whom it speaks.
@@ -112,10 +111,6 @@ def thought_beside(
     """
     if ledger not in _prepared:
         return None
-    record = ThoughtRecord(
-        thought_id, thought.type, thought.task_id, thought.agent_id, thought.content, utc_now(),
-        "", "", thought.session_id,
-    )  # fmt: skip
     return Beside(_Stage, _Step(ledger, record, metadata, subject_id, is_new=True))
 
 

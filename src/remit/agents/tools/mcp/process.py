@@ -149,11 +149,11 @@ class ServerProcess:
                 _signal(child, number)
             if await self._exited(child):
                 break
-        _signal(child, signal.SIGKILL)  # whoever of its group is left
+        _signal(child, signal.SIGKILL)  # what is left of its group
         await self._exited(child)
         await asyncio.wait({listening}, timeout=_LAST_READ_S)
         listening.cancel()
-        child._transport.close()  # type: ignore[attr-defined] # the pipes, whoever holds them
+        child._transport.close()  # type: ignore[attr-defined] # the pipes, also where a child still holds them
 
     async def _exited(self, child: Process) -> bool:
         loop = asyncio.get_running_loop()

@@ -16,12 +16,12 @@ async def web_streams(
 ) -> AsyncIterator[Any]:
     """Messages, of at most ``limit`` bytes, from and to the MCP endpoint at ``url``.
 
-    Answers may take any time: whoever waits for one sets the limit.
+    Answers may take any time: the caller that waits for one sets the limit.
     """
 
     async def bound(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.StreamError("The server compressed its answer, which nobody asked for.")
+            raise httpx2.StreamError("The server compressed its answer, which was not asked for.")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Bounded(response.stream, limit)
 
