@@ -32,7 +32,7 @@ LIMITS = {
         loop=242, ledger=261, objects=220, json=9, statements=24, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=397, ledger=389, objects=347, json=24, statements=26, rows=25, commits=2
+        loop=388, ledger=424, objects=339, json=22, statements=26, rows=25, commits=2
     ),
     "stream": Counts(loop=417, ledger=269, objects=369, json=20, statements=24, rows=17, commits=2),
     "chunk of a stream": Counts(
