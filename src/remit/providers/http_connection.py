@@ -50,19 +50,20 @@ class HttpConnection(asyncio.Protocol):
         headers: of the answer, case-insensitive, a name may be there more than once.
         requests: how many have been made.
         at_end: whether all of the answer has come, and been taken.
-        unused: whether nobody waits for an answer: it waits for the next request, or is leaving.
+        unused: whether no answer is waited for: it waits for the next request, or is leaving.
         deadline: when what is waited for is overdue, in the loop's time.
     """
 
     __slots__ = (
         "_complete", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims", "_kept",
-        "_leaving", "_parser", "_pass_on", "_paused", "_pieces", "_pool", "_transport", "_waiter",
-        "_waiting", "at_end", "begun", "deadline", "failure", "headers", "requests", "status",
-        "unused",
+        "_leaving", "_loop", "_parser", "_pass_on", "_paused", "_pieces", "_pool", "_transport",
+        "_waiter", "_waiting", "at_end", "begun", "deadline", "failure", "headers", "requests",
+        "status", "unused",
     )  # fmt: skip
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
+        self._loop = asyncio.get_running_loop()  # asking costs a system call each time
         self._transport: asyncio.Transport | None = None
         self._parser: Any = None
         self._pass_on: Callable[[bytes], bool] | None = None
@@ -145,7 +146,7 @@ class HttpConnection(asyncio.Protocol):
     async def release(self) -> None:
         """Let another request be made over it, where its answer ends here; else close it.
 
-        Behind a stream's last event its end is on the way: that is waited for, but by nobody.
+        Behind a stream's last event its end is on the way: that is waited for apart from the call.
         """
         transport = self._transport
         if self.unused:
@@ -153,7 +154,7 @@ class HttpConnection(asyncio.Protocol):
         if transport is None or self.failure is not None or transport.is_closing():
             self.close()
             return
-        # What nobody took of this answer must not be there for who asks next.
+        # What was not taken of this answer must not be there for who asks next.
         self._pieces.clear()
         self._waiting = 0
         if self._paused:
@@ -187,7 +188,7 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _until(self, timeout_s: float) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self.deadline = loop.time() + timeout_s
         if self._pool.timer is None:
             self._pool.watch()
@@ -196,7 +197,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _leave_unused(self, timeout_s: float) -> None:
         self.unused = True
-        self.deadline = asyncio.get_running_loop().time() + timeout_s
+        self.deadline = self._loop.time() + timeout_s
         if self._pool.timer is None:
             self._pool.watch()
 
@@ -235,7 +236,7 @@ class HttpConnection(asyncio.Protocol):
             if not self._paused and self._pass_on(piece):
                 pieces.clear()
                 self._waiting = 0
-                self.deadline = asyncio.get_running_loop().time() + self._idle_s
+                self.deadline = self._loop.time() + self._idle_s
             else:
                 self._pass_on = None
                 self._wake()

@@ -143,8 +143,8 @@ class ProviderDoor:
             )  # fmt: skip
         except RemitError as error:
             raise HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1) from error
-        told = response.reply is not None and response.error_code != "AUTH_ERROR"
-        if not told and response.outcome is not RouteOutcome.SUCCESS:
+        answered = response.reply is not None and response.error_code != "AUTH_ERROR"
+        if not answered and response.outcome is not RouteOutcome.SUCCESS:
             raise failure(response)
         return response
 
@@ -222,12 +222,12 @@ class ProviderDoor:
             query[after] = items[-1][0]
         more = more or len(found) > wanted
         found = found[:wanted]
-        told = {name: orjson.dumps(item) for name, item in value.items() if name != "data"}
-        told["data"] = b"[" + b",".join(shown(text) for _, text in found) + b"]"
-        told["has_more"] = b"true" if more and found else b"false"
+        listing = {name: orjson.dumps(item) for name, item in value.items() if name != "data"}
+        listing["data"] = b"[" + b",".join(shown(text) for _, text in found) + b"]"
+        listing["has_more"] = b"true" if more and found else b"false"
         for name, at in (("first_id", 0), ("last_id", -1)):
-            told[name] = orjson.dumps(found[at][0] if found else None)
-        body = b",".join(orjson.dumps(name) + b":" + text for name, text in told.items())
+            listing[name] = orjson.dumps(found[at][0] if found else None)
+        body = b",".join(orjson.dumps(name) + b":" + text for name, text in listing.items())
         await reply_json(send, b"{" + body + b"}")
 
     def _provider(self, provider_id: str) -> UpstreamProvider:

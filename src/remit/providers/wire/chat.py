@@ -154,7 +154,7 @@ class ChatSum:
     """See :class:`~remit.providers.wire.answer.StreamSum`.
 
     Every choice that began has ended, or ``[DONE]`` came: then the stream has ended, unless an
-    event told of an error.
+    event was an error.
 
     Args:
         kind: the ``object`` of a whole answer.

@@ -92,7 +92,7 @@ class Repeats:
         start = data.index(text)
         # Where the text was written in another way, what was found is something else.
         probe = read(data[:start] + orjson.dumps(_PROBE) + data[start + len(text) :])
-        told = self._total.appended(probe)
-        if told is not None and told[0] == _PROBE:
+        again = self._total.appended(probe)
+        if again is not None and again[0] == _PROBE:
             at = raw.index(data) + start
             self._before, self._after, self._pieces = raw[:at], raw[at + len(text) : -2], found[1]

@@ -254,21 +254,21 @@ def _cache(usage: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
     if not kinds:
         return cached, written, None
     short = _number(kinds, "ephemeral_5m_input_tokens")
-    told = (short or 0) + (_number(kinds, "ephemeral_1h_input_tokens") or 0)
-    return cached, _most(written, told), short
+    by_age = (short or 0) + (_number(kinds, "ephemeral_1h_input_tokens") or 0)
+    return cached, _most(written, by_age), short
 
 
 def _tool_uses(usage: dict[str, Any]) -> Mapping[str, int]:
     """Uses of the provider's tools that the usage itself counts."""
-    told = _part(usage, "server_tool_use")
+    counts = _part(usage, "server_tool_use")
     searches = _number(usage, "num_search_queries")  # Perplexity
-    if not told and not searches:
+    if not counts and not searches:
         return _NOTHING
-    if len(told) > _MOST_TOOLS or any(len(name) > _LONGEST_TOOL for name in told):
+    if len(counts) > _MOST_TOOLS or any(len(name) > _LONGEST_TOOL for name in counts):
         raise _UnreadableError
     uses: dict[str, int] = {}
-    for name in told:
-        if name.endswith("_requests") and (times := _number(told, name)):
+    for name in counts:
+        if name.endswith("_requests") and (times := _number(counts, name)):
             uses[name.removesuffix("_requests")] = times
     if searches:
         uses.setdefault("web_search", searches)

@@ -113,7 +113,7 @@ class Background:
 
 
 class _Begun:
-    """Waits for a call to be sent; nobody waits for its answer."""
+    """Waits for a call to be sent, and not for its answer."""
 
     def __init__(self, begun: asyncio.Event) -> None:
         self._begun = begun
