@@ -272,3 +272,21 @@ def test_progress_begins_at_once_and_ends(home: Home) -> None:
     home.verify(progress=lambda done, total: told.append((done, total)))
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1] > 0
+
+
+def test_marks_hold_on_both_stores(target: str, tmp_path: Path, nothing_again: None) -> None:
+    key = LedgerKey(tmp_path / "keys")
+    key.create()
+    marks = Marks(tmp_path / "marks", key, target)
+    with LedgerClient(target, signer=key.signer(), marks=marks) as client:
+        for number in range(60):
+            conversation(client, f"SES-{number}", 5)
+        client.checkpoint()
+        assert client.verify().verified
+        assert client.verify(since_mark=True).unread == 300
+        client.erase(session_id="SES-3", reason="asked for")
+        report = client.verify(since_mark=True)
+        assert (report.verified, report.unread, report.entries) == (True, 256, 301)
+        outside(target, "DELETE FROM shown_lists WHERE seq = 5")
+        report = client.verify(since_mark=True)
+        assert (report.verified, report.unread, report.first_bad_seq) == (False, 0, 5)
