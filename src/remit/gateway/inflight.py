@@ -131,7 +131,7 @@ class InFlightCalls:
 
     def _begun(self, step: StartCall, dispatch_entry_id: str) -> None:
         self._renewal.began(dispatch_entry_id, step.lease_ms)
-        if step.named is not None and step.named[:2] not in self._known:
+        if step.named is not None and step.named.session not in self._known:
             self._known.note(step.named)
 
     def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
@@ -189,7 +189,7 @@ class InFlightCalls:
         Raises:
             NotYoursError: it is another's.
         """
-        if named.order or named[:2] not in self._known:  # an order may have been planned since
+        if named.order or named.session not in self._known:  # an order may have been planned since
             await self._ledger.step(self.stage, NameSession(named))
             self._known.note(named)
 

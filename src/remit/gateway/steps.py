@@ -248,7 +248,7 @@ class Calls:
             return self._finish(step)
         if isinstance(step, NameSession):
             self._sessions.check(step.named)
-            return self._sessions.begun(step.named.session_id, step.named)
+            return self._sessions.begun(step.named.session[1], step.named)
         return self._release(step.claim)
 
     def _start(self, step: StartCall) -> tuple[str, Hold | None]:

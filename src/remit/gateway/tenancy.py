@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from remit.gateway.auth import Identity
 from remit.gateway.lookup import select_in
@@ -31,11 +32,15 @@ class NotYoursError(RemitError):
     """A session or a work order is another's."""
 
 
-class Named(NamedTuple):
-    """What a caller who is held to its own sessions works in; ``order`` may be empty."""
+class Named(Struct, frozen=True):
+    """What a caller who is held to its own sessions works in.
 
-    owner: str
-    session_id: str
+    Attributes:
+        session: its owner, and the session's id.
+        order: may be empty.
+    """
+
+    session: tuple[str, str]
     order: str
 
 
@@ -53,7 +58,7 @@ def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
     order = request.work_order_id or ""
     if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{request.session_id}-"):
         raise NotYoursError("this work order is one of another session")
-    return Named(owner_of(identity), request.session_id, order)
+    return Named((owner_of(identity), request.session_id), order)
 
 
 def owner_of(identity: Identity) -> str:
@@ -70,7 +75,7 @@ class KnownOwners(set[tuple[str, str]]):
         """A session was found, or made durable, as its owner's."""
         if len(self) >= _MAX_KNOWN:
             self.clear()
-        self.add(named[:2])
+        self.add(named.session)
 
 
 class Sessions:
@@ -90,7 +95,7 @@ class Sessions:
 
     def ask(self, asked: Collection[Named]) -> Callable[[], None]:
         """Ask for what is not known yet of that which calls name; what is returned notes it."""
-        missing = {named.session_id for named in asked if named[:2] not in self._known}
+        missing = {named.session[1] for named in asked if named.session not in self._known}
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
         owners = select_in(self._tx, _FIND, missing)
@@ -112,8 +117,8 @@ class Sessions:
         Raises:
             NotYoursError: it may not.
         """
-        owner, session_id, order = named
-        is_known = named[:2] in self._known
+        (owner, session_id), order = named.session, named.order
+        is_known = named.session in self._known
         if (not is_known and session_id not in self._owners) or (
             order and order not in self._planned
         ):
@@ -131,9 +136,9 @@ class Sessions:
         if named is None:
             if self._owners.get(session_id, "") is None:
                 self._owners[session_id] = ""
-        elif named[:2] not in self._known and self._owners.get(session_id, "") is None:
-            self._owners[session_id] = named.owner
-            self._claimed.append((session_id, named.owner))
+        elif named.session not in self._known and self._owners.get(session_id, "") is None:
+            owner = self._owners[session_id] = named.session[0]
+            self._claimed.append((session_id, owner))
 
     def write(self) -> None:
         """Write whose they have become."""

@@ -127,10 +127,10 @@ class Price:
         for count in (input_tokens, output_tokens):
             if type(count) is not int or count < 0:
                 raise InvalidInputError(f"{count!r} is no count of tokens; it must be 0 or more.")
-        reached = [self.rates]
-        if self.tiers:
-            reached += [t.rates for t in self.tiers if input_tokens > t.above_input_tokens]
-        most = 0
+        reached, most = [self.rates], 0
+        for tier in self.tiers:
+            if input_tokens > tier.above_input_tokens:
+                reached.append(tier.rates)
         for rates in reached:
             read = max(rates.input, rates.cached_input, rates.cache_write, rates.cache_write_long)
             written = max(rates.output, rates.reasoning)
