@@ -27,9 +27,9 @@ from tests.support.roots import new_root
 # Streams have more of it: chunks that arrive together are counted as one.
 ROOM = 1.04
 LIMITS = {
-    "call": Counts(loop=240, ledger=255, objects=217, json=9, statements=23, rows=15, commits=2),
+    "call": Counts(loop=228, ledger=255, objects=203, json=9, statements=23, rows=15, commits=2),
     "call in a work order": Counts(
-        loop=242, ledger=261, objects=220, json=9, statements=24, rows=15, commits=2
+        loop=230, ledger=261, objects=206, json=9, statements=24, rows=15, commits=2
     ),
     "routed call": Counts(
         loop=388, ledger=424, objects=339, json=22, statements=26, rows=25, commits=2

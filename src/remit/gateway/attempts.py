@@ -32,7 +32,7 @@ from remit.gateway.stream_tap import STOPPED_READING
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, utc_now
+from remit.ledger import Content, LedgerClient, LedgerEntry, utc_now
 from remit.providers import (
     CODES,
     ProviderError,
@@ -78,7 +78,10 @@ class Attempts:
         )
         self._lease_ms = config.default_timeout_ms + config.lease_margin_ms
         self._kept_ms = int(config.idempotency_hours * _MS_PER_HOUR)
-        self._dispatch = functools.lru_cache(_KNOWN_DISPATCHES, typed=True)(self._prepared)
+        # All that an agent sends a model in one session begins with the same words.
+        self._dispatch = functools.lru_cache(_KNOWN_DISPATCHES, typed=True)(
+            lambda *ids: ledger.prepare(dispatch_entry(*ids))
+        )
         self._enforce = mode == "enforce"
         self._warns = mode == "warn"
 
@@ -156,42 +159,23 @@ class Attempts:
     def _start(self, call: Call, attempt: Attempt) -> StartCall:
         """The step that begins an attempt."""
         request, to = call.request, attempt.to
+        session_id, contract_id = request.session_id, request.contract_id
+        prepared = self._dispatch(
+            to.provider_id, to.model_id, contract_id, request.agent_id, session_id,
+            request.prompt_pack_id,
+        )  # fmt: skip
+        about = (
+            session_id, request.work_order_id or "", request.agent_id or "", contract_id,
+            call.identity.key_id if call.identity else "",
+        )  # fmt: skip
+        warn = functools.partial(warning_entry, request) if self._warns else None
         step = StartCall(
-            (
-                self._dispatch(
-                    to.provider_id, to.model_id, request.contract_id, request.agent_id,
-                    request.session_id, request.prompt_pack_id,
-                ),
-            ),
-            call.path,
-            to.amount,
-            1 if attempt.number == 1 else 0,
-            self._enforce,
-            self._lease_ms,
-            (
-                request.session_id,
-                request.work_order_id or "",
-                request.agent_id or "",
-                request.contract_id,
-                call.identity.key_id if call.identity else "",
-            ),
-            attempt.number,
-            call.claim,
-            functools.partial(warning_entry, request) if self._warns else None,
-            named=call.named,
+            (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
+            self._lease_ms, about, attempt.number, call.claim, warn, named=call.named,
         )  # fmt: skip
         if request.keeper is not None:
             step.kept = request.keeper.ids_ahead(to)
         return step
-
-    def _prepared(
-        self, provider_id: str, model_id: str, contract_id: str, agent_id: str, session_id: str,
-        prompt_pack_id: str,
-    ) -> Prepared:  # fmt: skip
-        """A ``DISPATCH``: all that an agent sends a model in one session say the same."""
-        return self._ledger.prepare(
-            dispatch_entry(provider_id, model_id, contract_id, agent_id, session_id, prompt_pack_id)
-        )
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
         """The longest wait for an answer; and for its first piece, where that is less."""

@@ -39,7 +39,7 @@ _FREE = Bound(Amount(0, 0), (0, 0))
 _TOOLS_TOKENS = 1_024  # what providers may add unseen where tools are offered
 
 
-class Bill(Struct):
+class Bill(Struct, gc=False):
     """What one attempt is charged.
 
     Attributes:

@@ -59,7 +59,7 @@ _SPECIAL = frozenset(
 _ORDINARY = (None, "auto", "default", "standard", "standard_only")
 
 
-class Bound(Struct, frozen=True):
+class Bound(Struct, frozen=True, gc=False):
     """The most that one call can use.
 
     Attributes:
@@ -71,7 +71,7 @@ class Bound(Struct, frozen=True):
     tokens: tuple[int, int]
 
 
-class _AmountOf(Struct, frozen=True):
+class _AmountOf(Struct, frozen=True, gc=False):
     """What a call with another output limit can use at most."""
 
     tokens_in: int

@@ -35,7 +35,7 @@ _INSIDE = {"tool_result": "content", "message": "content", "function_call_output
 """Where such a block or item holds others."""
 
 
-class Media(Struct):
+class Media(Struct, gc=False):
     """What of a body is not text.
 
     Attributes:

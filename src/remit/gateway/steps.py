@@ -77,7 +77,7 @@ class IdempotencyKeyUsedError(RemitError):
         self.exchange_entry_id = exchange_entry_id
 
 
-class StartCall(Struct):
+class StartCall(Struct, gc=False):
     """The step that makes a call's intent durable. Returns the dispatch's id and its hold.
 
     Attributes:

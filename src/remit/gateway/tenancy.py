@@ -32,7 +32,7 @@ class NotYoursError(RemitError):
     """A session or a work order is another's."""
 
 
-class Named(Struct, frozen=True):
+class Named(Struct, frozen=True, gc=False):
     """What a caller who is held to its own sessions works in.
 
     Attributes:

@@ -35,7 +35,7 @@ _NEEDED = _IDS[:2]
 _ids_of = operator.attrgetter(*_IDS)
 
 
-class Sent(Struct):
+class Sent(Struct, gc=False):
     """What goes out, encoded once for hashing, bounding and recording.
 
     Attributes:

@@ -146,7 +146,7 @@ def usd_of(nano: int) -> float:
     return nano / NANO
 
 
-class TokenUsage(Struct):
+class TokenUsage(Struct, gc=False):
     """Tokens that a call used, as the provider counted them.
 
     Attributes:
@@ -164,7 +164,7 @@ class TokenUsage(Struct):
         return self.input_tokens + self.output_tokens
 
 
-class Amount(Struct):
+class Amount(Struct, gc=False):  # in no cycle: nothing for the collector to look at
     """The most that a call can use. It is not changed once it is made.
 
     Attributes:

@@ -215,7 +215,7 @@ class Appends(ABC):
         content_id = self.head.content_id
         for key, value in zip(keys, prepared.values.values(), strict=True):
             known = self._known.get(key)
-            encoded, digest, _ = value
+            encoded, digest = value.encoded, value.digest
             if known is None:
                 nonce = os.urandom(_NONCE_BYTES)
                 content_id += 1

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import orjson
+from msgspec import Struct
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json
 from remit.kernel.errors import InvalidInputError
@@ -46,7 +47,7 @@ class ContentText(str):
     __slots__ = ()
 
 
-class Content:
+class Content(Struct, eq=False, gc=False):
     """Any JSON value marked as content.
 
     ``encoded`` may hold the canonical encoding of the value, or of each message of a message
@@ -54,17 +55,9 @@ class Content:
     :meth:`exact` and :meth:`exact_list` give the JSON text itself in the value's place.
     """
 
-    __slots__ = ("encoded", "form", "value")
-
-    def __init__(
-        self,
-        value: Any,
-        encoded: bytes | EncodedValue | Sequence[bytes | EncodedValue] | None = None,
-        form: str = "",
-    ) -> None:
-        self.value = value
-        self.encoded = encoded
-        self.form = form
+    value: Any
+    encoded: bytes | EncodedValue | Sequence[bytes | EncodedValue] | None = None
+    form: str = ""
 
     @classmethod
     def exact(cls, text: bytes) -> Self:
@@ -114,7 +107,7 @@ ExactText = bytes | list[bytes | Erased] | Erased
 """Content as bytes: one value, or each message of a list."""
 
 
-class EncodedValue(NamedTuple):
+class EncodedValue(Struct, frozen=True, gc=False):
     """A content value ready to be stored.
 
     Attributes:
@@ -272,7 +265,8 @@ def encode_content(content: Content) -> Encoded:
 
 def _encode(value: Any) -> EncodedValue:
     try:
-        return EncodedValue.of(orjson.dumps(value) if type(value) is str else canonical_json(value))
+        encoded = orjson.dumps(value) if type(value) is str else canonical_json(value)
+        return EncodedValue(encoded, _sha256(encoded).digest())
     except (TypeError, NotCanonicalError):  # the former of orjson: a lone surrogate
         if (text := _json_text(value)) is None:
             raise

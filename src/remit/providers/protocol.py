@@ -45,7 +45,7 @@ CODES = (
 """The codes an adapter may give a :class:`ProviderError`."""
 
 
-class ProviderRequest(Struct, frozen=True):
+class ProviderRequest(Struct, frozen=True, gc=False):
     """One call: in neutral form (messages as in :mod:`remit.kernel.exchange`), or as a body.
 
     Attributes:
@@ -174,7 +174,7 @@ NeutralSink = Callable[[StreamEvent], None]
 """Receives what the stream of a provider in neutral form brings."""
 
 
-class Outgoing(Struct, frozen=True):
+class Outgoing(Struct, frozen=True, gc=False):
     """A call as it goes out.
 
     Attributes:

@@ -15,7 +15,7 @@ _MOST_PERCENT = 1_000
 """No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
 
 
-class Hold(Struct, forbid_unknown_fields=True):
+class Hold(Struct, forbid_unknown_fields=True, gc=False):
     """What one call holds on each of its accounts until it ends.
 
     Attributes:

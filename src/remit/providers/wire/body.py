@@ -45,7 +45,7 @@ def object_in(raw: bytes) -> dict[str, Any]:
     return value
 
 
-class Cut(Struct, frozen=True):
+class Cut(Struct, frozen=True, gc=False):
     """A body in the pieces it is recorded in; together they are the body, byte for byte.
 
     Attributes:
@@ -59,7 +59,7 @@ class Cut(Struct, frozen=True):
     places: dict[str, int]
 
 
-class Body(Struct):
+class Body(Struct, gc=False):
     """One request body.
 
     Attributes:
