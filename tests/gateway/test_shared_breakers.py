@@ -308,6 +308,18 @@ def test_two_gateways_of_one_ledger_share_them(ledger: LedgerClient) -> None:
         assert len(server.calls) == 3
 
 
+def test_what_others_did_is_read_in_transactions_that_are_made_anyway(
+    ledger: LedgerClient,
+) -> None:
+    key = ("mock", "mock-model-1")
+    with serve(_DOWN) as server:
+        other = _gateway(ledger, server.url, poll_s=0.0)
+        _ask(_gateway(ledger, server.url, poll_s=0.0), 3)
+    assert other._breakers.seen(*key)[0] is CircuitState.CLOSED
+    ledger.transact(lambda tx: other.in_flight.stage(tx, []))
+    assert other._breakers.seen(*key)[0] is CircuitState.OPEN
+
+
 def test_an_ordinary_success_writes_nothing(ledger: LedgerClient) -> None:
     with serve(message("hi")) as server:
         gateway = _gateway(ledger, server.url)
