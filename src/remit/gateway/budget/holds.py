@@ -82,7 +82,7 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         """From a column; ``None`` for what is not a hold."""
         try:
             return _decode(text)
-        except ValueError:
+        except (ValueError, TypeError):
             return None
 
     @classmethod
