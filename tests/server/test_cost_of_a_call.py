@@ -32,9 +32,9 @@ LIMITS = {
         loop=230, ledger=261, objects=206, json=9, statements=24, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=388, ledger=424, objects=339, json=22, statements=26, rows=25, commits=2
+        loop=368, ledger=376, objects=315, json=22, statements=26, rows=25, commits=2
     ),
-    "stream": Counts(loop=417, ledger=269, objects=369, json=20, statements=24, rows=17, commits=2),
+    "stream": Counts(loop=404, ledger=269, objects=352, json=20, statements=24, rows=17, commits=2),
     "chunk of a stream": Counts(
         loop=9, ledger=2, objects=8, json=1, statements=0, rows=0, commits=0
     ),
