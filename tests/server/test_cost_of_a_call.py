@@ -32,7 +32,7 @@ LIMITS = {
         loop=230, ledger=261, objects=206, json=9, statements=24, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=368, ledger=376, objects=315, json=22, statements=26, rows=25, commits=2
+        loop=357, ledger=376, objects=310, json=22, statements=26, rows=25, commits=2
     ),
     "stream": Counts(loop=404, ledger=269, objects=352, json=20, statements=24, rows=17, commits=2),
     "chunk of a stream": Counts(

@@ -295,7 +295,9 @@ class LLMGateway:
         call.path = path_of(call)
         if call.routed is None:
             call.handed_on = self._names.router_of(request)
-        if call.handed_on is not None or request.keeper is not None:
+        if call.handed_on is not None:
+            return self._hand_on(call, call.handed_on)
+        if request.keeper is not None:
             return self._in_own_session(call, sent)
         if request.idempotency_key:
             return self._asking.ask_once(call, sent, request.idempotency_key)
@@ -306,10 +308,7 @@ class LLMGateway:
         try:
             await self._asking.make_sure(call)
         except NotYoursError as error:
-            call.handed_on = None
             return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
-        if call.handed_on is not None:
-            return await self._hand_on(call, call.handed_on)
         if call.request.idempotency_key:
             return await self._asking.ask_once(call, sent, call.request.idempotency_key)
         return await self._asking.ask(call, sent)
@@ -361,11 +360,15 @@ class LLMGateway:
         """Have a router answer: it calls back for each model that it asks."""
         tap = call.tap
         try:
+            await self._asking.make_sure(call)
             return await router.aroute(
                 call.request, on_text=tap.on_text, sink=tap.sink, identity=call.identity
             )
         except (LedgerError, LeaseLostError):
             raise
+        except NotYoursError as error:
+            call.handed_on = None
+            return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
         except CannotContinueError as error:
             return await self._asking.reject(call, error.code, error.message, param=error.param)
         except RemitError as error:  # what was asked, or how the route is set up, cannot be

@@ -202,7 +202,7 @@ class LedgerClient(LedgerQueries, Closeable):
         """:meth:`step` of two, the second done right after the first and in its transaction, but
         where that is full: what must be together asks whether it is."""
         return self._committer.submit_both(
-            *(Unit(step=step, opener=opener) for opener, step in (first, second))
+            Unit(step=first[1], opener=first[0]), Unit(step=second[1], opener=second[0])
         )
 
     def flush(self) -> None:

@@ -34,6 +34,9 @@ _FINAL = frozenset(
     }
 )  # fmt: skip
 
+_OUTCOMES = {outcome: outcome.value for outcome in RouteOutcome}
+_SUCCESS = _OUTCOMES[RouteOutcome.SUCCESS]
+
 # Costs are as certain as the least certain of them.
 _WEAKEST = ("unpriced", "upper_bound", "estimated", "measured")
 
@@ -288,12 +291,12 @@ class Calls:
     ) -> Beside | None:
         if self.deciding is None:
             return None
-        answered = {**noted, "outcome": RouteOutcome.SUCCESS.value, "latency_ms": latency_ms}
+        answered = {**noted, "outcome": _SUCCESS, "latency_ms": latency_ms}
         return self.deciding(candidate, [*self.made, answered], step)
 
     def _recorded(self, noted: dict[str, Any], response: PromptResponse) -> None:
         """Count a call that is on record, even where its result is no longer awaited."""
-        noted["outcome"] = response.outcome.value
+        noted["outcome"] = _OUTCOMES[response.outcome]
         noted["latency_ms"] = response.latency_ms
         noted["exchange_entry_id"] = response.exchange_entry_id
         if response.outcome is not RouteOutcome.SUCCESS:
