@@ -91,6 +91,7 @@ def doctor(root: Path | None, as_json: bool, full: bool) -> None:
     try:
         place, loaded = open_settings(root)
         settings = loaded.settings
+        bar = progress("verifying")
         check("root", True, str(place.path))
         changed = InstalledFiles(place.path).changed()
         how = f"{len(changed)} files are not as installed, such as {changed[0]}" if changed else ""
@@ -101,7 +102,7 @@ def doctor(root: Path | None, as_json: bool, full: bool) -> None:
             report = client.verify(
                 jobs=os.cpu_count() or 1,
                 since_mark=not full and is_great(client, root),
-                progress=progress("verifying"),
+                progress=bar,
             )
         how = f"{report.entries} entries, {report.problem_count} problems"
         if report.last_full:

@@ -145,8 +145,10 @@ def note(text: str) -> None:
 
 
 def progress(label: str) -> Callable[[int, int], None]:
-    """A progress bar on standard error, only where that is a terminal."""
-    return functools.partial(progress_bar(), label)
+    """A progress bar on standard error, only where that is a terminal; shown at once."""
+    show = progress_bar()
+    show(label, 0, 1)
+    return functools.partial(show, label)
 
 
 def progress_bar() -> Callable[[str, int, int], None]:
