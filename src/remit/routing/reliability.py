@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry
@@ -67,17 +69,17 @@ class Reliability:
                 self._known = found
 
 
-def _latest(ledger: LedgerClient, decisions: int) -> list[LedgerEntry]:
-    """The latest decisions: of thoughts, they alone have an outcome."""
-    found = [
-        entry
-        for outcome in ("success", "error")
-        for entry in ledger.query(
+def _latest(ledger: LedgerClient, decisions: int) -> Iterator[LedgerEntry]:
+    """The latest decisions, newest first: of thoughts, they alone have an outcome."""
+    found = (
+        ledger.query(
             event_type="THOUGHT_RECORD", outcome=outcome, limit=decisions, order="desc",
             with_content=False,
         )
-    ]  # fmt: skip
-    return sorted(found, key=lambda entry: (len(entry.id), entry.id), reverse=True)[:decisions]
+        for outcome in ("success", "error")
+    )  # fmt: skip
+    newest = heapq.merge(*found, key=lambda entry: (len(entry.id), entry.id), reverse=True)
+    return itertools.islice(newest, decisions)
 
 
 def _count(ledger: LedgerClient, decisions: int) -> dict[str, int]:
