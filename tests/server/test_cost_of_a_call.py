@@ -24,19 +24,20 @@ from tests.server.counting import Counts
 from tests.support.roots import new_root
 
 # To be lowered when the counts fall; with a little room, for another Python counts a few more.
-# Streams have more of it: chunks that arrive together are counted as one.
+# Streams have more of it: chunks that arrive together are counted as one. Of the statements one is
+# room: a call that lasts long reads the circuit breakers again.
 ROOM = 1.04
 LIMITS = {
-    "call": Counts(loop=228, ledger=255, objects=203, json=9, statements=23, rows=15, commits=2),
+    "call": Counts(loop=228, ledger=255, objects=205, json=9, statements=24, rows=15, commits=2),
     "call in a work order": Counts(
-        loop=230, ledger=261, objects=206, json=9, statements=24, rows=15, commits=2
+        loop=230, ledger=262, objects=209, json=9, statements=25, rows=15, commits=2
     ),
     "routed call": Counts(
-        loop=357, ledger=376, objects=310, json=22, statements=26, rows=25, commits=2
+        loop=357, ledger=376, objects=310, json=22, statements=27, rows=25, commits=2
     ),
-    "stream": Counts(loop=404, ledger=269, objects=352, json=20, statements=24, rows=17, commits=2),
+    "stream": Counts(loop=404, ledger=269, objects=355, json=20, statements=25, rows=17, commits=2),
     "chunk of a stream": Counts(
-        loop=9, ledger=2, objects=8, json=1, statements=0, rows=0, commits=0
+        loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),
 }
 MODELS = """
