@@ -70,6 +70,7 @@ async def test_what_was_passed_on_counts_as_if_it_had_been_read() -> None:
         b'data: {"error":{"message":"overloaded"}}\n\n',
         b'data: {"\\u0065rror":{"message":"overloaded"}}\n\n',
         b'event: error\ndata: "overloaded"\n\n',
+        b'data: {"type":"response.failed","response":{}}\n\n',
         _event("an error, or not"),
     ],
 )
@@ -115,6 +116,9 @@ _NESTED = b'data: {"choices":[{"index":0,"delta":{"content":"a","usage":null}}]}
         (_event("a", usage={"prompt_tokens": 1}), None),
         (_KEPT, None),
         (_NESTED, None),
+        (b': {"a":1,"usage":null}\n\n', None),
+        (_event("a", usage=None).replace(b'"a"', b'"\xc3"'), None),
+        (_event("a", usage=None).replace(b'"index":0', b'"index":'), None),
     ],
 )
 async def test_usage_that_only_remit_asked_for_is_not_passed_on(
@@ -124,3 +128,31 @@ async def test_usage_that_only_remit_asked_for_is_not_passed_on(
     tap = await _begun(listener, asks_usage=True)
     assert tap.pass_on(came) is (goes is not None)
     assert listener.got[1:] == ([] if goes is None else [goes])
+
+
+async def test_what_no_client_can_read_is_no_part_of_the_answer() -> None:
+    tap = await _begun(_Listener())
+    for text in ("two", "three"):
+        assert tap.pass_on(_event(text))
+    for raw in (
+        _event("ghost").replace(b'"ghost"', b'\n"ghost"'),
+        _event("ghost").replace(b'"ghost"', b'"ghost"\n'),
+        b"\xef\xbb\xbf" + _event("ghost"),
+    ):
+        assert tap.pass_on(raw)
+        assert tap.text == "onetwothree"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "events"),
+    [
+        ("openai.responses", [b'data: {"type":"response.done","response":{"id":"r"}}\n\n']),
+        ("openai.responses", [b'data: {"type":"response\\u002ecompleted"}\n\n']),
+        ("anthropic.messages", [b'event: message\ndata: {"content":[]}\n\n']),
+        ("anthropic.messages", [b'data: {"type":"response.failed"}\n\n']),
+    ],
+)
+def test_every_event_that_ends_a_stream_is_seen(dialect: str, events: list[bytes]) -> None:
+    pattern = stream_sum(dialect).at_once
+    assert pattern is not None
+    assert all(pattern.search(event) for event in events)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from remit.gateway import Dispatched
 from remit.providers import WireChunk
 from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import RESPONSES
+from remit.providers.wire.endpoint import CHAT, RESPONSES
 from remit.server.relay import Relay
 from remit.server.request import Request
 
@@ -37,6 +38,24 @@ class _Client:
 
 def _chunk(endpoint: str, value: Any) -> WireChunk:
     return WireChunk(endpoint, b"data: %b\n\n" % json.dumps(value).encode(), "", value)
+
+
+async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
+    client = _Client()
+    raw = json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    ).encode()
+    relay = Relay(Body.read(CHAT, raw), cast("Request", client))
+    await relay.take(Dispatched("LED-1"))
+    comment = WireChunk(_CHAT, b": working\n\n", "", None, more=True)
+    await relay.take(comment)  # the gateway knows that it begins nothing
+    await relay.take(Dispatched("LED-2"))
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
+    chunk = msgspec.structs.replace(_chunk(_CHAT, said), more=True)
+    assert await relay.take(chunk)  # or another attempt's answer would come behind it
+    error = {"error": {"message": "overloaded"}}
+    await relay.take(msgspec.structs.replace(_chunk(_CHAT, error), is_last=True))
+    assert client.wire == chunk.raw
 
 
 @pytest.mark.parametrize("fails", _FAILS)

@@ -18,7 +18,7 @@ from remit.kernel.exchange import (
 from remit.providers import Dispatched, EventSink, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
-from remit.providers.wire.answer import StreamSum
+from remit.providers.wire.answer import StreamSum, read
 from remit.providers.wire.repeats import Repeats
 
 __all__ = ["STOPPED_READING", "StreamTap"]
@@ -32,6 +32,14 @@ _MOST_UNREAD = 64  # pieces of a stream that have been passed on and not been re
 _MOST_BYTES = 16 * 1024 * 1024  # of a stream that is passed on so; of a longer one each is read
 # The last member of an event's object, or the last before padding: it stands in no other object.
 _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\}\n\n)')
+
+
+def _can_be_read(raw: bytes) -> bool:
+    """Whether each event is one line of JSON: of comments and what is broken nothing is removed."""
+    return all(
+        event.startswith(b"data: ") and read(event[6:]) is not None
+        for event in raw[:-2].split(b"\n\n")
+    )
 
 
 class StreamTap:
@@ -109,7 +117,7 @@ class StreamTap:
         wire = raw
         if self._asks_usage:
             wire, removed = _NO_USAGE.subn(b"", raw)
-            if removed != raw.count(b'"usage"'):
+            if removed != raw.count(b'"usage"') or (removed and not _can_be_read(raw)):
                 return False
         if self._sink is not None:
             try:
@@ -133,7 +141,7 @@ class StreamTap:
     def catch_up(self) -> None:
         """Read what was passed on."""
         if self._unread and self._sum is not None and self._repeats is not None:
-            events = SseParser().feed(b"".join(self._unread))
+            events = SseParser(begun=True).feed(b"".join(self._unread))
             self._unread.clear()
             for event in events:
                 value = self._sum.add(event.name, event.data)

@@ -48,15 +48,18 @@ class SseParser:
 
     The ``raw`` of all its events, joined, is the stream byte for byte.
 
+    Args:
+        begun: whether the stream began before: no byte order mark is looked for.
+
     Attributes:
         waiting: how many bytes came of an event that is not complete.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, begun: bool = False) -> None:
         self._rest = b""  # of an event that is not complete
         self._more: list[bytes] = []  # pieces after it, where it is long
         self.waiting = 0
-        self._begun = False  # the first event is past: no byte order mark any more
+        self._begun = begun  # the first event is past: no byte order mark any more
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """The events that ``piece`` completes.

@@ -66,6 +66,7 @@ class Relay:
             self._held = b""
             if not self.started:  # another attempt, maybe of another dialect
                 self._reader = self._problem = None
+                self._ready.clear()
         elif self._problem is None:
             try:
                 self._translate(self._read(event) if kind is WireChunk else [event])
@@ -73,7 +74,7 @@ class Relay:
                 self._problem = error
         if self._request.full:
             await self._request.drain()
-        return self.started
+        return self.started or bool(self._ready)  # what is ready goes out with what came with it
 
     def pass_on(self, raw: bytes) -> bool:
         """Whole events of the client's dialect, none the last; ``False``: not now."""

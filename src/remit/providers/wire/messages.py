@@ -88,9 +88,7 @@ def _with_searches(usage: Usage, blocks: Any) -> Usage:
 class MessageSum:
     """See :class:`~remit.providers.wire.answer.StreamSum`."""
 
-    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
-        rb'error|message_|"message"|\\u00[4-7]'
-    )
+    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(rb"error|\.failed|message|\\u00[2-7]")
 
     __slots__ = (
         "_blocks", "_ends", "_input", "_message", "_output_told", "_texts", "_usage", "ended",

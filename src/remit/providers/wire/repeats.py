@@ -43,13 +43,13 @@ class Repeats:
         for event in raw[:-2].split(b"\n\n"):
             if not (event.startswith(before) and event.endswith(after)):
                 return None
+            text = event[len(before) : len(event) - len(after)]
+            if text[:1] != b'"' or text[-1:] != b'"':  # nor a line's end beside it
+                return None
             try:
-                text = orjson.loads(event[len(before) : len(event) - len(after)])
+                texts.append(orjson.loads(text))
             except orjson.JSONDecodeError:
                 return None
-            if type(text) is not str:
-                return None
-            texts.append(text)
         return texts
 
     def append(self, texts: list[str]) -> None:

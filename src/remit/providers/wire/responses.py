@@ -188,7 +188,7 @@ class ResponseSum:
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
-        rb'error|"object"|\.(?:failed|completed|incomplete|cancelled)|\\u00[4-7]'
+        rb'error|"object"|response\.done|\.(?:failed|completed|incomplete|cancelled)|\\u00[2-7]'
     )
 
     __slots__ = ("_items", "_response", "ended", "error", "is_last", "pieces", "size")
