@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -397,3 +397,24 @@ def test_numbers_in_their_canonical_text_verify_and_in_another_do_not(tmp_path: 
             problem.seq for problem in client.verify().problems if "canonical" in problem.message
         ]
     assert problems == [0, 2, 3, 16]
+
+
+def test_what_others_keep_in_the_database_is_checked_too(path: Path) -> None:
+    asked: list[bool] = []
+
+    def check(ledger: LedgerClient, since_mark: bool) -> Iterator[tuple[int | None, str]]:
+        asked.append(since_mark)
+        yield ledger.count() - 1, "the row says otherwise"
+        yield None, "a row has no entry"
+
+    def broken(ledger: LedgerClient, since_mark: bool) -> Iterator[tuple[int | None, str]]:
+        yield from ledger.select("SELECT seq, reason FROM no_such_table")
+
+    with LedgerClient(path, checks=(check, broken)) as client:
+        report = client.verify(since_mark=True)
+        assert client.verify(first=1).verified  # the checks are of the whole
+    assert asked == [True]
+    assert [(found.seq, found.kind) for found in report.problems] == [
+        (None, "state"), (None, "unreadable"), (ENTRIES - 1, "state"),
+    ]  # fmt: skip
+    assert report.first_bad_seq == ENTRIES - 1

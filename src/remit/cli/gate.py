@@ -77,6 +77,7 @@ def _context(root: Path | None) -> Iterator[GateContext]:
     from remit.kernel.settings import LoadedSettings, default_settings, load_settings
     from remit.ledger import open_root_ledger
     from remit.runtime.installation import gate_context, recover_packages
+    from remit.runtime.state import check_state
 
     problem: RemitError | None = None
     place = find_root(root)
@@ -90,7 +91,7 @@ def _context(root: Path | None) -> Iterator[GateContext]:
         except ConfigError as own:
             problem, loaded = own, LoadedSettings(default_settings(), {})
     settings = loaded.settings
-    with open_root_ledger(place, settings.ledger) as ledger:
+    with open_root_ledger(place, settings.ledger, checks=(check_state,)) as ledger:
         # What a killed process left is finished or undone first; else a gate says what is wrong.
         with suppress(RemitError, OSError):
             recover_packages(place, ledger, loaded)

@@ -253,7 +253,7 @@ def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
         place = find_root(root)
         loaded = load_settings(place.config, installed=False)
         note(f"{error.message} Those that come with Remit are used instead.")
-    return place, loaded, open_root_ledger(place, loaded.settings.ledger)
+    return place, loaded, open_root_ledger(place, loaded.settings.ledger, checks=(_check_state,))
 
 
 def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
@@ -261,7 +261,13 @@ def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
     from remit.ledger import open_root_ledger
 
     place, loaded = open_settings(root)
-    return open_root_ledger(place, loaded.settings.ledger, signing=signing)
+    return open_root_ledger(place, loaded.settings.ledger, signing=signing, checks=(_check_state,))
+
+
+def _check_state(ledger: LedgerClient, since_mark: bool) -> Iterable[tuple[int | None, str]]:
+    from remit.runtime.state import check_state  # much to import, for few commands
+
+    return check_state(ledger, since_mark)
 
 
 def is_great(client: LedgerClient, root: Path | None) -> bool:

@@ -24,7 +24,7 @@ from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.prepared import Prepared
 from remit.ledger.record import is_plain_text
-from remit.ledger.report import Problem, Progress, VerificationReport
+from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
 from remit.ledger.store import Stage, Transaction, Write
 from remit.ledger.wire import call_answer, call_body, wire_body
@@ -59,6 +59,7 @@ __all__ = [
     "ScopeError",
     "ScopedLedger",
     "Stage",
+    "StateCheck",
     "Transaction",
     "VerificationReport",
     "Write",

@@ -15,13 +15,14 @@ from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
+from remit.ledger.errors import LedgerFormatError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
 from remit.ledger.marks import Marks
 from remit.ledger.prepared import Prepared, prepare
 from remit.ledger.queries import LedgerQueries, to_seq
-from remit.ledger.report import Progress, VerificationReport
+from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
 from remit.ledger.store import StageOpener, Transaction, Unit, Write
 from remit.ledger.stores import open_store
@@ -41,6 +42,7 @@ class LedgerClient(LedgerQueries, Closeable):
         signer: the ledger's key. With it checkpoints are signed as the ledger grows.
         verifier_key: the public key to check checkpoints by; the signer's when left out.
         marks: where its checks keep what the next ones may go on from; nowhere when left out.
+        checks: of what others keep in this database; a whole :meth:`verify` ends with them.
 
     Attributes:
         checkpoints: signed tree heads, their cosignatures, consistency proofs.
@@ -60,8 +62,10 @@ class LedgerClient(LedgerQueries, Closeable):
         signer: Signer | None = None,
         verifier_key: VerifierKey | None = None,
         marks: Marks | None = None,
+        checks: Sequence[StateCheck] = (),
     ) -> None:
         self.marks = marks
+        self._checks = checks
         self._settings = settings = settings or default_settings().ledger
         self._reopen = functools.partial(open_store, str(path_or_url), settings, create=False)
         self._content_keys = frozenset(settings.content_keys)
@@ -252,9 +256,16 @@ class LedgerClient(LedgerQueries, Closeable):
         from remit.ledger.verification import Verifier  # imports multiprocessing
 
         start = max(0, to_seq(first) or 0)
-        return Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks).verify(
-            checkpoint, start, jobs, deep, progress, since_mark
-        )
+        verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
+        report = verifier.verify(checkpoint, start, jobs, deep, progress, since_mark)
+        for check in () if start else self._checks:
+            try:
+                for seq, message in check(self, since_mark):
+                    report.add(seq, "state", message)
+            except LedgerFormatError as error:
+                report.add(None, "unreadable", error.message)
+        report.sort()
+        return report
 
     def verify_chain(self) -> tuple[bool, list[str]]:
         """:meth:`verify` as ``(verified, what is wrong)``."""

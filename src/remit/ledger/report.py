@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
 
 Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is in all."""
+
+StateCheck = Callable[["LedgerClient", bool], Iterable[tuple[int | None, str]]]
+"""Holds what another part of Remit keeps in the ledger's database against the record. Given the
+ledger and whether it may go on from a mark, it gives a sentence for each difference, with the
+sequence number of the entry that it shows at, if any."""
 
 _MAX_PROBLEMS = 100
 
@@ -18,7 +27,7 @@ class Problem:
     Attributes:
         seq: the sequence number of the entry it shows at; ``None`` when it is of no entry.
         kind: ``unreadable``, ``gap``, ``hash``, ``link``, ``column``, ``field``, ``content``,
-            ``messages``, ``erasure``, ``tree``, ``checkpoint`` or ``store``.
+            ``messages``, ``erasure``, ``tree``, ``checkpoint``, ``store`` or ``state``.
         message: a sentence.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
@@ -11,6 +12,7 @@ from remit.kernel.settings import LedgerSettings
 from remit.ledger.client import LedgerClient
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import Marks
+from remit.ledger.report import StateCheck
 
 _log = logging.getLogger("remit.ledger")
 
@@ -21,7 +23,12 @@ def ledger_key(root: Root, settings: LedgerSettings) -> LedgerKey:
 
 
 def open_root_ledger(
-    root: Root, settings: LedgerSettings, *, create: bool = False, signing: bool = True
+    root: Root,
+    settings: LedgerSettings,
+    *,
+    create: bool = False,
+    signing: bool = True,
+    checks: Sequence[StateCheck] = (),
 ) -> LedgerClient:
     """Open the ledger of a root.
 
@@ -30,6 +37,7 @@ def open_root_ledger(
         settings: ``[ledger]``.
         create: make the ledger when there is none.
         signing: with the private key, where there is one, so that checkpoints are signed.
+        checks: as for :class:`LedgerClient`.
 
     Raises:
         LedgerKeyError: the key is damaged, or the ledger belongs to another.
@@ -44,6 +52,7 @@ def open_root_ledger(
         signer=key.signer() if signing and key.exists else None,
         verifier_key=key.verifier_key(),
         marks=Marks(root.marks, key, settings.path),
+        checks=checks,
     )
 
 

@@ -27,6 +27,7 @@ from remit.packages.gates import GateContext, GateReport, GateView, check_gates
 from remit.packages.shipped import move_aside
 from remit.packages.trust import recorded_trust
 from remit.runtime.providers import resolve_model
+from remit.runtime.state import check_state
 
 Step = Callable[[str], None]
 
@@ -170,7 +171,9 @@ def _open(
     if keep and "://" not in path and not (root.path / path).exists():
         raise _lost(f"there is no ledger {root.path / path}")
     ledger_key(root, loaded.settings.ledger).create()
-    with open_root_ledger(root, loaded.settings.ledger, create=True) as ledger:
+    with open_root_ledger(
+        root, loaded.settings.ledger, create=True, checks=(check_state,)
+    ) as ledger:
         yield ledger, loaded
 
 

@@ -33,6 +33,7 @@ from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
 from remit.runtime.routing import is_own, make_router
+from remit.runtime.state import check_state
 
 _RETENTION_EVERY_S = 3600.0
 
@@ -59,7 +60,7 @@ class Runtime(Closeable):
         settings = loaded.settings
         self.root = root
         self.loaded = loaded
-        self.ledger = open_root_ledger(root, settings.ledger)
+        self.ledger = open_root_ledger(root, settings.ledger, checks=(check_state,))
         self._retention = None
         if settings.ledger.retention_days:
             self._retention = RetentionSchedule(self.ledger, every_s=_RETENTION_EVERY_S)

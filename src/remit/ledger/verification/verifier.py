@@ -92,7 +92,6 @@ class Verifier:
             report.add(report.first_seq + report.entries, "unreadable", error.message)
         if report.verified and marks is not None:
             now.write(marks, self._store)
-        report.sort()
         return report
 
     def _read(
