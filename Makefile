@@ -12,7 +12,7 @@ WORKERS ?= 3
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-clients test-live lint bench bench-gateways bench-agents packages lock clean
+.PHONY: run test test-clients test-live lint bench bench-gateways bench-agents packages lock audit release clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -54,8 +54,24 @@ bench-agents: $(VENV)/.dev  ## Remit beside other agent runtimes, which are inst
 packages: $(VENV)/.dev  ## recompute the hashes of the shipped packages, and what follows from them
 	$(BIN)/python -m tests.packages.refresh
 
-lock: $(VENV)/.dev  ## rewrite requirements.lock from what is installed
-	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock
+# One file for each environment: every version and hash, for every system and Python. Versions
+# stay as they are while they satisfy pyproject.toml; UPGRADE=--upgrade takes the newest.
+LOCK = $(VENV)/release/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate $(UPGRADE) pyproject.toml
+lock: $(VENV)/.release  ## rewrite requirements/ from pyproject.toml
+	$(LOCK) -o requirements/run.txt
+	$(LOCK) -c requirements/run.txt --extra dev -o requirements/dev.txt
+	$(LOCK) -c requirements/run.txt $(if $(UPGRADE),,-c requirements/local.txt) --extra local \
+	| sed -n '/^xllamacpp/,/[^\\]$$/p' > requirements/local.new && mv requirements/local.new requirements/local.txt
+	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group build -o requirements/build.txt
+	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group build --group release -o requirements/release.txt
+
+audit: $(VENV)/.release  ## known vulnerabilities of what is locked
+	@$(VENV)/release/bin/python -m tools.release audit
+
+release: $(VENV)/.release  ## wheel, source archive, SBOM and provenance into dist/; KEY=FILE signs
+	@$(VENV)/release/bin/python -m tools.release build $(if $(KEY),--key $(KEY))
+	@$(VENV)/release/bin/python -m tools.release verify
 
 clean:  ## remove what make made; never a root
 	rm -rf $(VENV) .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
@@ -64,15 +80,27 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The local model's runtime is optional weight: where it cannot be installed the rest works.
-$(VENV)/.run: pyproject.toml requirements.lock | $(VENV)/bin/python
-	$(PIP) install -c requirements.lock -e .
-	@$(PIP) install -c requirements.lock -e '.[local]' || echo "The local model's runtime could not be installed; set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL instead."
+# pip's hash mode cannot take the project itself, so that comes in a step of its own.
+HASHED := --require-hashes -r requirements/build.txt
+ITSELF := --no-deps --no-build-isolation -e .
+
+$(VENV)/.run: pyproject.toml requirements/build.txt requirements/run.txt requirements/local.txt | $(VENV)/bin/python
+	$(PIP) install $(HASHED) -r requirements/run.txt
+	$(PIP) install $(ITSELF)
+	@$(PIP) install --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL instead."
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml requirements.lock | $(VENV)/bin/python
-	$(PIP) install -c requirements.lock -e '.[dev]'
-	@$(PIP) install -c requirements.lock -e '.[local]' || echo "The local model's runtime could not be installed; tests that need it will be skipped."
+$(VENV)/.dev: pyproject.toml requirements/build.txt requirements/dev.txt requirements/local.txt | $(VENV)/bin/python
+	$(PIP) install $(HASHED) -r requirements/dev.txt
+	$(PIP) install $(ITSELF)
+	@$(PIP) install --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; tests that need it will be skipped."
 	@touch $@ $(VENV)/.run
+
+# What makes and examines releases, apart from what is released.
+$(VENV)/.release: requirements/release.txt | $(VENV)/bin/python
+	@$(PYTHON) -m venv $(VENV)/release
+	@$(VENV)/release/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	@touch $@
 
 # Other people's verifiers, which only tests use, in an environment of their own.
 $(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
