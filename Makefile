@@ -70,6 +70,7 @@ audit: $(VENV)/.release  ## known vulnerabilities of what is locked
 	@$(VENV)/release/bin/python -m tools.release audit
 
 release: $(VENV)/.release  ## wheel, source archive, SBOM and provenance into dist/; KEY=FILE signs
+	@rm -rf dist
 	@$(VENV)/release/bin/python -m tools.release build $(if $(KEY),--key $(KEY))
 	@$(VENV)/release/bin/python -m tools.release verify
 

@@ -55,8 +55,16 @@ def build(out: Path, key: Path | None) -> None:
         raise SystemExit(f"Two builds of one commit differ: {', '.join(differing)}.")
     [wheel] = out.glob("*.whl")
     bill = out / f"{'-'.join(wheel.name.split('-')[:2])}.cdx.json"
-    _run("-m", "cyclonedx_py", "requirements", "requirements/run.txt", "--pyproject", "pyproject.toml",
-         "--output-reproducible", "--validate", "-o", str(bill), env=environment)  # fmt: skip
+    _run("-m", "cyclonedx_py", "requirements", "requirements/run.txt",
+         "--pyproject", "pyproject.toml", "--output-reproducible", "--validate",
+         "-o", str(bill), env=environment)  # fmt: skip
+    attest(out, bill.name.removesuffix(".cdx.json"), commit, started, key)
+    print(f"{out}: a release of commit {commit[:12]}, "
+          f"provenance {'signed' if key else 'NOT SIGNED (give --key)'}")  # fmt: skip
+
+
+def attest(out: Path, name: str, commit: str, started: datetime, key: Path | None) -> None:
+    """Write the provenance of every file in ``out``, signed where there is a ``key``."""
     statement = {
         "_type": _STATEMENT,
         "subject": [
@@ -83,11 +91,7 @@ def build(out: Path, key: Path | None) -> None:
     envelope = Envelope(json.dumps(statement, indent=1).encode(), _PAYLOAD, {})
     if key is not None:
         envelope.sign(_signer(key))
-    bill.with_suffix("").with_suffix(".intoto.jsonl").write_text(
-        json.dumps(envelope.to_dict()) + "\n", "utf-8"
-    )
-    print(f"{out}: {len(statement['subject'])} files of commit {commit[:12]}, "
-          f"provenance {'signed' if key else 'NOT SIGNED (give --key)'}")  # fmt: skip
+    (out / f"{name}.intoto.jsonl").write_text(json.dumps(envelope.to_dict()) + "\n", "utf-8")
 
 
 def verify(out: Path, key: str | None) -> None:
@@ -161,7 +165,9 @@ def _git(*words: str) -> str:
 
 
 def _run(*words: str, env: dict[str, str]) -> None:
-    subprocess.run([sys.executable, *words], env=env, stdout=subprocess.DEVNULL, check=True)
+    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words[:2])} failed:\n{done.stderr}")
 
 
 def _sha256(path: Path) -> str:

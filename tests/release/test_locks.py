@@ -1,0 +1,82 @@
+"""What is installed: every version by its hash, in step with pyproject.toml, licences reviewed."""
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+# What a licence may say of itself; anything else is looked at by a person first.
+ALLOWED = re.compile(
+    r"MIT|BSD|Apache|PSF|Python Software Foundation|ISC|Mozilla|MPL|Unlicense|0BSD"
+)
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
+    return dict(re.findall(r"^([a-z0-9.-]+)(?:\[[a-z]+\])?==([^ ;\\]+)", text, re.M))
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
+def test_every_line_is_a_version_with_hashes(lock: Path) -> None:
+    logical = lock.read_text("utf-8").replace("\\\n", " ").splitlines()
+    assert logical
+    for line in logical:
+        assert re.fullmatch(
+            r"[a-z0-9.-]+(\[[a-z]+\])?==[^ ]+( ; [^-]+?)?( +--hash=sha256:[0-9a-f]{64})+",
+            line.strip(),
+        ), line
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"),
+    [
+        ("run", []),
+        ("local", ["local"]),
+        ("dev", ["index", "mcp", "otel", "parquet", "postgres", "dev"]),
+    ],
+)
+def test_the_locks_are_in_step_with_the_project(lock: str, extras: list[str]) -> None:
+    asked = [item for extra in extras for item in EXTRAS[extra]]
+    asked += [] if lock == "local" else PROJECT["dependencies"]
+    locked = pins(lock)
+    for requirement in map(Requirement, asked):
+        if requirement.name != "remit":
+            version = locked[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), f"run make lock: {requirement}"
+
+
+def test_the_environments_agree() -> None:
+    run, dev, build = pins("run"), pins("dev"), pins("build")
+    assert run.items() <= dev.items()
+    assert {name: dev.get(name, version) for name, version in build.items()} == build
+
+
+def test_every_licence_is_one_of_those_reviewed() -> None:
+    for name in {**pins("run"), **pins("build")}:
+        try:
+            about = importlib.metadata.metadata(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another system or Python
+        said = [about.get("License-Expression", ""), about.get("License", "")[:200]]
+        said += [item for item in about.get_all("Classifier", []) if item.startswith("License")]
+        assert ALLOWED.search(" ".join(filter(None, said))), (name, said)
+
+
+def test_every_direct_dependency_has_its_reason() -> None:
+    reasons = (ROOT / "docs/adr/0006-dependencies.md").read_text("utf-8")
+    direct = [
+        *PROJECT["dependencies"],
+        *(item for extra in EXTRAS if extra != "dev" for item in EXTRAS[extra]),
+    ]
+    for requirement in map(Requirement, direct):
+        family = re.sub(r"^(opentelemetry)-.*", r"\1-*", requirement.name)
+        assert f"`{family}`" in reasons, f"{requirement.name} stands in no row of ADR 6"

@@ -1,0 +1,66 @@
+"""A release that was changed, or that another signed, is refused."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from remit.packages.package_key import PackageKey
+from tools import release
+
+COMMIT = "0" * 40
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> PackageKey:
+    return PackageKey.create(tmp_path / "release.pem", "Releases")
+
+
+def public(key: PackageKey) -> str:
+    return "ed25519:" + key.signer.public_key.keyval["public"]
+
+
+@pytest.fixture
+def made(tmp_path: Path, key: PackageKey) -> Path:
+    out = tmp_path / "dist"
+    out.mkdir()
+    (out / "remit-1.whl").write_bytes(b"a wheel")
+    (out / "remit-1.cdx.json").write_bytes(b"{}")
+    release.attest(out, "remit-1", COMMIT, datetime.now(UTC), tmp_path / "release.pem")
+    return out
+
+
+def test_a_release_is_what_its_key_signed(
+    made: Path, key: PackageKey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release.verify(made, public(key))
+    assert "2 files are what the provenance names, signed by that key" in capsys.readouterr().out
+    envelope = json.loads((made / "remit-1.intoto.jsonl").read_text())
+    assert envelope["payloadType"] == "application/vnd.in-toto+json"
+
+
+def test_what_was_changed_added_or_removed_is_named(made: Path) -> None:
+    (made / "remit-1.whl").write_bytes(b"another wheel")
+    (made / "added.whl").write_bytes(b"")
+    (made / "remit-1.cdx.json").unlink()
+    with pytest.raises(SystemExit, match=r"added.whl, remit-1.cdx.json, remit-1.whl"):
+        release.verify(made, None)
+
+
+def test_another_key_or_none_is_refused(made: Path, tmp_path: Path, key: PackageKey) -> None:
+    other = PackageKey.create(tmp_path / "other.pem", "Another")
+    with pytest.raises(SystemExit, match="did not sign"):
+        release.verify(made, public(other))
+    with pytest.raises(SystemExit, match="64 hex"):
+        release.verify(made, "ed25519:nonsense")
+    (made / "remit-1.intoto.jsonl").unlink()
+    release.attest(made, "remit-1", COMMIT, datetime.now(UTC), None)
+    with pytest.raises(SystemExit, match="did not sign"):
+        release.verify(made, public(key))
+
+
+def test_what_is_no_provenance_is_refused(made: Path) -> None:
+    (made / "remit-1.intoto.jsonl").write_text("[]")
+    with pytest.raises(SystemExit, match="no release"):
+        release.verify(made, None)
