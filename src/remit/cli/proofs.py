@@ -82,6 +82,8 @@ def verify(
     problems = [str(problem) for problem in report.problems]
     emit(as_json, {**_plain(report), "problems": problems}, _lines(report, problems))
     if report.verified and not as_json:
+        for said in report.notes:
+            note(f"Not checked: {said}.")
         if report.first_seq:
             note(f"Entries before {report.first_seq} were left out.")
         if report.last_full:
@@ -97,7 +99,7 @@ def _plain(report: VerificationReport) -> dict[str, Any]:
     names = (
         "verified", "entries", "first_seq", "unread", "last_full", "first_bad_seq",
         "problems", "problem_count", "contents", "erased", "erasures", "checkpoint",
-        "checkpoint_size", "witnesses",
+        "checkpoint_size", "witnesses", "notes",
     )  # fmt: skip
     return {name: getattr(report, name) for name in names}
 

@@ -2,7 +2,7 @@
 
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import Content, EncodedValue, Erased, ExactText, content
-from remit.ledger.entry import LedgerEntry, parse_entry_id, utc_now
+from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
     EntryNotFoundError,
@@ -26,6 +26,7 @@ from remit.ledger.prepared import Prepared
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
+from remit.ledger.state import Finding, Select, Uncheckable, imported_size, settled
 from remit.ledger.store import Stage, Transaction, Write
 from remit.ledger.wire import call_answer, call_body, wire_body
 
@@ -40,6 +41,7 @@ __all__ = [
     "Event",
     "ExactText",
     "ExportFormatError",
+    "Finding",
     "LedgerClient",
     "LedgerClosedError",
     "LedgerConnectionError",
@@ -58,21 +60,26 @@ __all__ = [
     "RetentionSchedule",
     "ScopeError",
     "ScopedLedger",
+    "Select",
     "Stage",
     "StateCheck",
     "Transaction",
+    "Uncheckable",
     "VerificationReport",
     "Write",
     "call_answer",
     "call_body",
     "content",
+    "entry_id",
     "erasure_digest",
+    "imported_size",
     "is_plain_text",
     "keep_mark",
     "ledger_key",
     "open_root_ledger",
     "parse_entry_id",
     "read_mark",
+    "settled",
     "utc_now",
     "wire_body",
 ]

@@ -24,6 +24,7 @@ from remit.ledger.prepared import Prepared, prepare
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
+from remit.ledger.state import Uncheckable
 from remit.ledger.store import StageOpener, Transaction, Unit, Write
 from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
@@ -261,7 +262,10 @@ class LedgerClient(LedgerQueries, Closeable):
         for check in () if start else self._checks:
             try:
                 for seq, message in check(self, since_mark):
-                    report.add(seq, "state", message)
+                    if isinstance(message, Uncheckable):
+                        report.notes.append(message)
+                    else:
+                        report.add(seq, "state", message)
             except LedgerFormatError as error:
                 report.add(None, "unreadable", error.message)
         report.sort()

@@ -62,6 +62,7 @@ class VerificationReport:
             rewritten everything), ``outside`` (the one given by the caller holds) or ``failed``.
         checkpoint_size: entries under the greatest checkpoint that holds.
         witnesses: names of the witnesses whose cosignatures on it hold.
+        notes: what could not be checked, as older versions put less on record.
     """
 
     entries: int = 0
@@ -77,6 +78,7 @@ class VerificationReport:
     checkpoint: str = "none"
     checkpoint_size: int = 0
     witnesses: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def verified(self) -> bool:

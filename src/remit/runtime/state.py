@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from remit.ledger import LedgerClient, StateCheck
+from remit.gateway.auth.audit import check_keys
+from remit.ledger import Finding, LedgerClient, settled
 
-_CHECKS: tuple[StateCheck, ...] = ()
+_CHECKS = (check_keys,)
 
 
-def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[tuple[int | None, str]]:
-    """Every :data:`~remit.ledger.StateCheck` of the other parts of Remit, as one."""
+def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
+    """A :data:`~remit.ledger.StateCheck` of all that other parts keep in the ledger's database."""
     for check in _CHECKS:
-        yield from check(ledger, since_mark)
+        yield from settled(ledger, check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -132,8 +133,12 @@ def test_what_a_key_leaves_on_record(keys: KeyStore, ledger: LedgerClient) -> No
         "user_id": "u",
         "team_id": "",
         "organisation_id": "",
+        "hash": hashlib.sha256(made.key.encode()).hexdigest(),
+        "at": found.created,
+        "changed": 1,
     }
     assert second.metadata["rotated"] is True
+    assert second.metadata["at"] == found.rotated
     assert second.metadata["old_until"] > found.rotated
     assert second.metadata["prefix"] == found.prefix
     assert last.metadata == {
@@ -141,6 +146,8 @@ def test_what_a_key_leaves_on_record(keys: KeyStore, ledger: LedgerClient) -> No
         "name": "k",
         "prefix": found.prefix,
         "requested_by": "cy",
+        "at": found.revoked,
+        "changed": 3,
     }
     assert (last.id, last.reason) == (entry_id, "lost laptop")
     assert ledger.verify().verified

@@ -41,7 +41,7 @@ class KeyStore(Closeable):
 
     Only a key's SHA-256 is stored. A slow hash (Argon2, bcrypt) protects passwords; these secrets
     are 256 random bits, which cannot be searched, and every call has to be checked within
-    microseconds.
+    microseconds. It stands on record too: another in the table would be a key that nobody made.
 
     Every change is one transaction with its ledger entry. A change takes effect at once in the
     process that makes it, and within ``limits.revocation_s`` in every other.
@@ -130,7 +130,7 @@ class KeyStore(Closeable):
         requested_by: str = "operator",
         in_transaction: _InTransaction | None = None,
     ) -> NewKey:
-        """Make a key; writes one ``KEY_CREATED`` entry, without the secret or its hash.
+        """Make a key; writes one ``KEY_CREATED`` entry, with its hash and without the secret.
 
         Args:
             name: at most 128 printable characters; no other key that is not revoked has it.
@@ -169,10 +169,10 @@ class KeyStore(Closeable):
                     f"There is a key {name!r} already.",
                     next_step="Choose another name, revoke that key, or rotate it.",
                 )
-            row = KeyRow(made, hash_).saved(tx)
+            row = KeyRow(made, hash_).numbered(tx)
             more = in_transaction(tx, made.key_id) if in_transaction else {}
-            _record(tx, "KEY_CREATED", "CREATED", "Key created", made, requested_by, more)
-            return row
+            _record(tx, "KEY_CREATED", "CREATED", "Key created", row, requested_by, more)
+            return row.saved(tx)
 
         self._change(call)
         return NewKey(made.key_id, name, secret)
@@ -228,11 +228,12 @@ class KeyStore(Closeable):
             row = KeyRow.find(tx.execute, name_or_id)
             if row.key.revoked:
                 return row
+            key = replace(row.key, revoked=now_text(), old_until="")
+            row = replace(row, key=key, old_hash="").numbered(tx)
             entry_id = _record(
-                tx, "KEY_REVOKED", "REVOKED", reason or "Key revoked", row.key, requested_by
+                tx, "KEY_REVOKED", "REVOKED", reason or "Key revoked", row, requested_by
             )
-            key = replace(row.key, revoked=now_text(), revoked_entry=entry_id, old_until="")
-            return replace(row, key=key, old_hash="").saved(tx)
+            return replace(row, key=replace(key, revoked_entry=entry_id)).saved(tx)
 
         return self._change(call).key.revoked_entry
 
@@ -268,8 +269,9 @@ class KeyStore(Closeable):
             row.require_live()
             key = replace(row.key, prefix=shown, rotated=now_text(), old_until=until)
             more = {"rotated": True, **({"old_until": until} if until else {})}
-            _record(tx, "KEY_CREATED", "ROTATED", "Key rotated", key, requested_by, more)
-            return KeyRow(key, hash_, row.hash if until else "").saved(tx)
+            row = KeyRow(key, hash_, row.hash if until else "").numbered(tx)
+            _record(tx, "KEY_CREATED", "ROTATED", "Key rotated", row, requested_by, more)
+            return row.saved(tx)
 
         key = self._change(call).key
         return NewKey(key.key_id, key.name, secret)
@@ -294,18 +296,22 @@ def _record(
     event: str,
     decision: str,
     reason: str,
-    key: VirtualKey,
+    row: KeyRow,
     requested_by: str,
     more: dict[str, Any] | None = None,
 ) -> str:
-    """Append what happened to a key. A :class:`VirtualKey` has neither secret nor hash."""
+    """Append what happened to a key: all that its row says, so that it can be held against it."""
+    key = row.key
     metadata: dict[str, Any] = {
         "key_id": key.key_id,
         "name": key.name,
         "prefix": key.prefix,
         "requested_by": requested_by,
+        "at": key.revoked or key.rotated or key.created,
+        "changed": row.changed,
     }
     if event == "KEY_CREATED":
+        metadata["hash"] = row.hash
         metadata |= {name: getattr(key, name) for name in ("role", "expires", *_OWNERS)}
         metadata |= {name: [*getattr(key, name)] for name in ("models", "agents", "tiers")}
     if both := metadata.keys() & (more or {}).keys():

@@ -178,6 +178,7 @@ class KeyRow:
     old_hash: str = field(default="", repr=False)
     changed: int = 0
 
+    COLUMNS = _COLUMNS
     SELECT = f"SELECT {', '.join(_COLUMNS)} FROM virtual_keys"
     EPOCH = "SELECT epoch FROM key_epoch"
 
@@ -232,10 +233,13 @@ class KeyRow:
             )
         return cls.of(rows[0])
 
-    def saved(self, tx: Transaction) -> KeyRow:
-        """Write it under a new epoch; returns it as written."""
+    def numbered(self, tx: Transaction) -> KeyRow:
+        """Itself, under a new epoch."""
         ((epoch,),) = tx.execute("UPDATE key_epoch SET epoch = epoch + 1 RETURNING epoch")
-        row = replace(self, changed=epoch)
+        return replace(self, changed=epoch)
+
+    def saved(self, tx: Transaction) -> KeyRow:
+        """Write it, and return it."""
         values = [getattr(self.key, item.name) for item in fields(VirtualKey)]
         tx.execute(
             f"INSERT INTO virtual_keys ({', '.join(_COLUMNS)}) "
@@ -243,12 +247,12 @@ class KeyRow:
             + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key_id"),
             [
                 *(json.dumps(value) if isinstance(value, tuple) else value for value in values),
-                row.hash,
-                row.old_hash,
-                epoch,
+                self.hash,
+                self.old_hash,
+                self.changed,
             ],
         )
-        return row
+        return self
 
     def require_live(self) -> None:
         """Raise :class:`VirtualKeyError` for a key that is revoked or expired."""

@@ -1,0 +1,116 @@
+"""Keys recomputed from the ledger, and compared with the table that calls are checked by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from remit.gateway.auth.virtual_key import KeyRow, VirtualKey
+from remit.ledger import Finding, Select, Uncheckable, entry_id, imported_size
+
+__all__ = ["RecordedKey", "check_keys", "recorded_keys"]
+
+_GIVEN = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires")
+_LISTS = ("models", "agents", "tiers")
+_NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")
+_SHOWN = frozenset(item.name for item in fields(VirtualKey))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedKey:
+    """A key as the ledger has it.
+
+    Attributes:
+        seq: its latest entry.
+        columns: what its row has to be; ``None`` for what older versions did not record.
+    """
+
+    seq: int
+    columns: dict[str, Any]
+
+    @property
+    def owner(self) -> str:
+        """Who owns what its callers make."""
+        user_id = self.columns.get("user_id")
+        return f"user:{user_id}" if user_id else f"key:{self.columns['key_id']}"
+
+
+def recorded_keys(select: Select) -> dict[str, RecordedKey]:
+    """All keys that there ever were, by id."""
+    found: dict[str, RecordedKey] = {}
+    rows = select(
+        "SELECT seq, event_type, record FROM entries "
+        "WHERE event_type IN ('KEY_CREATED', 'KEY_REVOKED') ORDER BY seq",
+        (),
+    )
+    for seq, event_type, stored in rows:
+        try:
+            record = orjson.loads(stored)
+            decision, metadata = record["decision"], record["metadata"]
+            key_id = metadata["key_id"]
+        except (ValueError, TypeError, KeyError):
+            continue  # of a damaged entry the ledger's own verification tells
+        before = found[key_id].columns if key_id in found else {}
+        found[key_id] = RecordedKey(seq, _after(before, seq, event_type, decision, metadata))
+    return found
+
+
+def _after(
+    before: dict[str, Any], seq: int, event_type: str, decision: str, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """The columns of a key after one of its entries; ``None`` for what that does not say."""
+    at, changed = metadata.get("at"), metadata.get("changed")
+    if event_type == "KEY_REVOKED":
+        revoked = {"revoked": at, "revoked_entry": entry_id(seq), "changed": changed}
+        ended = {"key_id": metadata["key_id"], "old_until": "", "old_hash": ""}
+        return {**before, **revoked, **ended}
+    given = {name: metadata.get(name) for name in _GIVEN}
+    given |= {name: json.dumps(metadata[name]) for name in _LISTS if name in metadata}
+    given |= {"hash": metadata.get("hash"), "changed": changed}
+    if decision != "ROTATED":
+        return {**_NOTHING, "key_id": metadata["key_id"], "created": at, **given}
+    until = metadata.get("old_until", "")
+    old_hash = before.get("hash") if until else ""
+    return {**before, **given, "rotated": at, "old_until": until, "old_hash": old_hash}
+
+
+def check_keys(select: Select) -> Iterator[Finding]:
+    """What of ``virtual_keys`` and ``key_epoch`` is not what the ledger says."""
+    recorded = recorded_keys(select)
+    there = [dict(zip(KeyRow.COLUMNS, row, strict=True)) for row in select(KeyRow.SELECT, ())]
+    rows = {row["key_id"]: row for row in there}
+    for key_id, row in rows.items():
+        key = recorded.get(key_id)
+        if key is None:
+            yield None, f"virtual_keys: no entry made the key {key_id!r}"
+            continue
+        known = {name: value for name, value in key.columns.items() if value is not None}
+        wrong = [name for name, value in known.items() if row[name] != value]
+        if wrong:
+            said = ", ".join(_said(name, row[name], known[name]) for name in wrong)
+            yield key.seq, f"virtual_keys: of the key {key_id} {said}"
+        if row["revoked"] == "" and key.columns.get("hash") is None:
+            said = (
+                f"the hash of the key {key_id}, which an older version made, is not on record; "
+                "`remit key rotate` puts one there"
+            )
+            yield key.seq, Uncheckable(said)
+    first = imported_size(select)
+    for key_id, key in recorded.items():
+        if key_id not in rows and key.seq >= first:
+            yield key.seq, f"virtual_keys: the key {key_id} has no row"
+    changes = [row["changed"] for row in rows.values()]
+    latest = max((number for number in changes if type(number) is int), default=0)
+    epochs = [row[0] for row in select(KeyRow.EPOCH, ())]
+    if epochs != [latest]:
+        yield None, f"key_epoch: there is {epochs!r}, and the latest change of a key is {latest}"
+
+
+def _said(name: str, there: Any, recorded: Any) -> str:
+    if name in _SHOWN:
+        return f"{name} is {there!r}, and its entry says {recorded!r}"
+    return f"{name} is not that of its entry"

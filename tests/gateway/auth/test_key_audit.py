@@ -1,0 +1,110 @@
+"""The table of keys is held against the record: an edit past Remit is found, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from remit.gateway.auth import KeyStore
+from remit.gateway.auth.audit import check_keys
+from remit.ledger import LedgerClient, LedgerEntry, Uncheckable
+from remit.runtime.state import check_state
+from tests.support.stores import outside
+
+
+@pytest.fixture
+def ledger(target: str) -> Iterator[LedgerClient]:
+    with LedgerClient(target, checks=(check_state,)) as opened:
+        yield opened
+
+
+def _problems(ledger: LedgerClient) -> list[str]:
+    return [problem.message for problem in ledger.verify(deep=False).problems]
+
+
+def test_what_keys_go_through_is_all_on_record(ledger: LedgerClient) -> None:
+    with KeyStore(ledger) as keys:
+        keys.create("a", role="operator", models=["o*"], agents=["w"], tiers=["ho1"], user_id="u")
+        keys.create("b", team_id="t", organisation_id="o", expires="2099-01-01T00:00:00Z")
+        keys.rotate("a", grace_s=3600)
+        keys.rotate("a", grace_s=3600)
+        assert _problems(ledger) == []
+        keys.rotate("a")
+        keys.revoke("b")
+        keys.rotate("a", grace_s=60)
+        keys.revoke("a", "no more")
+        keys.create("a")
+        assert _problems(ledger) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("role = 'admin'", "role is 'admin', and its entry says 'agent'"),
+        ("hash = '" + "ab" * 32 + "'", "hash is not that of its entry"),
+        ("old_hash = '" + "ab" * 32 + "', old_until = '2099-01-01T00:00:00Z'", "old_until is"),
+        ("models = '[]'", "models is '[]'"),
+        ("user_id = 'victim'", "user_id is 'victim'"),
+        ("expires = ''", "expires is ''"),
+        ("key_id = 'KEY-OTHER'", "no entry made the key 'KEY-OTHER'"),
+    ],
+)
+def test_an_edited_key_is_found(target: str, ledger: LedgerClient, edit: str, said: str) -> None:
+    with KeyStore(ledger) as keys:
+        made = keys.create("x", models=["m"], user_id="u", expires="2099-01-01T00:00:00Z")
+        keys.create("y")
+    outside(target, f"UPDATE virtual_keys SET {edit} WHERE name = 'x'")
+    found = _problems(ledger)
+    assert any(said in one for one in found), found
+    if "key_id" not in edit:
+        assert all(made.key_id in one for one in found)
+
+
+def test_a_key_that_was_revoked_stays_so(target: str, ledger: LedgerClient) -> None:
+    with KeyStore(ledger) as keys:
+        made = keys.create("x")
+        keys.revoke("x")
+    outside(target, "UPDATE virtual_keys SET revoked = '', revoked_entry = ''")
+    (found,) = _problems(ledger)
+    assert made.key_id in found
+    assert "revoked is ''" in found
+
+
+def test_a_key_that_is_taken_out_and_a_wrong_epoch_are_found(
+    target: str, ledger: LedgerClient
+) -> None:
+    with KeyStore(ledger) as keys:
+        made = keys.create("x")
+        keys.create("y")
+    outside(target, "DELETE FROM virtual_keys WHERE name = 'x'", "UPDATE key_epoch SET epoch = 1")
+    assert _problems(ledger) == [
+        "key_epoch: there is [1], and the latest change of a key is 2",
+        f"virtual_keys: the key {made.key_id} has no row",
+    ]
+
+
+def test_what_an_older_version_did_not_record_is_named(target: str, ledger: LedgerClient) -> None:
+    made = {
+        "key_id": "KEY-1", "name": "x", "prefix": "sk-remit-abcd", "requested_by": "operator",
+        "role": "agent", "expires": "", "user_id": "", "team_id": "", "organisation_id": "",
+        "models": [], "agents": [], "tiers": [],
+    }  # fmt: skip
+    ledger.write(LedgerEntry("KEY_CREATED", "KEY-1", "CREATED", "Key created", metadata=made))
+    outside(
+        target,
+        "INSERT INTO virtual_keys VALUES ('KEY-1', 'x', 'agent', 'sk-remit-abcd', '', '', '', '[]',"
+        f" '[]', '[]', '2026-01-01T00:00:00Z', '', '', '', '', '', '{'ab' * 32}', '', 1)",
+        "UPDATE key_epoch SET epoch = 1",
+    )
+    report = ledger.verify(deep=False)
+    assert report.verified, report.problems
+    (note,) = report.notes
+    assert "KEY-1" in note
+    assert "remit key rotate" in note
+    with KeyStore(ledger) as keys:
+        keys.rotate("x")
+    assert not any(isinstance(said, Uncheckable) for _, said in check_keys(ledger.select))
+    assert _problems(ledger) == []
+    outside(target, "UPDATE virtual_keys SET role = 'admin'")
+    assert "role is 'admin'" in _problems(ledger)[0]
