@@ -225,8 +225,8 @@ class Store(Reader):
         """The content rows from ``first`` to ``last``, by ``content_id``, however damaged."""
 
     @abstractmethod
-    def integrity_problem(self, *, deep: bool) -> str:
-        """What is wrong with the database or its layout; empty when nothing.
+    def integrity_problems(self, *, deep: bool) -> list[str]:
+        """What is wrong with the database or its layout, a sentence each.
 
         Args:
             deep: have the engine check every page and index as well.

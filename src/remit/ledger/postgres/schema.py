@@ -1,10 +1,6 @@
-"""PostgreSQL's form of a ledger: views, text index, statistics; making and checking it."""
+"""PostgreSQL's form of a ledger: views, text index, statistics; making it."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Callable
-from typing import Any
 
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.postgres.connection import Writer
@@ -13,11 +9,11 @@ from remit.ledger.schema import (
     LAYOUT_VERSION,
     POSTGRES,
     STATE_TABLES,
-    TABLES,
+    Column,
     declare,
 )
 
-_VIEWS = """
+VIEWS = """
 CREATE VIEW entry_commitments AS
     SELECT e.seq, e.id, e.event_type, e.session_id, w.path, w.node ->> '$content' AS content,
            w.node ->> '$messages' AS messages
@@ -58,6 +54,13 @@ CREATE VIEW entry_messages AS
     JOIN entries AS e ON e.seq = walk.seq
     LEFT JOIN contents AS c ON c.content_id = s.content_id;
 """
+"""For any SQL tool: what entries commit to, and what they show."""
+
+SEARCH_COLUMNS = (
+    Column("content_id", "bigint", nullable=False, default=""),
+    Column("words", "tsvector", nullable=False, default=""),
+)
+"""Of ``content_search``, the text index."""
 
 # Samples of content must not get into the planner's statistics, where no erasure finds them.
 _NATIVE = f"""
@@ -72,7 +75,7 @@ CREATE TABLE content_search (
 );
 ALTER TABLE content_search ALTER COLUMN words SET STATISTICS 0;
 CREATE INDEX content_search_words ON content_search USING gin (words) WITH (fastupdate = off);
-{_VIEWS}
+{VIEWS}
 """
 
 # Tables of state that an older version made may lack the columns that came later.
@@ -98,26 +101,6 @@ MIGRATIONS: dict[int, str] = {
 }
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""
-
-_TRIGGERS = """
-    SELECT t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
-    WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
-    UNION ALL
-    SELECT r.rulename FROM pg_rewrite AS r JOIN pg_class AS c ON c.oid = r.ev_class
-    WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
-    UNION ALL
-    SELECT policyname FROM pg_policies WHERE schemaname = current_schema()
-    UNION ALL
-    SELECT 'of row security on ' || relname FROM pg_class
-    WHERE relrowsecurity AND relnamespace = current_schema()::regnamespace"""
-"""What could change or hide rows behind a program's back: triggers, rules on tables, policies."""
-
-_INDEXES = frozenset(
-    re.findall(
-        r"CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON", "".join(MIGRATIONS.values())
-    )
-)
-"""Indexes that must be there, besides those of primary and unique keys."""
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
@@ -192,35 +175,3 @@ def _migrate(writer: Writer) -> None:
     except BaseException:
         writer.drop()
         raise
-
-
-def layout_problem(select: Callable[[str], list[tuple[Any, ...]]]) -> str:
-    """What is wrong with tables, columns, indexes, triggers and rules; empty when nothing."""
-    there: dict[str, list[tuple[str, str, str]]] = {}
-    for table, *column in select(
-        "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable "
-        "FROM information_schema.columns AS c JOIN information_schema.tables AS t "
-        "ON t.table_schema = c.table_schema AND t.table_name = c.table_name "
-        "WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' "
-        "ORDER BY c.table_name, c.ordinal_position"
-    ):
-        there.setdefault(table, []).append(tuple(column))
-    for table, columns in (TABLES | STATE_TABLES).items():
-        expected = {
-            (column.name, column.postgres_type, "YES" if column.nullable else "NO")
-            for column in columns
-        }
-        if set(there.get(table, ())) != expected:
-            return f"the table {table} is not the documented one"
-    for (name,) in select(_TRIGGERS):
-        return f"there is a trigger, rule or policy {name}, which a ledger does not have"
-    indexes: dict[str, bool] = dict(
-        select(
-            "SELECT c.relname, i.indisvalid FROM pg_index AS i JOIN pg_class AS c "
-            "ON c.oid = i.indexrelid WHERE c.relnamespace = current_schema()::regnamespace"
-        )
-    )
-    for name in (*_INDEXES, "entries_pkey", "contents_pkey", "contents_scope_digest_key"):
-        if not indexes.get(name):
-            return f"the index {name} is missing or not valid"
-    return ""

@@ -30,7 +30,8 @@ from remit.ledger.postgres.connection import (
     is_connection_error,
     masked,
 )
-from remit.ledger.postgres.schema import begin, layout_problem, prepare
+from remit.ledger.postgres.layout import layout_problems
+from remit.ledger.postgres.schema import begin, prepare
 from remit.ledger.reader import as_bytes
 from remit.ledger.schema import COLUMNS, TABLES
 from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
@@ -268,8 +269,8 @@ class PostgresStore(Store):
                 )
 
     @override
-    def integrity_problem(self, *, deep: bool) -> str:
-        return layout_problem(self.select)
+    def integrity_problems(self, *, deep: bool) -> list[str]:
+        return layout_problems(self.select, self._url)
 
     # -- text search -------------------------------------------------------------------
 

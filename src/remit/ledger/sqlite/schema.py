@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import re
 import sqlite3
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from remit.ledger.errors import LedgerError
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, declare
@@ -51,10 +55,38 @@ INSERT INTO migrations VALUES ({LAYOUT_VERSION}, strftime('%Y-%m-%dT%H:%M:%fZ'))
 """
 """All statements that make a new ledger."""
 
+_WORD = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|\w+|[^\s\w]""")
+
 
 def squeezed(sql: str | None) -> str:
-    """A statement without white space and quotes, which earlier versions set in another way."""
-    return "".join((sql or "").replace('"', "").split())
+    """A statement's words, however they are set: earlier versions quoted names, and spaced them in
+    another way."""
+    return " ".join(word.strip('"') for word in _WORD.findall(sql or ""))
+
+
+def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator[str]:
+    """What there is that a ledger does not have, and what it has and is not there, by name."""
+    there = _objects(run)
+    with contextlib.closing(sqlite3.connect(":memory:")) as sound:
+        sound.executescript(CREATE)
+        declared = _objects(sound.execute)
+        sound.execute(SEARCH)
+        may_be = _objects(sound.execute)
+    search = may_be.keys() - declared.keys()
+    for key in sorted(declared.keys() | (search if search & there.keys() else set())):
+        if squeezed(there.get(key)) != squeezed(may_be[key]):
+            yield f"the {' '.join(key)} is not the documented one"
+    for kind, name in sorted(there.keys() - may_be.keys()):
+        yield f"there is a {kind} {name}, which a ledger does not have"
+
+
+def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str, str], str]:
+    """The SQL of each table, view, index and trigger, by kind and name, but for the engine's."""
+    return {
+        (kind, name): sql
+        for kind, name, sql in run("SELECT type, name, sql FROM sqlite_schema")
+        if not (name.startswith("sqlite_") and kind in ("table", "index"))
+    }
 
 
 def create_if_absent(path: Path) -> None:

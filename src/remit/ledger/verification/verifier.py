@@ -145,7 +145,7 @@ class Verifier:
 
         advance(0)
         with _runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as pool:
-            file_problem = pool.start(_check_file, deep)
+            file_problems = pool.start(_check_file, deep)
             try:
                 damage = Damage()
                 for part in pool.run(check_contents, content_ranges):
@@ -169,7 +169,7 @@ class Verifier:
                 roots, partials, blamed = self._join(start, size, parts, known, now, advance)
                 advance(total)  # there were gaps
             finally:
-                if problem := file_problem():
+                for problem in file_problems():
                     report.add(None, "store", problem)
         report.unread = sum(high - low + 1 for low, high in unread)
         if known.size and damage.steps:  # where they show, unread entries were not asked
@@ -370,8 +370,8 @@ def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
     return (item for item in whole if item not in again)
 
 
-def _check_file(store: Store, deep: bool) -> str:
-    return store.integrity_problem(deep=deep)
+def _check_file(store: Store, deep: bool) -> list[str]:
+    return store.integrity_problems(deep=deep)
 
 
 class _Runner:

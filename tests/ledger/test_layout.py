@@ -1,0 +1,124 @@
+"""What there is in the database that a ledger does not have, or has otherwise, is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from remit.ledger import LedgerClient
+from tests.support.postgres import PostgresServer
+from tests.support.stores import conversation, outside
+
+SQLITE = {
+    "ALTER TABLE entries ADD COLUMN extra TEXT": "table entries",
+    "ALTER TABLE leases ADD COLUMN extra TEXT": "table leases",
+    "CREATE TABLE extra (x)": "table extra",
+    "CREATE TABLE sqlitextra (x)": "table sqlitextra",
+    "CREATE VIEW extra AS SELECT * FROM entries": "view extra",
+    "CREATE INDEX extra ON contents (codec)": "index extra",
+    "CREATE TRIGGER extra AFTER INSERT ON entries BEGIN SELECT 1; END": "trigger extra",
+    "DROP INDEX entries_tier": "index entries_tier",
+    "DROP INDEX virtual_keys_name": "index virtual_keys_name",
+    "DROP VIEW entry_messages": "view entry_messages",
+    "DROP VIEW entry_contents;; CREATE VIEW entry_contents AS SELECT 1": "view entry_contents",
+    "DROP TABLE raised_bounds": "table raised_bounds",
+    "DROP TABLE raised_bounds;; CREATE TABLE raised_bounds (provider_id TEXT NOT NULL, model_id "
+    "TEXT NOT NULL, percent BIGINT NOT NULL DEFAULT 7, PRIMARY KEY (provider_id, model_id))":
+        "table raised_bounds",
+    "DROP TABLE leases;; CREATE TABLE leases (name TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, "
+    "until_ms BIGINT NOT NULL, stop BIGINT NOT NULL DEFAULT ' 0')": "table leases",
+    "CREATE TABLE content_search_more (x)": "table content_search_more",
+    "DROP TABLE content_search": "",
+    "PRAGMA journal_mode=DELETE": "its journal is no write-ahead log",
+}  # fmt: skip
+
+POSTGRES = {
+    "ALTER TABLE entries ADD COLUMN extra text": "column extra",
+    "ALTER TABLE entries DROP COLUMN outcome": "column outcome",
+    "ALTER TABLE contents ALTER COLUMN codec DROP NOT NULL": "column contents.codec",
+    "ALTER TABLE batches ALTER COLUMN caller TYPE varchar(400)": "column batches.caller",
+    "ALTER TABLE budgets ALTER COLUMN turns SET DEFAULT 5": "column budgets.turns",
+    'ALTER TABLE leases ALTER COLUMN owner TYPE text COLLATE "C"': "column leases.owner",
+    "ALTER TABLE leases DROP COLUMN stop, ADD COLUMN stop bigint NOT NULL GENERATED ALWAYS AS (0) "
+    "STORED": "column leases.stop",
+    "ALTER TABLE leases SET UNLOGGED": "table leases is not kept for good",
+    "ALTER TABLE leases ENABLE ROW LEVEL SECURITY": "row security on leases",
+    "CREATE POLICY extra ON entries USING (true)": "policy extra",
+    "CREATE RULE extra AS ON UPDATE TO entries DO INSTEAD NOTHING": "rule extra",
+    "CREATE TABLE extra () INHERITS (entries)": "inheritance of extra from entries",
+    "CREATE SCHEMA away;; CREATE TABLE away.extra () INHERITS (entries)": "inheritance of extra",
+    "ALTER TABLE leases ADD CONSTRAINT extra CHECK (stop >= 0)": "constraint extra",
+    "CREATE FUNCTION extra() RETURNS int LANGUAGE sql AS 'SELECT 1'": "function extra",
+    "CREATE FUNCTION extra() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';; "
+    "CREATE TRIGGER extra BEFORE INSERT ON entries FOR EACH ROW EXECUTE FUNCTION extra()":
+        "trigger extra",
+    "CREATE TABLE extra (x int)": "table extra",
+    "CREATE MATERIALIZED VIEW extra AS SELECT 1": "materialized view extra",
+    "CREATE SEQUENCE extra": "sequence extra",
+    "CREATE VIEW extra AS SELECT 1": "view extra",
+    "CREATE INDEX extra ON contents (codec)": "index extra",
+    "DROP INDEX entries_tier": "index entries_tier",
+    "DROP INDEX entries_tier;; CREATE INDEX entries_tier ON entries (outcome, seq) "
+    "WHERE tier IS NOT NULL": "index entries_tier",
+    "DROP INDEX entries_tier;; CREATE INDEX entries_tier ON entries (tier, seq)":
+        "index entries_tier",
+    "ALTER TABLE thoughts DROP CONSTRAINT thoughts_thought_id_key": "thoughts_thought_id_key",
+    "ALTER TABLE checkpoints DROP CONSTRAINT checkpoints_pkey": "checkpoints_pkey",
+    "DROP INDEX content_search_words": "index content_search_words",
+    "DROP VIEW entry_messages": "view entry_messages",
+    "CREATE OR REPLACE VIEW entry_contents AS SELECT e.seq, e.id, e.event_type, e.session_id, "
+    "e.path, 'text'::text AS codec, 'x'::text AS value FROM entry_commitments AS e":
+        "view entry_contents",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sqlite_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("layout") / "ledger.db"
+    _fill(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def postgres_ledger(postgres: PostgresServer) -> str:
+    url = postgres.database()
+    _fill(url)
+    return url
+
+
+def _fill(target: str) -> None:
+    with LedgerClient(target) as client:
+        conversation(client, "SES-AAAAAAAA", 2)
+        assert len(list(client.query(text="question"))) == 2  # makes the text index
+        assert client.verify().problems == []
+
+
+def _problems(target: str) -> list[str]:
+    with LedgerClient(target, create=False) as client:
+        return [str(problem) for problem in client.verify().problems]
+
+
+@pytest.mark.parametrize("sql", SQLITE)
+def test_a_changed_file_is_named(sqlite_ledger: Path, tmp_path: Path, sql: str) -> None:
+    path = shutil.copy(sqlite_ledger, tmp_path / "ledger.db")
+    outside(str(path), *sql.split(";; "))
+    found = _problems(str(path))
+    if SQLITE[sql]:
+        assert any(SQLITE[sql] in problem for problem in found), found
+    else:
+        assert found == []  # made again by the next search
+
+
+@pytest.mark.parametrize("sql", POSTGRES)
+def test_a_changed_database_is_named(
+    postgres: PostgresServer, postgres_ledger: str, sql: str
+) -> None:
+    url = postgres.database(postgres_ledger)
+    try:
+        outside(url, *sql.split(";; "))
+        found = _problems(url)
+        assert any(POSTGRES[sql] in problem for problem in found), found
+    finally:
+        postgres.drop(url)
