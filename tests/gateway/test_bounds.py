@@ -244,7 +244,8 @@ def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
     plain = price.cost_nano(Usage(1_000, 500))
 
     def bill(**asked: Any) -> int | None:
-        return tariff.measured(answer, asked).usage.cost_nano
+        bill = tariff.measured(answer, asked, (2_000, 1_000))
+        return None if bill is None else bill.usage.cost_nano
 
     assert bill() == bill(service_tier="auto") == bill(service_tier=7) == plain + 30_000_000
     assert bill(service_tier="priority") == 2 * plain + 30_000_000

@@ -12,6 +12,7 @@ from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResp
 from remit.providers.dialects import read_answer
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
+from remit.providers.wire.answer import counted_once
 from remit.providers.wire.answers import error_in, facts
 
 __all__ = ["read_result", "response", "whole"]
@@ -25,7 +26,7 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     """
     body = outgoing.body
     try:
-        value, is_json = load(raw), True
+        value, is_json = counted_once(raw, load(raw)), True
     except JsonTextError:
         value, is_json = None, False
         if body.endpoint.form and reply.content_type.startswith("text/"):
@@ -77,7 +78,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
     """An answer that did not come over a connection of its own: a line of a batch's results."""
     try:
-        value, is_json = load(raw), True
+        value, is_json = counted_once(raw, load(raw)), True
     except JsonTextError:
         value, is_json = None, False
     return response(Reply(endpoint, status, (), raw, is_json), value)

@@ -7,7 +7,7 @@ import functools
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -257,7 +257,10 @@ class Attempts:
         to, tap = attempt.to, call.tap
         tariff = to.tariff
         held = attempt.hold or to.amount
-        asked = to.outgoing.body.value if to.outgoing is not None else {}
+        asked: Mapping[str, Any] = {}
+        is_text = True
+        if to.outgoing is not None:
+            asked, is_text = to.outgoing.body.value, bool(to.outgoing.body.endpoint.output_limit)
         if isinstance(result, ProviderResponse):
             if to.outgoing is not None and to.outgoing.body.endpoint.free:
                 # Of a batch that the provider did not name nothing more will be heard.
@@ -265,11 +268,12 @@ class Attempts:
                 if named or not held.tokens:
                     return tariff.nothing()
                 return tariff.at_bound(held, to.bound)
-            return tariff.answered(result, asked) or tariff.at_bound(held, to.bound)
+            return tariff.answered(result, asked, to.bound) or tariff.at_bound(held, to.bound)
         if result.billing == "nothing":
             return tariff.nothing()
-        if result.billing == "bound" or tariff.thinks_unseen(asked):
-            # What was thought and not shown is billed like what arrived.
+        if result.billing == "bound" or not is_text or tariff.thinks_unseen(asked):
+            # What was thought and not shown is billed like what arrived; of sound and pictures
+            # nobody knows how many tokens arrived.
             return tariff.at_bound(held, to.bound)
         reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
         tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)

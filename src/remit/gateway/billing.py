@@ -161,11 +161,14 @@ class Tariff:
             held.nano, held.tokens - tokens_out, tokens_out, "upper_bound", "upper_bound"
         )
 
-    def answered(self, answer: ProviderResponse, asked: Mapping[str, Any]) -> Bill | None:
+    def answered(
+        self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
+    ) -> Bill | None:
         """The bill for an answer; ``None`` where neither it nor the call says what was used.
 
         Args:
             asked: the fields of the call, which may ask for a dearer service.
+            bound: the most input and output tokens of the call.
         """
         price = self.price
         if price is not None and (price.per_second or price.per_character) and not self._free:
@@ -176,22 +179,31 @@ class Tariff:
             if price.per_character and isinstance(spoken, str):
                 nano = price.sound_nano(characters=len(spoken))
                 return self._bill(nano, 0, 0, "measured", "measured")
-        return self.measured(answer, asked) if answer.usage_reported else None
+        return self.measured(answer, asked, bound)
 
     def measured(
         self,
         answer: ProviderResponse,
-        asked: Mapping[str, Any] = _NO_FIELDS,
+        asked: Mapping[str, Any],
+        bound: tuple[int, int],
         *,
         in_batch: bool = False,
-    ) -> Bill:
-        """The bill for what the provider reported.
+    ) -> Bill | None:
+        """The bill for what the provider reported; ``None`` where that is nothing, or cannot be:
+        parts above their total, or more than the model's window where the call itself is short
+        of it. (What the provider's own tools bring in may fill the window several times.)
 
         Args:
             asked: the fields of the call, which may ask for a dearer service.
+            bound: the most input and output tokens of the call.
             in_batch: whether it was a request of a batch.
         """
+        if not answer.usage_reported:
+            return None
         price, tokens_in, tokens_out = self.price, answer.input_tokens, answer.output_tokens
+        window = None if price is None else price.context_window
+        if window is not None and (bound[0] < window < tokens_in or bound[1] < window < tokens_out):
+            return None
         nano = None
         if self._free:
             nano = 0
@@ -203,8 +215,8 @@ class Tariff:
                     answer.cache_write_short_tokens or 0, answer.audio_input_tokens or 0,
                     answer.audio_output_tokens or 0,
                 )  # fmt: skip
-            except InvalidInputError:  # parts that exceed their total: at the dearest, then
-                return self.assumed((tokens_in, tokens_out), "upper_bound", asked)
+            except InvalidInputError:
+                return None
             percent = 100
             if not price.surcharges.keys().isdisjoint(asked):
                 percent = max(100, percent_of(price, asked))

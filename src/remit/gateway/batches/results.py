@@ -222,7 +222,8 @@ class Results:
 def _bill(to: Candidate, answer: ProviderResponse | Failure) -> Bill:
     if isinstance(answer, Failure) and answer.billing == "nothing":
         return to.tariff.nothing()
-    if isinstance(answer, Failure) or not answer.usage_reported:
-        return to.tariff.at_bound(to.amount, to.bound)
     asked = to.outgoing.body.value if to.outgoing is not None else {}
-    return to.tariff.measured(answer, asked, in_batch=True)
+    bill = None
+    if not isinstance(answer, Failure):
+        bill = to.tariff.measured(answer, asked, to.bound, in_batch=True)
+    return bill or to.tariff.at_bound(to.amount, to.bound)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-import orjson
-
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
-from remit.providers.wire.usage import Usage, openai_usage
+from remit.providers.wire.usage import Usage, fallen, openai_usage
 
 _FINISH = {
     "stop": "stop",
@@ -183,10 +181,7 @@ class ChatSum:
             self._done = self.is_last = True
             return None
         self.is_last = False
-        try:
-            chunk = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            chunk = read(data)
+        chunk = read(data)
         if type(chunk) is not dict or self._done:
             return chunk
         head = self._head
@@ -194,12 +189,12 @@ class ChatSum:
             # What is empty replaces nothing: some chunks have an id and a model of "".
             if key not in _NOT_IN_HEAD and (value or key not in head):
                 head[key] = value
-        if (usage := chunk.get("usage")) is not None:
-            self._take_usage(usage)
         if error := chunk.get("error"):
             self.error = error
         elif name == "error":
             self.error = chunk
+        elif (usage := chunk.get("usage")) is not None:
+            self._take_usage(usage)
         choices = chunk.get("choices")
         if type(choices) is list:
             for position, choice in enumerate(choices):
@@ -209,7 +204,13 @@ class ChatSum:
 
     def _take_usage(self, usage: Any) -> None:
         # Counts never fall: zeros behind a count are a server that counts at one place only.
-        if type(self._usage) is dict and (type(usage) is not dict or not _counts(usage)):
+        before = self._usage
+        if type(before) is dict:
+            if type(usage) is not dict or not _counts(usage):
+                return
+            if fallen(before, usage):
+                usage = "fallen"
+        elif before == "fallen":
             return
         self._usage = usage
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.usage import Usage, anthropic_usage
+from remit.providers.wire.usage import Usage, anthropic_usage, fallen
 
 _FINISH = {
     "end_turn": "stop",
@@ -239,6 +239,8 @@ class MessageSum:
         if self._usage is None:
             self._usage = dict(usage)
             return
+        if fallen(self._usage, usage):
+            usage = {**usage, "input_tokens": "fallen"}
         for key, value in usage.items():
             if value is None or (value == 0 and self._usage.get(key)):
                 self._usage.setdefault(key, value)

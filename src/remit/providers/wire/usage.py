@@ -131,6 +131,14 @@ def plus(usage: Usage | None, other: Usage | None) -> Usage | None:
     )
 
 
+def fallen(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether a count of a stream is less than it was, and not 0: then neither is believed."""
+    return any(
+        type(count) is int and type(old := before.get(name)) is int and 0 < count < old
+        for name, count in after.items()
+    )
+
+
 def is_count(value: Any) -> TypeGuard[int]:
     """Whether it is a whole number in range."""
     return type(value) is int and 0 <= value <= MAX_SAFE_INTEGER
@@ -194,9 +202,11 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
     elif total is None and "prompt_tokens" not in usage and "cache_read_input_tokens" in usage:
         given += parts  # as the Messages API counts
     given += citations
-    # Reasoning may be counted beside the output, told or not.
-    made = max(made + max(missing, 0), made + thought if thought > made else 0)
-    if parts > given or (generates and not given):
+    beside = thought > made and (total is None or "reasoning_tokens" in usage)
+    made += max(missing, thought if beside else 0, 0)
+    if max(parts, heard or 0, seen or 0) > given or (generates and not given):
+        return None
+    if max(thought, spoken or 0, drawn or 0) > made:
         return None
     if content and not (made if generates else given + made):
         return None
