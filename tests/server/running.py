@@ -40,6 +40,7 @@ class Served:
     errors: Path
     token: str = ""
     killed: bool = False
+    small: int = 0
 
     @property
     def address(self) -> tuple[str, int]:
@@ -128,12 +129,19 @@ class Served:
         assert dispatch.timestamp <= found.timestamp
         return found
 
-    def rss_bytes(self) -> int:
-        """Resident memory of the server's process."""
+    def rss_bytes(self, name: str = "VmRSS") -> int:
+        """Resident memory of the server's process; ``VmHWM`` is the most it ever had."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-        raise AssertionError("the process tells no VmRSS")
+        raise AssertionError(f"the process tells no {name}")
+
+    def grown(self) -> int:
+        """By how many bytes its memory ever exceeded what it has after a few calls."""
+        if not self.small:
+            self.call("openai", "hi")
+            self.small = self.rss_bytes()
+        return self.rss_bytes("VmHWM") - self.small
 
     def kill(self) -> None:
         """SIGKILL, waited for."""

@@ -20,12 +20,14 @@ from remit.kernel.errors import InvalidInputError
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _KEY = re.compile(rb'[ \t\n\r]*[{,][ \t\n\r]*"([^"\\]*)"[ \t\n\r]*:[ \t\n\r]*')
 _CLOSE = re.compile(rb"[ \t\n\r]*}")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+# Possessive, as backtracking would take a hundred bytes for each escape.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}]+")
 _OPEN = b"[{"
+_MARKS = re.compile(_STRING.pattern + rb"|[,\[{]", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
-_CONSTANTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?Infinity|NaN')
+_CONSTANTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?Infinity|NaN')
 
 _raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -65,6 +67,24 @@ def load(text: bytes) -> Any:
             return json.loads(text.decode(), parse_constant=_no_constant)
         except (ValueError, RecursionError):
             raise JsonTextError(f"The text is not JSON: {refused}.") from None
+
+
+def has_more_values(text: bytes, most: int) -> bool:
+    """Whether a text holds more values than ``most``, without making any of them.
+
+    Commas and opening brackets outside of strings are counted; the text need not be JSON.
+    """
+    if sum(map(text.count, (b",", b"[", b"{"))) <= most:
+        return False  # also counting those in strings
+    values = strings = 0
+    for found in _MARKS.finditer(text):
+        if text[found.start()] == 0x22:  # "
+            strings += 1
+        else:
+            values += 1
+        if values > most or strings > 2 * most:  # a name and a text for each
+            return True
+    return False
 
 
 def load_exact(text: bytes) -> Any:

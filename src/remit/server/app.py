@@ -140,9 +140,10 @@ class App:
             with with_parent(_trace_of(scope["headers"]) if self._traces else None):
                 await handler(scope, receive, watched)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
-            refused = refusal_of(error)
+            # No name for it: with its traceback it would hold the body until a collection.
+            answer = refusal(shape_of(scope), refusal_of(error))
             if not started:
-                await reply(send, refusal(shape_of(scope), refused))
+                await reply(send, answer)
         finally:
             self._metrics.in_progress -= 1
 

@@ -87,9 +87,13 @@ class ModelCalls:
                 response = await self._gateway.aroute(asked, identity=caller.identity)
                 request.answer(_whole(body, asked, response))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
-            refused = no_record(error) if isinstance(error, RemitError) else refusal_of(error)
+            # No name for it: with its traceback it would hold the body until a collection.
+            answer = refusal(
+                dialect_of(request.path, request.headers),
+                no_record(error) if isinstance(error, RemitError) else refusal_of(error),
+            )
             if not request.started:
-                request.answer(refusal(dialect_of(request.path, request.headers), refused))
+                request.answer(answer)
         finally:
             self._metrics.in_progress -= 1
 

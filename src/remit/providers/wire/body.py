@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +12,9 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import (
     JsonTextError,
     elements,
+    has_more_values,
     load,
+    members,
     remove_member,
     set_member,
     spans,
@@ -19,6 +23,11 @@ from remit.kernel.json_text import (
 from remit.providers.wire.endpoint import Endpoint
 
 _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
+# What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
+_MOST_VALUES = 500_000
+_MOST_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
+_LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9]")  # a list of tokens is one text
+_MOST_ASKED = 20_000  # messages, or items of the input: each is a value of its own on record
 
 
 class BodyError(InvalidInputError):
@@ -35,13 +44,22 @@ class BodyError(InvalidInputError):
 
 
 def object_in(raw: bytes) -> dict[str, Any]:
-    """The members of a body that is a JSON object; raises :class:`BodyError` for any other."""
+    """The members of a body that is a JSON object of bounded size.
+
+    Raises:
+        BodyError: it is no object, or would take much more memory than it has bytes.
+    """
+    if len(raw) > _MOST_VALUES and has_more_values(raw, _MOST_VALUES):
+        raise BodyError(f"The body holds more than {_MOST_VALUES:,} values.")
     try:
         value = load(raw)
     except JsonTextError as error:
         raise BodyError(error.message) from error
     if type(value) is not dict:
         raise BodyError("The body is not a JSON object.")
+    many = len(raw) > _MOST_MEMBERS and raw.count(b",") >= _MOST_MEMBERS
+    if many and next(islice(members(raw), _MOST_MEMBERS, None), None) is not None:
+        raise BodyError(f"The body has more than {_MOST_MEMBERS:,} members.")
     return value
 
 
@@ -91,6 +109,10 @@ class Body(Struct, gc=False):
         asked = value.get(endpoint.prompt)
         if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
             raise BodyError("messages is not a list with at least one message.", "messages")
+        if type(asked) is list and len(asked) > _MOST_ASKED and type(asked[0]) is not int:
+            raise BodyError(
+                f"{endpoint.prompt} has more than {_MOST_ASKED:,} parts.", endpoint.prompt
+            )
         for name in endpoint.output_limit:
             limit = value.get(name)
             if limit is not None and (type(limit) is not int or limit < 1):
@@ -160,7 +182,7 @@ class Body(Struct, gc=False):
         for own, (start, end) in spans(raw, endpoint.pieces).items():
             text = raw[start:end]
             name = endpoint.pieces[own]
-            listed = elements(text) if own == endpoint.prompt and text[:1] == b"[" else []
+            listed = elements(text) if own == endpoint.prompt and _LIST.match(text) else []
             pieces[name] = listed or text
             rest.append(raw[done:start])
             size += start - done

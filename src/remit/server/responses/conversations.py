@@ -16,9 +16,10 @@ from typing import Any
 from remit.gateway import Identity
 from remit.gateway.keeping import TooLongError
 from remit.gateway.tenancy import owner_of
-from remit.kernel.json_text import JsonTextError, elements, load, spans
+from remit.kernel.json_text import elements, spans
 from remit.kernel.settings import ServerSettings
 from remit.ledger import Content, LedgerClient, LedgerEntry, Transaction
+from remit.providers.wire.body import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, read_body, reply_json
@@ -227,12 +228,9 @@ def too_long(error: TooLongError) -> HttpError:
 
 def _read(raw: bytes) -> dict[str, Any]:
     try:
-        value = load(raw) if raw.strip() else {}
-    except JsonTextError as error:
+        return object_in(raw) if raw.strip() else {}
+    except BodyError as error:
         raise HttpError(400, "invalid_json", error.message) from error
-    if type(value) is not dict:
-        raise HttpError(400, "invalid_request", "The body is not a JSON object.")
-    return value
 
 
 def _metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
