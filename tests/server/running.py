@@ -155,7 +155,7 @@ class Served:
             return
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) in (0, -signal.SIGTERM), self.errors.read_text()
+        assert self.process.wait(60) == 0, self.errors.read_text()
 
     def check(self) -> None:
         """No failure that nobody foresaw, the ledger verifies, each DISPATCH has its end."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from remit.cli.shared import common, note
+from remit.cli.shared import common, note, whoami
 
 _DEV_MODE = "  DEV MODE: no key is needed. Do not use it for anything real."
 
@@ -50,7 +50,7 @@ def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None
             note(_DEV_MODE)
 
     place = find_root(root).require().path.resolve()
-    run(place, dev=dev, flags=_flags("server", model, given), ready=ready)
+    run(place, dev=dev, flags=_flags("server", model, given), ready=ready, by=whoami())
 
 
 @click.command()

@@ -59,24 +59,30 @@ class App:
 
     Attributes:
         direct: by path, what answers a ``POST`` that calls a model.
+        runtime: the open root; closed with the application.
+        metrics: of the process, whichever application counts.
+        ready: whether calls are taken.
 
     Args:
-        runtime: the open root; closed with the application.
         dev: dev mode: only this machine is answered, and no web page from elsewhere.
     """
 
-    def __init__(self, runtime: Runtime, *, dev: bool = False) -> None:
+    def __init__(
+        self, runtime: Runtime, *, dev: bool = False, metrics: CallMetrics | None = None
+    ) -> None:
         settings = runtime.loaded.settings
         self._dev = dev
-        self._runtime = runtime
+        self.runtime = runtime
         self._settings = settings
-        self._ready = False
+        self.ready = False
+        self._running: list[asyncio.Task[None]] = []
         self._keys = open_keys(runtime)
-        self._metrics = _metrics(runtime)
-        self._traces = _observe_calls(runtime, self._metrics)
+        self.metrics = metrics or _metrics(runtime)
+        _watch(self.metrics, runtime)
+        self._traces = _observe_calls(runtime, self.metrics)
         self._authenticator = Authenticator.of_root(
             runtime, self._keys, settings.server.contract_id, dev=dev,
-            on_refused=self._metrics.refused_key,
+            on_refused=self.metrics.refused_key,
         )  # fmt: skip
         self._api: asyncio.Task[Guard] | None = None
         background = Background(runtime.gateway, runtime.leases)
@@ -85,7 +91,7 @@ class App:
             runtime.ledger, self._authenticator, background, door, settings.server
         )
         calls = ModelCalls(
-            runtime.gateway, self._authenticator, settings.server, self._responses, self._metrics,
+            runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             dev=dev,
         )  # fmt: skip
         self._calls = call_routes(calls)
@@ -109,22 +115,19 @@ class App:
             self._methods.setdefault(path, []).append(method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3."""
-        kind = scope["type"]
-        if kind == "http":
-            path, method = scope["path"], scope["method"]
-            if method == "POST" and (call := self._calls.get(path)) is not None:
-                await request.AsgiRequest(scope, receive, send).serve(call)
-                return
-            if self._dev and not is_local(scope["headers"]):
-                handler: _Handler = _refuse_from_elsewhere
-            else:
-                handler = self._routes.get((method, path), self._other)
-            await self._answer(handler, scope, receive, send)
-        elif kind == "lifespan":
-            await self._lifespan(receive, send)
-        else:
+        """ASGI 3, but for the lifespan."""
+        if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
+            return
+        path, method = scope["path"], scope["method"]
+        if method == "POST" and (call := self._calls.get(path)) is not None:
+            await request.AsgiRequest(scope, receive, send).serve(call)
+            return
+        if self._dev and not is_local(scope["headers"]):
+            handler: _Handler = _refuse_from_elsewhere
+        else:
+            handler = self._routes.get((method, path), self._other)
+        await self._answer(handler, scope, receive, send)
 
     async def _answer(self, handler: _Handler, scope: Scope, receive: Receive, send: Send) -> None:
         """Run a handler; what it raises is answered in the client's dialect."""
@@ -135,7 +138,7 @@ class App:
             started = True
             await send(message)
 
-        self._metrics.in_progress += 1
+        self.metrics.in_progress += 1
         try:
             with with_parent(_trace_of(scope["headers"]) if self._traces else None):
                 await handler(scope, receive, watched)
@@ -145,7 +148,7 @@ class App:
             if not started:
                 await reply(send, answer)
         finally:
-            self._metrics.in_progress -= 1
+            self.metrics.in_progress -= 1
 
     async def _traced(self, handler: request.Handler, call: request.Request) -> None:
         with with_parent(_trace_of(call.headers)):
@@ -183,7 +186,7 @@ class App:
             def make() -> Guard:
                 from remit.server.api import api_application
 
-                return api_application(self._runtime, self._keys, self._authenticator)
+                return api_application(self.runtime, self._keys, self._authenticator)
 
             self._api = asyncio.create_task(asyncio.to_thread(make))
         return await asyncio.shield(self._api)
@@ -193,9 +196,9 @@ class App:
 
     async def _readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = "starting or ending"
-        if self._ready:
+        if self.ready:
             try:
-                await asyncio.to_thread(self._runtime.ledger.head)
+                await asyncio.to_thread(self.runtime.ledger.head)
                 problem = ""
             except RemitError as error:
                 _log.warning("the ledger cannot be read: %s", error.message)
@@ -210,47 +213,49 @@ class App:
             identity = self._authenticator.authenticate_now(scope["headers"]).identity
             if not identity.may("read"):
                 raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
-        body, content_type = await asyncio.to_thread(self._metrics.render)
+        body, content_type = await asyncio.to_thread(self.metrics.render)
         await reply(send, Answer(200, body, content_type.encode()))
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        running: list[asyncio.Task[None]] = []
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                running = [
-                    asyncio.create_task(self._recover()),
-                    asyncio.create_task(self._settle_batches()),
-                ]
-                if self._metrics.shared:
-                    running.append(asyncio.create_task(self._flush_metrics()))
-                self._ready = True
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                self._ready = False
-                for task in running:
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
-                await self._runtime.gateway.batches.aclose()
-                await self._responses.background.aclose()
-                await self._runtime.aclose()
-                self._metrics.flush()
-                await asyncio.to_thread(self._close)
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+    async def start(self) -> None:
+        """Do from now on what is done on a schedule."""
+        self._running = [
+            asyncio.create_task(self._recover()),
+            asyncio.create_task(self._settle_batches()),
+        ]
+        if self.metrics.shared:
+            self._running.append(asyncio.create_task(self._flush_metrics()))
+        self.ready = True
+
+    async def stop(self, *, at_once: bool = True) -> None:
+        """End it, once no request of it is answered any more.
+
+        Args:
+            at_once: end what runs in the background too, on record; else wait for it.
+        """
+        if not at_once:
+            await self._responses.background.ended()
+        self.ready = False
+        for task in self._running:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.runtime.gateway.batches.aclose()
+        await self._responses.background.aclose()
+        await self.runtime.aclose()
+        self.metrics.flush()
+        await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._keys.close()
         if self._traces is not None:
             self._traces.shutdown()
-        self._runtime.close()
+        self.runtime.close()
 
     async def _recover(self) -> None:
         while True:
             try:
-                recovered = await asyncio.to_thread(self._runtime.gateway.recover)
-                self._metrics.refresh()
+                recovered = await asyncio.to_thread(self.runtime.gateway.recover)
+                self.metrics.refresh()
                 if recovered:
                     _log.warning("%d calls of processes that died were settled", len(recovered))
             except RemitError as error:
@@ -261,28 +266,30 @@ class App:
         """Have the other processes' scrapes see what this one counted."""
         while True:
             await asyncio.sleep(_FLUSH_S)
-            self._metrics.flush()
+            self.metrics.flush()
 
     async def _settle_batches(self) -> None:
         while True:
             try:
-                await self._runtime.gateway.batches.poll()
+                await self.runtime.gateway.batches.poll()
             except RemitError as error:
                 _log.warning("batches cannot be settled: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)
 
 
 def _metrics(runtime: Runtime) -> CallMetrics:
-    metrics = CallMetrics(
+    return CallMetrics(
         max_models=runtime.loaded.settings.telemetry.max_models,
         known=lambda provider, model: runtime.prices.find(provider, model) is not None,
     )
+
+
+def _watch(metrics: CallMetrics, runtime: Runtime) -> None:
     metrics.watch(
         breakers=lambda: runtime.gateway.breakers,
         in_flight_calls=runtime.gateway.in_flight.count,
         ledger_entries=lambda: (runtime.ledger.head() or (-1,))[0] + 1,
     )
-    return metrics
 
 
 def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from remit.gateway import Identity, LLMGateway
+from remit.gateway import SHUTTING_DOWN, Identity, LLMGateway
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.settings import ServerSettings
@@ -144,6 +144,11 @@ class ModelCalls:
             if not relay.started:
                 raise
             relay.break_off(503, "record_unavailable", no_record(error).message)
+        except asyncio.CancelledError as error:
+            if error.args != (SHUTTING_DOWN,) or not relay.started:
+                raise
+            ended = refusal_of(error)
+            relay.break_off(ended.status, ended.code, ended.message)
 
 
 def _whole(body: Body, asked: PromptRequest, response: PromptResponse) -> Answer:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import logging
+import resource
 import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from uvicorn import Config
@@ -11,6 +16,27 @@ from uvicorn import Config
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import ServerSettings
 from remit.server.connection import Connection
+
+_log = logging.getLogger("remit.server")
+
+_OWN_FILES = 64  # the ledger's, logs, libraries
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``remit serve`` was started with.
+
+    Attributes:
+        root: its directory.
+        dev: let everybody in.
+        flags: settings by dotted key.
+        by: the user who runs it, for the record.
+    """
+
+    root: str
+    dev: bool
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    by: str = ""
 
 
 class ServerError(RemitError):
@@ -61,10 +87,9 @@ def require_loopback(host: str) -> None:
         )
 
 
-def http_config(application: Any, settings: ServerSettings, **more: Any) -> Config:
+def http_config(application: Any, settings: ServerSettings) -> Config:
     """uvicorn's configuration with Remit's limits on connections, headers and time."""
-    limit_headers(settings)
-    return Config(
+    config = Config(
         application,
         http=Connection,
         ws="none",
@@ -73,16 +98,33 @@ def http_config(application: Any, settings: ServerSettings, **more: Any) -> Conf
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=settings.max_connections,
-        timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=settings.drain_s,
         backlog=settings.max_connections,
-        **more,
     )
+    set_limits(config, settings)
+    return config
 
 
-def limit_headers(settings: ServerSettings) -> None:
-    """Set the limits of this process's connections."""
+def set_limits(config: Config, settings: ServerSettings) -> None:
+    """Set the limits of this process's connections; those that are open keep some of theirs."""
+    config.limit_concurrency = _most_connections(settings.max_connections)
+    config.timeout_keep_alive = settings.keep_alive_s
+    config.timeout_graceful_shutdown = settings.drain_s
     Connection.max_header_bytes = settings.max_header_bytes
     Connection.header_timeout_s = settings.header_timeout_s
     Connection.stalled_s = settings.body_timeout_s
+
+
+def _most_connections(wanted: int) -> int:
+    """As many as there are file descriptors for, with one to a provider for each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems have no such number
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    most = max(1, (soft - _OWN_FILES) // 2) if soft != resource.RLIM_INFINITY else wanted
+    if most < wanted:
+        _log.warning(
+            "this process may open %d files, so it takes %d connections at once, not %d: "
+            "raise its limit (ulimit -n, LimitNOFILE=)", soft, most, wanted,
+        )  # fmt: skip
+    return min(wanted, most)

@@ -97,11 +97,15 @@ def refusal_of(error: BaseException) -> HttpError:
         # the task may end normally.
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
-        return HttpError(
-            503, "shutting_down", "The server is shutting down.", retry_after_s=1, close=True
-        )
+        return shutting_down()
     _log.error("a request failed unexpectedly", exc_info=error)
     return HttpError(500, "internal_error", "Remit failed; see its log.")
+
+
+def shutting_down() -> HttpError:
+    """Nothing new is begun here any more."""
+    said = "The server is shutting down; another one, or this one started again, will answer."
+    return HttpError(503, "shutting_down", said, retry_after_s=1, close=True)
 
 
 def no_record(error: RemitError) -> HttpError:

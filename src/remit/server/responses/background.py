@@ -105,6 +105,10 @@ class Background:
             await asyncio.sleep(_POLL_S)
         return True
 
+    async def ended(self) -> None:
+        """Wait for the end of all of them."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def aclose(self) -> None:
         """End all of them; each is on record."""
         for task in list(self._tasks):

@@ -1,0 +1,201 @@
+"""The application that answers now: opened, read again on SIGHUP, ended by a drain (SPEC 12)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
+from remit.kernel.settings import LoadedSettings, load_settings
+from remit.ledger import LedgerEntry
+from remit.runtime import Runtime
+from remit.server import request
+from remit.server.app import App
+from remit.server.listening import Options, set_limits
+from remit.server.refusals import shutting_down
+from remit.server.replies import Receive, Scope, Send, dialect_of, refusal, reply, shape_of
+from remit.server.telemetry import CallMetrics, set_up_logging
+
+_log = logging.getLogger("remit.server")
+
+_FIXED = ("server.host", "server.port", "server.workers", "ledger.path")
+"""Settings of what is open already: a change of them needs a new start."""
+_CREDENTIAL = re.compile("://[^/]*@")
+_ANSWERED = ("/healthz", "/readyz", "/metrics")  # to the end
+_LOOK_S = 0.05
+_GC_THRESHOLD = 50_000
+_SWITCH_S = 0.001
+
+
+class Current:
+    """An ASGI application that passes requests on to the one that counts.
+
+    Attributes:
+        direct: :attr:`App.direct` of that one; connections hold this very mapping.
+
+    Raises:
+        RemitError: the root cannot be opened.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._metrics: CallMetrics | None = None
+        self._draining = False
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._app = self._opened()
+        self.direct: dict[bytes, request.Handler] = {**self._app.direct}
+        _settle_memory()
+        # Bounds how long the ledger's thread waits for the event loop to release the interpreter.
+        sys.setswitchinterval(_SWITCH_S)
+
+    @property
+    def loaded(self) -> LoadedSettings:
+        """The settings in force."""
+        return self._app.runtime.loaded
+
+    def _opened(self, kept: Mapping[str, Any] | None = None) -> App:
+        options = self._options
+        flags = {**options.flags, **(kept or {})}
+        runtime = Runtime.open(Path(options.root), flags=flags)
+        try:
+            app = App(runtime, dev=options.dev, metrics=self._metrics)
+        except BaseException:
+            runtime.close()
+            raise
+        self._metrics = app.metrics
+        settings = runtime.loaded.settings.server
+        set_up_logging(settings.log_level, settings.log_format)
+        return app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI 3."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif self._draining and scope["type"] == "http" and scope["path"] not in _ANSWERED:
+            await reply(send, refusal(shape_of(scope), shutting_down()))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await self._app.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await asyncio.gather(*self._retiring)
+        await self._app.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def drain(self) -> None:
+        """Take no more calls; those that run go on."""
+        self._draining = True
+        self._app.ready = False
+        self.direct.update(dict.fromkeys(self.direct, _refuse))
+
+    async def reload(self, config: Config, state: ServerState, *, record: bool) -> str:
+        """Read configuration, prices, routes and packages again; calls that run keep the old ones.
+
+        Args:
+            config: of uvicorn: its limits are set anew.
+            state: of uvicorn: what runs.
+            record: write what changed; one process of a server does.
+
+        Returns:
+            why nothing was changed; empty where it was.
+        """
+        old = self._app
+        try:
+            kept = await asyncio.to_thread(self._kept)
+            app = await asyncio.to_thread(self._opened, kept)
+        except RemitError as error:
+            _log.error("the new configuration is not used, nothing was changed: %s", error)
+            return str(error)
+        if self._draining:
+            await app.stop()
+            return "The server is shutting down."
+        await app.start()
+        self._app = app
+        self.direct.clear()
+        self.direct.update(app.direct)
+        set_limits(config, app.runtime.loaded.settings.server)
+        task = asyncio.create_task(_retire(old, state))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+        if record:
+            try:
+                await asyncio.to_thread(self._record, old.runtime, app.runtime)
+            except RemitError as error:
+                _log.error("that the configuration changed is not on record: %s", error)
+        return ""
+
+    def _kept(self) -> dict[str, Any]:
+        """The settings that stay as they are, though they were changed."""
+        options = self._options
+        wanted = load_settings(Root(Path(options.root)).config, flags=options.flags)
+        new, now = (_values(loaded) for loaded in (wanted, self.loaded))
+        kept = {key: now[key] for key in _FIXED if new[key] != now[key]}
+        for key in kept:
+            _log.warning("%s needs a new start of the server: until then it stays as it is", key)
+        return kept
+
+    def _record(self, old: Runtime, new: Runtime) -> None:
+        was, now = _values(old.loaded), _values(new.loaded)
+        changed = {key: [was.get(key), now.get(key)] for key in sorted({*was, *now})
+                   if was.get(key) != now.get(key)}  # fmt: skip
+        prices = [old.prices.version, new.prices.version]
+        _log.warning(
+            "the configuration was read again; changed: %s", ", ".join(changed) or "nothing"
+        )
+        if not changed and prices[0] == prices[1]:
+            return
+        metadata: dict[str, Any] = {"by": self._options.by, "settings": changed}
+        if prices[0] != prices[1]:
+            metadata["prices"] = prices
+        said = "The running server read its configuration again (SIGHUP)"
+        new.ledger.write(
+            LedgerEntry("CONFIG_CHANGED", "settings", "CHANGED", said, metadata=metadata)
+        )
+
+
+def _values(loaded: LoadedSettings) -> dict[str, Any]:
+    """Every setting by dotted key; secrets are not shown."""
+    return {
+        key: "(with a credential)"
+        if isinstance(value, str) and _CREDENTIAL.search(value)
+        else value
+        for key, value, _ in loaded.rows()
+    }
+
+
+async def _refuse(call: request.Request) -> None:
+    call.answer(refusal(dialect_of(call.path, call.headers), shutting_down()))
+
+
+async def _retire(old: App, state: ServerState) -> None:
+    """End an application once what it answers has ended."""
+    while any(connection.pipeline for connection in state.connections):  # type: ignore[union-attr]  # noqa: ASYNC110
+        await asyncio.sleep(_LOOK_S)
+    if running := set(state.tasks):
+        await asyncio.wait(running)
+    await old.stop(at_once=False)
+    _settle_memory()
+
+
+def _settle_memory() -> None:
+    """What exists now stays: the collector need not scan it again.
+
+    What a call leaves behind is freed by reference counts.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)

@@ -1,0 +1,126 @@
+"""uvicorn's server with Remit's signals: SIGTERM drains, SIGHUP reads the configuration again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from typing_extensions import override
+from uvicorn import Server
+
+from remit.gateway import SHUTTING_DOWN
+from remit.server.current import Current
+from remit.server.listening import http_config
+
+_log = logging.getLogger("remit.server")
+
+_LOOK_S = 0.05
+_WRITTEN_S = 1.0  # for the last bytes of answers to leave
+_RECORDED_S = 15.0  # for calls that were ended to be on record
+
+
+class HttpServer(Server):
+    """Serves one root in this process.
+
+    The first SIGTERM or SIGINT refuses what is new and lets calls end, for ``server.drain_s``; the
+    second ends them at once, on record.
+
+    Args:
+        current: the application.
+        worker: whether another process of ours passes signals on: SIGINT and SIGHUP of a terminal
+            come to all of its processes, and are that one's.
+        started: called once it listens.
+
+    Attributes:
+        ended_at_once: whether a second signal came.
+    """
+
+    def __init__(
+        self,
+        current: Current,
+        *,
+        worker: bool = False,
+        started: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(http_config(current, current.loaded.settings.server))
+        self.current = current
+        self.ended_at_once = False
+        self._worker = worker
+        self._told = started
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reloads: asyncio.Task[str] | None = None
+
+    def stop(self) -> None:
+        """Drain; called again: end at once."""
+        if self.should_exit:
+            self.force_exit = self.ended_at_once = True
+        self.should_exit = True
+        self.current.drain()
+
+    def reload(self, *, record: bool = True) -> asyncio.Task[str]:
+        """Read the configuration again, after whatever reading is under way."""
+
+        async def after(earlier: asyncio.Task[str] | None) -> str:
+            if earlier is not None:
+                await earlier
+            return await self.current.reload(self.config, self.server_state, record=record)
+
+        self._reloads = asyncio.get_running_loop().create_task(after(self._reloads))
+        return self._reloads
+
+    def from_elsewhere(self, work: Callable[[], Any]) -> None:
+        """Do ``work`` in the event loop, from another thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(work)
+
+    @override
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = self._loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        if not self._worker:
+            loop.add_signal_handler(signal.SIGINT, self.stop)
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
+        yield
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._told is not None:
+            self._told()
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        state, loop = self.server_state, asyncio.get_running_loop()
+        for connection in list(state.connections):
+            connection.shutdown()  # idle ones are closed, the others close behind their answer
+        await self._until(lambda: not state.tasks, self.config.timeout_graceful_shutdown or 0)
+        if state.tasks:
+            _log.warning("%d calls did not end in time and are ended", len(state.tasks))
+            for task in state.tasks:
+                task.cancel(SHUTTING_DOWN)
+            await asyncio.wait(set(state.tasks), timeout=_RECORDED_S)
+        for server in self.servers:
+            server.close()
+        for listening in sockets or []:
+            listening.close()
+        for connection in list(state.connections):
+            connection.transport.close()
+        self.force_exit = False
+        await self._until(lambda: not state.connections, _WRITTEN_S)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await self.lifespan.shutdown()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+    async def _until(self, is_so: Callable[[], bool], within_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + within_s
+        while not is_so() and not self.force_exit and loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,252 @@
+"""The processes of ``remit serve --workers N``: begun, replaced, told of signals, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import RemitError
+from remit.server.listening import Options, ServerError
+
+if TYPE_CHECKING:
+    from remit.server.http_server import HttpServer
+
+_log = logging.getLogger("remit.server")
+
+_SPAWN = multiprocessing.get_context("spawn")
+_PR_SET_PDEATHSIG = 1
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_STEADY_S = 60.0  # who lived as long did not die of its start
+_MOST_FAILURES = 4  # one after the other, while no worker answers
+_FAILED = 3
+
+
+class Workers:
+    """Runs worker processes that share one listening socket.
+
+    None outlives this process, however it ends: not its socket, not its calls.
+
+    Args:
+        count: how many.
+        options: what each serves.
+        listening: the socket.
+    """
+
+    def __init__(self, count: int, options: Options, listening: socket.socket) -> None:
+        self._options = options
+        self._listening = listening
+        self._slots = [_Slot() for _ in range(count)]
+        self._signals: list[int] = []
+        self._stops = 0
+        self._failures = 0
+        self._why: RemitError = ServerError("The worker processes died as they started.")
+        self._to_reload: list[_Slot] = []
+
+    def run(self, ready: Callable[[], None]) -> bool:
+        """Until a signal ends them; ``ready`` is called once the first of them answers.
+
+        Returns:
+            whether all ended by themselves: a second signal was not needed.
+
+        Raises:
+            RemitError: they die again and again as they start.
+        """
+        woken, waking = socket.socketpair()
+        with woken, waking:
+            waking.setblocking(False)
+            signal.set_wakeup_fd(waking.fileno())
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, lambda number, _: self._signals.append(number))
+            try:
+                self._loop(woken, ready)
+            finally:
+                signal.set_wakeup_fd(-1)
+                for slot in self._slots:
+                    if slot.process is not None:
+                        slot.process.kill()
+                        slot.process.join()
+        return self._stops < 2
+
+    def _loop(self, woken: socket.socket, ready: Callable[[], None]) -> None:
+        told = False
+        while True:
+            while self._signals:
+                self._take(self._signals.pop(0))
+            for slot in self._slots:
+                self._look_at(slot)
+            if not told and any(slot.ready for slot in self._slots):
+                told = True
+                ready()
+            running = [slot for slot in self._slots if slot.process is not None]
+            if self._stops and not running:
+                return
+            if self._failures >= _MOST_FAILURES and not any(slot.ready for slot in running):
+                raise self._why
+            due = [slot.due for slot in self._slots if slot.process is None]
+            left_s = max(0.0, min(due) - time.monotonic()) if due and not self._stops else None
+            ends: list[Any] = [woken]
+            for slot in running:
+                assert slot.process is not None
+                ends += [slot.process.sentinel, *([slot.pipe] if slot.pipe is not None else [])]
+            if woken in wait(ends, left_s):
+                woken.recv(4096)
+
+    def _take(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            if not self._stops:
+                self._to_reload = [slot for slot in self._slots if slot.ready]
+                self._reload_next(record=True)
+            return
+        self._stops += 1
+        for slot in self._slots:
+            if slot.process is not None and slot.process.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.process.pid, signal.SIGTERM)
+
+    def _reload_next(self, *, record: bool = False) -> None:
+        if self._to_reload:
+            self._to_reload[0].tell(record)
+
+    def _look_at(self, slot: _Slot) -> None:
+        for message in slot.messages():
+            if message == "ready":
+                slot.ready, self._failures = True, 0
+            elif isinstance(message, RemitError):
+                self._why = message
+                if not any(other.ready for other in self._slots):
+                    self._failures = _MOST_FAILURES  # another would find the same
+            elif slot in self._to_reload:
+                self._reloaded(slot, str(message))
+        process = slot.process
+        if process is None:
+            if not self._stops and slot.due <= time.monotonic():
+                slot.start(self._options, self._listening)
+        elif not process.is_alive():
+            process.join()
+            if not self._stops:
+                self._died(slot, process.exitcode)
+            slot.forget()
+            if slot in self._to_reload:
+                self._reloaded(slot, "")
+
+    def _reloaded(self, slot: _Slot, problem: str) -> None:
+        is_first = len(self._to_reload) == sum(other.ready for other in self._slots)
+        self._to_reload.remove(slot)
+        if problem and is_first:
+            self._to_reload.clear()  # the others would say the same: all stays as it was
+        elif problem and slot.process is not None:
+            slot.process.terminate()  # it ends its calls; who comes after it reads the new one
+        self._reload_next()
+
+    def _died(self, slot: _Slot, status: int | None) -> None:
+        how = f"by signal {-status}" if status is not None and status < 0 else f"with {status}"
+        lived_s = time.monotonic() - slot.began
+        if not slot.ready:
+            self._failures += 1
+            if self._failures > 1 and not self._why.next_step:
+                self._why = ServerError(
+                    f"The worker processes die as they start, the last ended {how}.",
+                    next_step="Look at the log above for why.",
+                )
+        slot.wait_s = (
+            0.0 if lived_s > _STEADY_S
+            else min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, 2 * slot.wait_s))
+        )  # fmt: skip
+        slot.due = time.monotonic() + slot.wait_s
+        _log.error("a worker ended %s; another begins in %.1f s", how, slot.wait_s)
+
+
+class _Slot:
+    """A worker's place."""
+
+    def __init__(self) -> None:
+        self.process: Any = None
+        self.pipe: Connection | None = None
+        self.ready = False
+        self.began = self.due = self.wait_s = 0.0
+
+    def start(self, options: Options, listening: socket.socket) -> None:
+        self.pipe, theirs = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(
+            target=_work, args=(options, listening, theirs, os.getpid()), name="remit worker"
+        )
+        self.process.start()
+        theirs.close()
+        self.began = time.monotonic()
+
+    def forget(self) -> None:
+        if self.pipe is not None:
+            self.pipe.close()
+        self.process = self.pipe = None
+        self.ready = False
+
+    def tell(self, message: object) -> None:
+        if self.pipe is not None:
+            with contextlib.suppress(OSError):
+                self.pipe.send(message)
+
+    def messages(self) -> list[object]:
+        found: list[object] = []
+        try:
+            while self.pipe is not None and self.pipe.poll():
+                found.append(self.pipe.recv())
+        except (EOFError, OSError):
+            self.pipe = None
+        return found
+
+
+def _work(options: Options, listening: socket.socket, parent: Connection, parent_id: int) -> None:
+    """A worker process."""
+    _end_with(parent_id)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    from remit.server.current import Current
+    from remit.server.http_server import HttpServer
+
+    try:
+        current = Current(options)
+    except RemitError as error:
+        parent.send(_plain(error))
+        sys.exit(_FAILED)
+    server = HttpServer(current, worker=True, started=lambda: parent.send("ready"))
+    threading.Thread(target=_listen_to, args=(parent, server), daemon=True).start()
+    server.run([listening])
+
+
+def _listen_to(parent: Connection, server: HttpServer) -> None:
+    """What the parent says: to read the configuration again; its end ends this process."""
+
+    def reload(record: bool) -> None:
+        task = server.reload(record=record)
+        task.add_done_callback(lambda done: parent.send(done.result()))
+
+    try:
+        while True:
+            server.from_elsewhere(functools.partial(reload, parent.recv()))
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _end_with(parent_id: int) -> None:
+    """Have this process killed when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_id:
+        os._exit(_FAILED)
+
+
+def _plain(error: RemitError) -> RemitError:
+    """An error that another process can read."""
+    return ServerError(error.message, next_step=error.next_step)
