@@ -156,9 +156,10 @@ _TABLE = (
           ("rotated", "old_until", "hash", "at", "changed")),
     Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
           "A virtual key was revoked.", ("at", "changed")),
-    Event("CONFIG_CHANGED", "packages", ("by",),
-          "The trusted package keys changed, or something was let pass.",
-          ("file", "sha256", "policy", "waiver", "distribution_version")),
+    Event("CONFIG_CHANGED", "packages or server", ("by",),
+          "The trusted package keys changed, something was let pass, or a running server read its "
+          "settings again.",
+          ("file", "sha256", "policy", "waiver", "distribution_version", "settings", "prices")),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

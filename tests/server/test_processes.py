@@ -1,0 +1,254 @@
+"""Processes that are killed, told to read again, told to end: signals, as they come (SPEC 12)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.server.scratch import scratch_folder
+from tests.server.conftest import QUICK, Serve
+from tests.server.events import Events, streaming
+from tests.server.running import Served, new_session
+from tests.server.test_serving import _children
+from tests.support.waiting import until
+
+_SLOW = "[[tokens=900 slow=0.1]]"
+
+
+def _alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _metrics_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("remit-metrics-*"))
+
+
+@contextmanager
+def _response_stream(served: Served, text: str, session: str) -> Iterator[Events]:
+    body = {"model": "claude-sonnet-4-5", "input": text, "stream": True}
+    named = {"authorization": f"Bearer {served.token}", "x-remit-session": session}
+    with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
+        connection.request("POST", "/v1/responses", json.dumps(body).encode(), named)
+        with connection.getresponse() as reply:
+            yield Events(reply)
+
+
+# -- killed --------------------------------------------------------------------------------
+
+
+def test_workers_end_with_their_parent_and_a_new_server_starts(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """``kill -9`` of the parent: its port, root, calls and folders are there for the next."""
+    root, session, before = tmp_path / "root", new_session(), _metrics_folders()
+    with serve("--workers", "2", root=root, checked=False) as served:
+        until(lambda: len(_children(served.process.pid)) == 2)
+        workers, port = _children(served.process.pid), str(served.address[1])
+        (left,) = _metrics_folders() - before
+        with streaming(served, "openai", _SLOW, session=session) as it:
+            next(iter(it))
+            served.kill()
+            until(lambda: not any(map(_alive, workers)), within_s=20)
+    with serve("--workers", "2", "--port", port, root=root) as again:
+        assert again.address[1] == int(port)
+        assert again.call("openai", "hi")[0] == 200
+        until(lambda: len(again.entries("EXCHANGE_ORPHANED", session)) == 1)
+        assert not left.exists()
+    assert not _metrics_folders() - before
+
+
+def test_a_worker_that_dies_as_it_starts_is_not_begun_for_ever(serve: Serve) -> None:
+    with serve("--workers", "2", checked=False) as served:
+        until(lambda: len(_children(served.process.pid)) == 2)
+
+        def kill() -> bool:
+            for worker in _children(served.process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            return served.process.poll() is not None
+
+        until(kill)
+        assert served.process.returncode == 1
+        told = served.errors.read_text()
+        assert "error: The worker processes die as they start" in told
+        assert "Traceback" not in told
+        served.killed = True
+
+
+def test_a_root_that_cannot_be_opened_ends_the_server(served: Served) -> None:
+    command = ["serve", "--root", str(served.root), "--port", "0", "--workers", "2"]
+    done = subprocess.run(
+        [*served.process.args[:3], *command],  # type: ignore[index, misc]
+        env={**os.environ, "REMIT_BUDGET__PRICES": "missing.toml"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "missing.toml" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_folders_of_dead_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = tmp_path / "one-dead"
+    dead.mkdir()
+    (dead / ".in-use").touch()
+    with scratch_folder("one-") as used, scratch_folder("one-") as other:
+        assert not dead.exists()
+        assert Path(used).is_dir()
+        assert Path(other).is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- told to read its configuration again --------------------------------------------------
+
+
+def _change(served: Served, old: str, new: str) -> None:
+    config = served.root / "remit.toml"
+    text = config.read_text("utf-8")
+    assert old in text
+    config.write_text(text.replace(old, new), "utf-8")
+
+
+def _longest(served: Served) -> int:
+    """The status of a body of 8 KiB."""
+    return served.call("openai", "x" * 8192)[0]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sighup_reads_the_configuration_again(serve: Serve, workers: str) -> None:
+    toml = QUICK + '\n[server]\nmax_body_bytes = 100000\nlog_level = "warning"\n'
+    session = new_session()
+    with serve("--workers", workers, toml=toml) as served, ExitStack() as stack:
+        if workers == "2":
+            until(lambda: len(_children(served.process.pid)) == 2)
+        kept = http.client.HTTPConnection(*served.address, timeout=60)
+        stack.callback(kept.close)
+
+        def ask() -> int:
+            body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}]}
+            kept.request("POST", "/v1/chat/completions", json.dumps(body).encode(),
+                         {"authorization": f"Bearer {served.token}"})  # fmt: skip
+            with kept.getresponse() as reply:
+                reply.read()
+                return reply.status
+
+        assert ask() == 200
+        sock = kept.sock
+        stream = stack.enter_context(streaming(served, "openai", "[[tokens=40 slow=0.1]]",
+                                               session=session))  # fmt: skip
+        events = iter(stream)
+        next(events)
+        over = threading.Event()
+        statuses: list[int] = []
+
+        def go_on() -> None:
+            while not over.is_set():
+                statuses.append(served.call("anthropic", "hi")[0])
+
+        caller = threading.Thread(target=go_on)
+        caller.start()
+        try:
+            _change(served, "max_body_bytes = 100000", "max_body_bytes = 4096")
+            served.process.send_signal(signal.SIGHUP)
+            until(lambda: [_longest(served) for _ in range(8)] == [413] * 8)
+            # A bad one changes nothing.
+            _change(served, "max_body_bytes = 4096", 'max_body_bytes = "many"')
+            served.process.send_signal(signal.SIGHUP)
+            until(lambda: "the new configuration is not used" in served.errors.read_text())
+            _change(served, 'max_body_bytes = "many"', 'max_body_bytes = 4096\nhost = "127.0.0.2"')
+            served.process.send_signal(signal.SIGHUP)
+            until(lambda: "server.host needs a new start" in served.errors.read_text())
+        finally:
+            over.set()
+            caller.join()
+        assert set(statuses) == {200}
+        assert ask() == 200
+        assert kept.sock is sock, "the connection was dropped"
+        assert [*events][-1] == "[DONE]"
+        assert _longest(served) == 413
+        (changed,) = served.ledger.read_by_submission("settings")
+        assert changed.metadata["settings"] == {"server.max_body_bytes": [100000, 4096]}
+        assert changed.metadata["by"]
+
+
+# -- told to end ---------------------------------------------------------------------------
+
+
+def test_an_end_refuses_at_once_everywhere_and_tells_streams(serve: Serve) -> None:
+    """Each stream that does not end in time ends with its dialect's own error event."""
+    toml = QUICK + "\n[server]\ndrain_s = 3\n"
+    sessions = {name: new_session() for name in ("openai", "anthropic", "responses")}
+    with serve("--workers", "2", toml=toml) as served, ExitStack() as stack:
+        until(lambda: len(_children(served.process.pid)) == 2)
+        idle = [http.client.HTTPConnection(*served.address, timeout=30) for _ in range(4)]
+        for connection in idle:
+            stack.callback(connection.close)
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+        streams = {
+            name: stack.enter_context(streaming(served, name, _SLOW, session=sessions[name]))
+            for name in ("openai", "anthropic")
+        }
+        streams["responses"] = stack.enter_context(
+            _response_stream(served, _SLOW, sessions["responses"])
+        )
+        events = {name: iter(stream) for name, stream in streams.items()}
+        for data in events.values():
+            next(data)
+        served.process.send_signal(signal.SIGTERM)
+        until(lambda: served.call("openai", "hi")[0] == 503, within_s=10)
+        for _ in range(6):
+            for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models"),
+                                 ("GET", "/readyz"), ("POST", "/v1/messages")):  # fmt: skip
+                status, body, headers = served.ask(method, path, {} if method == "POST" else None)
+                assert status == 503, (path, body)
+                if path != "/readyz":
+                    assert headers["connection"] == "close"
+        for connection in idle:
+            assert connection.sock is None or connection.sock.recv(1) == b""
+        last: dict[str, Any] = {name: json.loads([*data][-1]) for name, data in events.items()}
+        assert last["openai"]["error"]["code"] == "shutting_down"
+        assert last["anthropic"]["type"] == "error"
+        assert last["responses"]["type"] == "response.failed"
+        assert "shutting down" in last["responses"]["response"]["error"]["message"]
+        assert served.process.wait(60) == 0
+        for session in sessions.values():
+            told = served.exchange(session).metadata
+            assert told["error_code"] == "CANCELLED"
+            assert "the server was ended" in told["error_message"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_second_signal_ends_at_once_and_on_record(serve: Serve, workers: str) -> None:
+    session = new_session()
+    with (
+        serve("--workers", workers) as served,
+        streaming(served, "openai", _SLOW, session=session) as stream,
+    ):
+        data = iter(stream)
+        next(data)
+        served.process.send_signal(signal.SIGINT)
+        until(lambda: served.call("openai", "hi")[0] == 503, within_s=10)
+        assert served.process.poll() is None
+        served.process.send_signal(signal.SIGINT)
+        assert json.loads([*data][-1])["error"]["code"] == "shutting_down"
+        assert served.process.wait(20) == 128 + signal.SIGTERM
+        assert served.exchange(session).metadata["error_code"] == "CANCELLED"
+        served.killed = True
