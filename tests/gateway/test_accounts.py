@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -34,15 +32,14 @@ from remit.gateway.budget import (
     Hold,
     TokenBudgeter,
     TokenUsage,
-    accounts,
     audit_budgets,
 )
-from remit.gateway.budget import budgeter as keeper_module
 from remit.gateway.leases import Owner
 from remit.gateway.steps import StartCall
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry
+from tests.support.clocks import shared_clock
 from tests.support.stores import outside
 
 _numbers = itertools.count()
@@ -138,6 +135,14 @@ class _Account:
         self.spent_tokens = self.spent_nano = self.turns = self.unpriced = 0
         self.held = {}
 
+    def end_sooner(self, now: float) -> None:
+        """A window that a clock far ahead began stands for the next one."""
+        days = {"day": 3, "week": 15, "month": 63}[self.limits.window or ""]
+        if self.window_end - now > days * 86_400:
+            for _ in range(2):
+                now = window_at(self.limits.window or "", self.limits.time_zone, now)[1]
+            self.window_end = int(now)
+
     def at(self, now: float) -> _Account:
         """As it is in the window of ``now``."""
         if not self.window_end or now < self.window_end:
@@ -155,11 +160,17 @@ class _Account:
 
     def of_minute(self, minute: int) -> tuple[int, int]:
         """Requests and tokens of the minute that counts now."""
-        counts = max(self.minute, minute)
+        if self.minute not in (minute, minute + 1):
+            return 0, 0
         return (
-            sum(one == counts for one in self.requests),
-            sum(tokens for one, tokens in self.tokens if one == counts),
+            sum(one == self.minute for one in self.requests),
+            sum(tokens for one, tokens in self.tokens if one == self.minute),
         )
+
+    def turn_to(self, minute: int) -> None:
+        """Begin a minute, unless the clock was set back by no more than one."""
+        if self.minute not in (minute, minute + 1):
+            self.minute, self.requests, self.tokens = minute, [], []
 
     def refuses(self, amount: Amount, turns: int, minute: int) -> set[str]:
         """Every code that would be a true answer."""
@@ -198,10 +209,7 @@ class Accounts(RuleBasedStateMachine):
         super().__init__()
         self.ledger = ledger
         self.clock = _Clock()
-        clock = SimpleNamespace(time=self.clock.time)
-        self.patches = [mock.patch.object(one, "time", clock) for one in (accounts, keeper_module)]
-        for patch in self.patches:
-            patch.start()
+        self.patches = shared_clock(self.clock.time)
         self.budgeter = TokenBudgeter(ledger)
         self.model: dict[str, _Account] = {}
         self.calls: dict[int, tuple[_Call, str]] = {}
@@ -214,8 +222,7 @@ class Accounts(RuleBasedStateMachine):
             if name:
                 self._end(number, 0, 0)
         self.living.recover("charge")
-        for patch in self.patches:
-            patch.stop()
+        self.patches.close()
 
     @initialize(limits=st.lists(st.none() | _LIMITS, min_size=7, max_size=7))
     def begin(self, limits: list[BudgetLimits | None]) -> None:
@@ -306,7 +313,9 @@ class Accounts(RuleBasedStateMachine):
         for account in accounts:
             if account.at(self.clock.now) is not account:
                 account.begin_window(self.clock.now)
-                account.minute = max(account.minute, self.clock.minute)
+                account.turn_to(self.clock.minute)
+            elif account.window_end and account.limits.window:
+                account.end_sooner(self.clock.now)
 
     def _begin(
         self, path: tuple[str, ...], amount: Amount, turns: int, enforce: bool, number: int,
@@ -339,7 +348,7 @@ class Accounts(RuleBasedStateMachine):
         self._begin_windows(kept)
         call = _Call(path, amount, minute)
         for account in kept:
-            account.minute = max(account.minute, minute)
+            account.turn_to(minute)
             account.held[number] = call
             account.seen.add(number)
             account.turns += turns
@@ -395,7 +404,7 @@ class Accounts(RuleBasedStateMachine):
         self.budgeter.debit(scope, usage)
         self._begin_windows(accounts)
         for account in accounts:
-            account.minute = max(account.minute, self.clock.minute)
+            account.turn_to(self.clock.minute)
             account.spent_tokens += tokens
             account.spent_nano += nano or 0
             account.unpriced += nano is None and tokens > 0
@@ -486,11 +495,10 @@ def test_whatever_is_done_the_accounts_are_right(ledger: LedgerClient, target: s
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+def clock() -> Iterator[_Clock]:
     one = _Clock()
-    for module in (accounts, keeper_module):
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=one.time))
-    return one
+    with shared_clock(one.time):
+        yield one
 
 
 def test_a_minute_begins_anew_and_a_clock_set_back_begins_none(
@@ -507,7 +515,7 @@ def test_a_minute_begins_anew_and_a_clock_set_back_begins_none(
     assert refused.value.retry_after_s == 60 - clock.now % 60
     clock.now += refused.value.retry_after_s
     keeper.reserve(scope, "c")
-    clock.now -= 61
+    clock.now -= 60
     keeper.reserve(scope, "d")
     with pytest.raises(BudgetRefusedError):
         keeper.reserve(scope, "e")

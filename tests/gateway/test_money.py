@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 from benchmarks.overspend import overspend
@@ -31,15 +30,14 @@ from remit.gateway.budget import (
     BudgetStatus,
     TokenBudgeter,
     TokenUsage,
-    accounts,
     audit_budgets,
 )
-from remit.gateway.budget import budgeter as keeper_module
 from remit.gateway.leases import Owner
 from remit.kernel.exchange import PromptResponse
 from remit.ledger import LedgerClient, LedgerError, LedgerWriteError
 from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable, Usage
+from tests.support.clocks import shared_clock
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.requests import prompt_request
 from tests.support.stores import empty, outside
@@ -416,12 +414,7 @@ def test_the_ledger_alone_tells_what_was_spent(
 ) -> None:  # fmt: skip
     empty(target)  # an audit reads it all, and there is one after each step
     clock = SimpleNamespace(now=time.time())
-    clock.time = lambda: clock.now
-    with (
-        LedgerClient(target) as ledger,
-        mock.patch.object(accounts, "time", clock),
-        mock.patch.object(keeper_module, "time", clock),
-    ):
+    with LedgerClient(target) as ledger, shared_clock(lambda: clock.now):
         _spend_and_audit(ledger, target, mode, unpriced, policy, script, steps, column, clock)
 
 

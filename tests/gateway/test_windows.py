@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,8 @@ from remit.gateway.budget import (
     BudgetScope,
     TokenBudgeter,
     TokenUsage,
-    accounts,
     audit_budgets,
 )
-from remit.gateway.budget import budgeter as keeper_module
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.windows import window_at
@@ -31,6 +30,7 @@ from remit.ledger import LedgerClient
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import CHAT
+from tests.support.clocks import shared_clock
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import serve
 
@@ -91,12 +91,10 @@ def test_a_window_that_is_none_is_refused(limits: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+def clock() -> Iterator[Any]:
     one = SimpleNamespace(now=datetime.fromisoformat("2026-11-23T22:50:00Z").timestamp())
-    one.time = lambda: one.now
-    for module in (accounts, keeper_module):
-        monkeypatch.setattr(module, "time", one)
-    return one
+    with shared_clock(lambda: one.now):
+        yield one
 
 
 def test_a_new_day_begins_with_nothing_spent_and_is_on_record(

@@ -15,6 +15,10 @@ Outcome = Literal["ok", "bad", "nothing"]
 """What a call says of its provider's health."""
 
 
+_LONGEST_TRIAL_MS = 86_400_000
+"""A trial with more time left than any has was begun by another clock."""
+
+
 class CircuitState(StrEnum):
     """The state of a breaker."""
 
@@ -61,7 +65,8 @@ class Permit:
 class Circuit:
     """CLOSED → OPEN after failures → HALF_OPEN after a while → CLOSED or OPEN again.
 
-    Times are milliseconds since 1970, by the one clock that all who share a ledger go by.
+    Times are milliseconds since 1970, by the one clock that all who share a ledger go by
+    (:mod:`remit.ledger.clock`).
 
     Attributes:
         failures: in a row, while it is closed.
@@ -108,7 +113,8 @@ class Circuit:
         if self.state(config, now_ms) is not CircuitState.HALF_OPEN:
             return None
         trials, generation = self.trials, self.generation
-        if trials and now_ms >= self.trials_until_ms:  # their callers have died
+        left_ms = self.trials_until_ms - now_ms
+        if trials and not 0 < left_ms <= _LONGEST_TRIAL_MS:  # their callers have died
             trials, generation = 0, generation + 1
         if trials >= config.half_open_max:
             return None

@@ -14,7 +14,7 @@ from typing import Any
 from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
 from remit.gateway.config import CircuitBreakerConfig
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import Clock, LedgerClient, Transaction
 
 __all__ = ["Breakers", "CircuitBreaker"]
 
@@ -36,7 +36,6 @@ _DROP_MORE = (
     "DELETE FROM breakers WHERE (provider_id, model_id) IN (SELECT provider_id, model_id "
     "FROM breakers WHERE open = 0 OR opened_at_ms < ? ORDER BY open, changed_at_ms LIMIT ?)"
 )
-_SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _NEW = Circuit()
 
 _Key = tuple[str, str]
@@ -105,15 +104,14 @@ class Breakers:
         self._ledger = ledger
         self._config = config
         self._trial_ms = trial_ms
-        self._on_server = ledger.location.startswith("postgresql")
         self._lock = threading.Lock()
         self._local: dict[_Key, _LocalState] = {}
         self._rows: dict[_Key, Circuit] = {}
         self._raw: list[tuple[Any, ...]] = []
         self._looked_at = 0.0
-        self._ahead_ms = 0.0  # of the server's clock, before this process's monotonic one
+        self._ahead_ms = 0.0  # of the shared clock, before this process's monotonic one
         self._looking: asyncio.Future[None] | None = None
-        self._read(ledger.select)
+        self._read(ledger.select, ledger)
 
     def is_closed(self, key: tuple[str, str]) -> bool:
         """Whether a circuit is known to be closed; ``False`` where it has to be asked."""
@@ -216,7 +214,7 @@ class Breakers:
         if not self._is_old():
             return
         try:
-            self._read(self._ledger.select)
+            self._read(self._ledger.select, self._ledger)
         except RemitError as error:
             self._keep(error)
 
@@ -230,7 +228,7 @@ class Breakers:
                 looking.get_loop() is not asyncio.get_running_loop()
             ):  # fmt: skip
                 # In the writer's thread, between writes: the call will need it anyway.
-                looking = self._ledger.submit(lambda tx: self._read(tx.execute))
+                looking = self._ledger.submit(lambda tx: self._read(tx.execute, tx))
                 self._looking = looking
             await looking
         except RemitError as error:
@@ -239,7 +237,7 @@ class Breakers:
     def refresh(self, tx: Transaction) -> None:
         """Look in a transaction that is made anyway: where calls go on, none has to wait."""
         if time.monotonic() - self._looked_at > _SOONER * self._config.poll_s:
-            self._read(tx.execute)
+            self._read(tx.execute, tx)
 
     def _is_old(self) -> bool:
         return time.monotonic() - self._looked_at > self._config.poll_s
@@ -249,13 +247,10 @@ class Breakers:
         _log.warning("the circuit breakers of others could not be read: %s", error.message)
         self._looked_at = time.monotonic()
 
-    def _read(self, ask: _Ask) -> None:
+    def _read(self, ask: _Ask, clock: Clock) -> None:
         began = time.monotonic()
-        ahead_ms = 0.0
-        if self._on_server:
-            ((now,),) = ask(_SERVER_CLOCK)
-            ahead_ms = now - (began + time.monotonic()) * 500
         raw = ask(_READ)
+        ahead_ms = clock.now_ms - time.monotonic() * 1000
         with self._lock:
             if began < self._looked_at:
                 return  # another look, begun later, was done sooner
@@ -265,10 +260,8 @@ class Breakers:
                 self._rows = {(row[0], row[1]): _circuit_of(row[2:]) for row in raw}
 
     def _now_ms(self) -> int:
-        """By the one clock: the database server's, as far as it is known here, if there is one."""
-        if self._on_server:
-            return int(time.monotonic() * 1000 + self._ahead_ms)
-        return time.time_ns() // 1_000_000
+        """By the one clock of all, as far as it is known here."""
+        return int(time.monotonic() * 1000 + self._ahead_ms)
 
     # -- what this process knows and does; with the lock held --------------------------------
 
@@ -373,8 +366,7 @@ class Breakers:
     ) -> Circuit:
         rows = tx.execute(_FIND, key)
         before = _circuit_of(rows[0]) if rows else _NEW
-        now = tx.execute(_SERVER_CLOCK)[0][0] if self._on_server else self._now_ms()
-        after = change(before, now)
+        after = change(before, tx.now_ms)
         if after is not before:
             tx.execute(_PUT, (*key, *_values_of(after)))
         with self._lock:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 from remit.gateway.budget import Accounts, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
 from remit.gateway.leases import Owner
+from remit.gateway.renewal import is_out
 from remit.gateway.steps import FIELDS
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
@@ -27,6 +27,9 @@ class Recovery:
         budgeter: where their reservations are settled.
         owner: of this process's own rows.
         freed: called with the accounts on which money came free.
+
+    Attributes:
+        given_up: why this process itself gave up calls, by dispatch.
     """
 
     def __init__(
@@ -40,24 +43,39 @@ class Recovery:
         self._budgeter = budgeter
         self._owner = owner
         self._freed = freed
+        self.given_up: dict[str, str] = {}
 
     def run(self, policy: Policy) -> list[str]:
         """See :meth:`InFlightCalls.recover`."""
-        now = _now_ms()
+        now = self._ledger.now_ms
         owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")
         owners += self._ledger.select(
             "SELECT DISTINCT owner FROM idempotency WHERE exchange_entry_id = ''"
         )
         others = {text for (text,) in owners} - {self._owner}
-        dead = sorted(text for text in others if _is_dead(text))
+        dead = sorted(text for text in others if self._is_dead(text))
         late = self._ledger.select(
-            "SELECT DISTINCT owner FROM in_flight WHERE lease_until_ms < ?", (now,)
+            "SELECT dispatch_entry_id, owner FROM in_flight WHERE lease_until_ms < ?", (now,)
         )
-        overdue = sorted(text for (text,) in late if not _is_at_work(text))
+        overdue = sorted(name for name, owner in late if not _is_at_work(owner, name))
         stale = self._ledger.select("SELECT 1 FROM idempotency WHERE until_ms < ? LIMIT 1", (now,))
         if not (dead or overdue or stale):
             return []
         return self._ledger.transact(lambda tx: self._recover(tx, policy, dead, overdue))
+
+    def _is_dead(self, text: str) -> bool:
+        owner = Owner.parse(text)
+        return owner is not None and owner.is_surely_dead(
+            one_machine=self._ledger.is_of_one_machine
+        )
+
+    def _reason(self, dispatch_entry_id: str, owner: str, dead: Collection[str]) -> str:
+        """What is known of why the answer is not on record."""
+        if owner in dead:
+            return "The process that sent the call ended before the answer was on record"
+        return self.given_up.pop(dispatch_entry_id, None) or (
+            "The lease of the call ran out: no process is known to wait for its answer"
+        )
 
     def _recover(
         self,
@@ -67,11 +85,12 @@ class Recovery:
         overdue: list[str],
     ) -> list[str]:
         rows: list[tuple[Any, ...]] = []
-        for owner in overdue:
+        now = tx.now_ms
+        for dispatch_entry_id in overdue:
             rows += tx.execute(
-                "DELETE FROM in_flight WHERE owner = ? AND lease_until_ms < ? "
+                "DELETE FROM in_flight WHERE dispatch_entry_id = ? AND lease_until_ms < ? "
                 f"RETURNING {_COLUMNS}",
-                (owner, _now_ms()),
+                (dispatch_entry_id, now),
             )
         for owner in dead:
             rows += tx.execute(
@@ -80,15 +99,15 @@ class Recovery:
             tx.execute(
                 "DELETE FROM idempotency WHERE owner = ? AND exchange_entry_id = ''", (owner,)
             )
-        tx.execute("DELETE FROM idempotency WHERE until_ms < ?", (_now_ms(),))
+        tx.execute("DELETE FROM idempotency WHERE until_ms < ?", (now,))
         accounts = self._budgeter.accounts(tx)
-        ids = [self._settle(tx, accounts, policy, row) for row in sorted(rows)]
+        ids = [self._settle(tx, accounts, policy, row, dead) for row in sorted(rows)]
         accounts.write()
         return ids
 
     def _settle(
         self, tx: Transaction, accounts: Accounts, policy: Policy,
-        row: tuple[Any, ...],
+        row: tuple[Any, ...], dead: Collection[str],
     ) -> str:  # fmt: skip
         call = dict(zip(FIELDS, row, strict=True))
         charged = policy == "charge"
@@ -121,22 +140,15 @@ class Recovery:
                 event_type="EXCHANGE_ORPHANED",
                 submission_id=call["contract_id"],
                 decision="ORPHANED",
-                reason="The process that sent the call ended before the answer was on record",
+                reason=self._reason(call["dispatch_entry_id"], call["owner"], dead),
                 metadata=metadata,
             )
         )
 
 
-def _is_dead(text: str) -> bool:
+def _is_at_work(text: str, dispatch_entry_id: str) -> bool:
+    """Whether a process lives that renews this lease as soon as it can: suspended, say."""
     owner = Owner.parse(text)
-    return owner is not None and owner.is_surely_dead()
-
-
-def _is_at_work(text: str) -> bool:
-    """Whether a process lives that renews its leases as soon as it can: suspended, say."""
-    owner = Owner.parse(text)
-    return owner is not None and owner.is_surely_alive() and not owner.is_current_process()
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+    if owner is None or not owner.is_surely_alive():
+        return False
+    return not owner.is_current_process() or is_out(text, dispatch_entry_id)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["Renewal"]
+__all__ = ["Renewal", "is_out"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -19,6 +20,16 @@ _RENEW_CLAIMS = (
     "UPDATE idempotency SET until_ms = ? WHERE owner = ? AND exchange_entry_id = '' "
     "AND until_ms < ?"
 )
+
+
+_of_this_process: weakref.WeakValueDictionary[str, Renewal] = weakref.WeakValueDictionary()
+
+
+def is_out(owner: str, dispatch_entry_id: str) -> bool:
+    """Whether a gateway of this process still waits for a call: be its lease over, as it may be
+    when the process was stopped for a while, it is renewed in a moment."""
+    renewal = _of_this_process.get(owner)
+    return renewal is not None and renewal.keeps(dispatch_entry_id)
 
 
 class Renewal:
@@ -33,6 +44,7 @@ class Renewal:
     """
 
     def __init__(self, ledger: LedgerClient, owner: str) -> None:
+        _of_this_process[owner] = self
         self._ledger = ledger
         self._owner = owner
         self._lock = threading.Lock()
@@ -56,6 +68,10 @@ class Renewal:
         """A call is on record, or given up."""
         self._renewed.pop(dispatch_entry_id, None)
 
+    def keeps(self, dispatch_entry_id: str) -> bool:
+        """Whether a call is out, and not given up."""
+        return dispatch_entry_id in self._renewed
+
     def renew(self) -> None:
         """Renew every lease that is a third over; one that cannot be renewed now is tried again."""
         now = time.monotonic()
@@ -73,7 +89,7 @@ class Renewal:
                 self._renewed[name] = now
 
     def _write(self, tx: Transaction, ids: list[str]) -> None:
-        until = int(time.time() * 1000) + self._lease_ms
+        until = tx.now_ms + self._lease_ms
         tx.execute_many(_RENEW, [(until, name) for name in ids])
         tx.execute(_RENEW_CLAIMS, (until, self._owner, until))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -200,7 +199,6 @@ class Calls:
         freed: Callable[[Sequence[str]], None],
     ) -> None:
         self._tx = tx
-        self._now_ms = int(time.time() * 1000)
         self._accounts = accounts
         self._charging = charging
         self._owner = owner
@@ -274,7 +272,7 @@ class Calls:
             if hold is not None:
                 self._accounts.cancel(hold)
             raise
-        until = self._now_ms + step.lease_ms
+        until = self._tx.now_ms + step.lease_ms
         session_id, work_order_id, agent_id, contract_id, key_id = step.about
         self._begun.append(
             (
@@ -313,7 +311,7 @@ class Calls:
             remaining = self._accounts.remaining(step.hold.scopes)
         if step.answered is not None:
             claim, kept_ms = step.answered
-            until = self._now_ms + kept_ms
+            until = self._tx.now_ms + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
         if step.kept:
             self._kept += [(*kept, exchange_id) for kept in step.kept]
@@ -331,7 +329,7 @@ class Calls:
             self._claims[name] = None
             self._note_claims(select_in(self._tx, _FIND_CLAIMS, [name]))
         known = self._claims[name]
-        if known is not None and known[1] >= self._now_ms and known[2] != claim[2]:
+        if known is not None and known[1] >= self._tx.now_ms and known[2] != claim[2]:
             raise IdempotencyKeyUsedError(known[0])
 
     def _release(self, claim: Claim) -> None:

@@ -27,11 +27,12 @@ from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
 from remit.ledger.state import Finding, Select, Uncheckable, imported_size, settled
-from remit.ledger.store import Stage, Transaction, Write
+from remit.ledger.store import Clock, Stage, Transaction, Write
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 __all__ = [
     "EVENTS",
+    "Clock",
     "Content",
     "EncodedValue",
     "EntryNotFoundError",

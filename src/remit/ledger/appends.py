@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from remit.ledger.clock import WALL_WATCH
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError
@@ -88,6 +89,16 @@ class Appends(ABC):
 
     RECORD_SQL = "record"
 
+    @property
+    @abstractmethod
+    def now_ms(self) -> int:
+        """:attr:`~remit.ledger.store.Clock.now_ms`."""
+
+    @property
+    @abstractmethod
+    def wall_ms(self) -> int:
+        """:attr:`~remit.ledger.store.Clock.wall_ms`."""
+
     @abstractmethod
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """:meth:`execute` of a statement that none of the collected rows concerns."""
@@ -136,8 +147,9 @@ class Appends(ABC):
     def _append(self, prepared: Prepared) -> Sealed:
         head = self.head
         seq = head.seq + 1
-        # Never earlier than the entry before, whatever the clock says.
-        timestamp = max(utc_now(), head.timestamp)
+        timestamp = utc_now()
+        if timestamp < head.timestamp:
+            WALL_WATCH.went_back(head.timestamp, timestamp)
         if prepared.contents:
             sealed = self._append_content(prepared, seq, timestamp)
         else:

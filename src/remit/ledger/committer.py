@@ -14,6 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from remit.ledger.checkpoints import CheckpointSchedule
+from remit.ledger.clock import WALL_WATCH
 from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Store, Unit
 
@@ -175,6 +176,7 @@ class GroupCommitter:
             results = self._store.run([unit for unit, _ in batch])
         except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
+        WALL_WATCH.look()
         # Waking a loop costs a system call: each is woken once.
         loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}
         for (unit, waiter), result in zip(batch, results, strict=True):

@@ -20,6 +20,7 @@ from remit.ledger.store import Filter, Store
 Order = Literal["asc", "desc"]
 
 _GREATEST = (1 << 63) - 1  # a 64-bit integer column
+_NARROW = {"work_order_id", "session_id"}  # of one of them no more is read for a bound in time
 _PAGE = 500  # entries that a query fetches at once
 _FIRST_PAGE = 16  # small, for callers that want only the first match
 
@@ -49,6 +50,21 @@ class LedgerQueries:
     def location(self) -> str:
         """The path or URL, for people to read; without a password."""
         return self._store.location
+
+    @property
+    def is_of_one_machine(self) -> bool:
+        """Whether all processes that write it run on one machine, as those of a SQLite file do."""
+        return not self.location.startswith("postgresql")
+
+    @property
+    def now_ms(self) -> int:
+        """:attr:`~remit.ledger.store.Clock.now_ms`; asks the server where there is one."""
+        return self._store.now_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """:attr:`~remit.ledger.store.Clock.wall_ms`; asks the server where there is one."""
+        return self._store.wall_ms
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
         """The entry with that id, its content in place, or commitments where that is not wanted.
@@ -209,6 +225,8 @@ def _build_filter(
 
 def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[list[EntryRow]]:
     """Matching rows, page by page, each fetched when it is needed."""
+    if (where.since or where.until) and not _NARROW & where.equals.keys():
+        where = store.bounded(where)
     left = limit
     now = _FIRST_PAGE if limit is None else _PAGE
     while left is None or left > 0:

@@ -8,15 +8,33 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.prepared import Prepared
 from remit.ledger.reader import EntryRow, Reader, as_bytes
 
+_BEYOND = (1 << 63) - 1
 
-class Transaction(Protocol):
+
+class Clock(Protocol):
+    """What says the time: a transaction, or the ledger, which asks the server for it."""
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 by the clock that all writers of the ledger share, which no
+        process can set: for leases and limits (see :mod:`remit.ledger.clock`)."""
+        ...
+
+    @property
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by the wall clock of the database's machine: for what people
+        mean by a date."""
+        ...
+
+
+class Transaction(Clock, Protocol):
     """One atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
 
     What is appended and executed commits together or not at all.
@@ -135,12 +153,16 @@ class Filter:
     """A query. Equalities by column, bounds by time, a cursor by sequence number.
 
     Attributes:
+        first: no entry before this number is from ``since`` on; ``last``: none after it is from
+            before ``until``. See :meth:`Store.bounded`.
         text: what the store's ``search_expression`` gave for the words sought.
     """
 
     equals: Mapping[str, str] = field(default_factory=dict)
     since: str | None = None
     until: str | None = None
+    first: int | None = None
+    last: int | None = None
     after: int | None = None
     descending: bool = False
     text: str | None = None
@@ -188,16 +210,34 @@ class Store(Reader):
                 results.append(error)
         return results
 
+    def bounded(self, where: Filter) -> Filter:
+        """``where`` with its bounds in time as bounds in number too: pages read little else then.
+
+        Clocks may have gone back, so that numbers and times are not in one order: the index of
+        times is read from the bound on, which no page of a query does again.
+        """
+        ((earliest, latest),) = self.select("SELECT min(timestamp), max(timestamp) FROM entries")
+        first = last = None
+        if earliest is not None and where.since is not None and where.since > earliest:
+            sql = "SELECT min(seq + 0) FROM entries WHERE timestamp >= ?"
+            ((first,),) = self.select(sql, (where.since,))
+            first = _BEYOND if first is None else first
+        if latest is not None and where.until is not None and where.until <= latest:
+            sql = "SELECT max(seq + 0) FROM entries WHERE timestamp < ?"
+            ((last,),) = self.select(sql, (where.until,))
+            last = -1 if last is None else last
+        return replace(where, first=first, last=last)
+
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """At most ``limit`` rows, in the filter's order."""
         clauses = self.equalities(where)
         parameters: list[Any] = list(where.equals.values())
         for value, clause in (
-            # Time never decreases with seq, so a bound in time is one in seq, found by index.
-            (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
-                          "ORDER BY timestamp, seq LIMIT 1), 9223372036854775807)"),
-            (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
-                          "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
+            # As an expression, which no index has: the rows are read in their order.
+            (where.since, "timestamp || '' >= ?"),
+            (where.until, "timestamp || '' < ?"),
+            (where.first, "seq >= ?"),
+            (where.last, "seq <= ?"),
             (where.after, "seq < ?" if where.descending else "seq > ?"),
             (where.text, self.text_sql),
         ):  # fmt: skip
@@ -211,6 +251,16 @@ class Store(Reader):
             (*parameters, limit),
         )
         return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
+
+    @property
+    @abstractmethod
+    def now_ms(self) -> int:
+        """:attr:`Clock.now_ms`, outside a transaction."""
+
+    @property
+    @abstractmethod
+    def wall_ms(self) -> int:
+        """:attr:`Clock.wall_ms`, outside a transaction."""
 
     def equalities(self, where: Filter) -> list[str]:
         """A condition for each of ``where.equals``, as the engine's planner wants it."""

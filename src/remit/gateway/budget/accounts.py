@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
@@ -13,10 +12,10 @@ from msgspec.structs import replace
 from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
 from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.raised import RaisedBounds
-from remit.gateway.budget.resets import reset_entry
+from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
 from remit.kernel.windows import window_at
-from remit.ledger import LedgerEntry
+from remit.ledger import Clock, LedgerEntry
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
@@ -34,6 +33,9 @@ _CHANGING = (
 )  # fmt: skip
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
 _MINUTE_S = 60
+_DAY_S = 86_400
+_LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S}
+# A window's end is at most two windows away, one of which a clock a little ahead has begun.
 _MAX_MARKS = 256
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
@@ -82,6 +84,17 @@ class _Account:
             setattr(self, name, 0)
         return True
 
+    def end_sooner(self, now: float) -> bool:
+        """Have a window that a clock far ahead began end with the next one; says whether.
+
+        It goes on with what it holds: it stands for the next one, which began too early.
+        """
+        if self.window_end - now <= _LONGEST_AHEAD_S[self.period]:
+            return False
+        following = window_at(self.period, self.time_zone, now)[1]
+        self.window_end = window_at(self.period, self.time_zone, following)[1]
+        return True
+
     def admits(self, amount: Amount, turns: int) -> bool:
         """Whether no limit is in the way; where this is not sure of it, :func:`_refusal` says."""
         limit = self.token_limit
@@ -127,6 +140,7 @@ class Accounts:
 
     Args:
         ask: of the transaction; to look only, anything that reads.
+        clock: the transaction, or the ledger: what says the time.
         execute_many: runs one for many rows; left out, nothing can be written.
         append: puts an entry on record, for windows that begin.
         raised: what is known of bounds that were raised.
@@ -136,13 +150,15 @@ class Accounts:
     def __init__(
         self,
         ask: _Ask,
+        clock: Clock,
         execute_many: _ExecuteMany | None = None,
         append: _Append | None = None,
         *,
         raised: RaisedBounds | None = None,
         allow_unpriced: bool = False,
     ) -> None:
-        self._now = time.time()
+        self._clock = clock
+        self._now_s = 0
         self._ask = ask
         self._execute_many = execute_many
         self._append = append
@@ -200,7 +216,7 @@ class Accounts:
         windows = tuple([account.window_number for account in accounts])
         return Hold(
             tuple([account.scope for account in accounts]), tokens, amount.nano, turns,
-            int(self._now) // _MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
+            self._now_s // _MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
             amount.model, output,
         )  # fmt: skip
 
@@ -218,11 +234,15 @@ class Accounts:
             return BudgetRefusedError("NOT_ALLOCATED", message, None, scope=path[-1])
         busy = None
         for account in accounts:
-            found = _refusal(account, amount, turns, self._allow_unpriced)
+            found = _refusal(account, amount, turns, self._allow_unpriced, self._wait_s)
             if found is not None and not found.busy:
                 return found  # no waiting helps, whatever others hold elsewhere
             busy = busy or found
         return busy
+
+    def _wait_s(self) -> float:
+        """Seconds until the next minute begins."""
+        return _MINUTE_S - self._clock.now_ms / 1000 % _MINUTE_S
 
     def _open(self, path: Sequence[str]) -> list[_Account]:
         """The existing accounts of a path, in the minute and the window that now are."""
@@ -232,20 +252,26 @@ class Accounts:
         except KeyError:
             self.load(path)
             accounts = [account for key in path if (account := known[key]) is not None]
-        now, minute = self._now, int(self._now) // _MINUTE_S
+        if not accounts:
+            return accounts
+        if not self._now_s:
+            self._now_s = self._clock.now_ms // 1000
+        minute = self._now_s // _MINUTE_S
         for account in accounts:
-            if minute > account.minute:  # a clock set back begins none
+            # A clock set back a little begins none; one set back far would stop it for as long.
+            if not -1 <= minute - account.minute <= 0:
                 account.minute, account.minute_requests, account.minute_tokens = minute, 0, 0
-            if account.window_end and now >= account.window_end:
-                self._start_window(account, now)
+            if account.window_end:
+                self._move_window(account, self._clock.wall_ms // 1000)
         return accounts
 
-    def _start_window(self, account: _Account, now: float) -> None:
+    def _move_window(self, account: _Account, wall_s: int) -> None:
         passed = account.status()
-        account.start_window(now)
-        account.dirty = True
-        if self._append is not None:
-            self._append(reset_entry(passed, account.status()))
+        begun = account.start_window(wall_s)
+        if begun or account.end_sooner(wall_s):
+            account.dirty = True
+            if self._append is not None:
+                self._append(window_entry(passed, account.status(), begun=begun))
 
     def cancel(self, hold: Hold) -> None:
         """Undo a hold of this transaction."""
@@ -320,10 +346,15 @@ class Accounts:
             account.dirty = False
 
 
-def of_now(status: BudgetStatus) -> BudgetStatus:
-    """A state as it is by now: a window that has ended since holds nothing any more."""
-    account = _Account([getattr(status, name) for name in FIELDS])
-    return account.status() if account.start_window(time.time()) else status
+def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:
+    """States as they are by now: a window that has ended since holds nothing any more."""
+    found = list(states)
+    wall_s = clock.wall_ms / 1000 if any(state.window_end for state in found) else 0
+    for place, state in enumerate(found):
+        account = _Account([getattr(state, name) for name in FIELDS])
+        if account.start_window(wall_s):
+            found[place] = account.status()
+    return found
 
 
 def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:
@@ -344,15 +375,19 @@ def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:
 
 
 def _refusal(
-    account: _Account, amount: Amount, turns: int, allow_unpriced: bool
+    account: _Account,
+    amount: Amount,
+    turns: int,
+    allow_unpriced: bool,
+    wait_s: Callable[[], float],
 ) -> BudgetRefusedError | None:
     """Why ``account``, in its current minute, refuses ``amount``; ``None`` when it does not."""
     scope, left = account.scope, None
     if account.token_limit is not None:
         left = account.token_limit - account.spent_tokens - account.reserved_tokens
 
-    def refused(code: str, message: str, wait_s: float | None = None) -> BudgetRefusedError:
-        return BudgetRefusedError(code, f"{scope} {message}", left, wait_s, scope)
+    def refused(code: str, message: str, retry_s: float | None = None) -> BudgetRefusedError:
+        return BudgetRefusedError(code, f"{scope} {message}", left, retry_s, scope)
 
     def short(message: str, needed: int, most: int) -> BudgetRefusedError:
         if needed > most:
@@ -363,7 +398,7 @@ def _refusal(
         return refused("TURN_LIMIT", f"has used its {account.turn_limit} calls")
     limit = account.requests_per_minute
     if limit is not None and account.minute_requests + turns > limit:
-        return refused("RATE_LIMITED", f"has made its {limit} calls of this minute", _wait_s())
+        return refused("RATE_LIMITED", f"has made its {limit} calls of this minute", wait_s())
     if not amount.bounded and (
         left is not None or account.nano_limit is not None or account.tokens_per_minute is not None
     ):
@@ -373,7 +408,7 @@ def _refusal(
     if limit is not None and account.minute_tokens + amount.tokens > limit:
         free = max(0, limit - account.minute_tokens)
         message = f"has {free} of its {limit} tokens of this minute left, the call may need "
-        return refused("RATE_LIMITED", f"{message}{amount.tokens}", _wait_s())
+        return refused("RATE_LIMITED", f"{message}{amount.tokens}", wait_s())
     busy = None
     if left is not None and amount.tokens > left:
         message = f"has {left} tokens left, the call may need {amount.tokens}"
@@ -392,8 +427,3 @@ def _refusal(
             message = f"has {left_usd:.6f} USD left, the call may cost {needed_usd:.6f}"
             return short(message, amount.nano, nano_left + account.reserved_nano)
     return busy
-
-
-def _wait_s() -> float:
-    """Seconds until the next minute begins."""
-    return _MINUTE_S - time.time() % _MINUTE_S

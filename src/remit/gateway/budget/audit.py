@@ -112,7 +112,7 @@ class _Accounts:
                 owners = {name: metadata.get(name) or "" for name in _OWNERS}
                 self._owners[metadata["key_id"]] = owners
             case "BUDGET_ALLOCATED":
-                self._allocate(seq, metadata, reset=record["decision"] == "RESET")
+                self._allocate(seq, metadata, record["decision"])
             case "EXCHANGE" if "price_version" in metadata:
                 self._charge_call(metadata, metadata["input_tokens"] + metadata["output_tokens"])
                 self._raise(metadata.get("raised_bound"))
@@ -122,7 +122,7 @@ class _Accounts:
                 tokens = metadata["input_tokens"] + metadata["output_tokens"]
                 self._charge(seq, metadata, tokens, turns=False)
 
-    def _allocate(self, seq: int, metadata: dict[str, Any], *, reset: bool) -> None:
+    def _allocate(self, seq: int, metadata: dict[str, Any], decision: str) -> None:
         usd = metadata.get("usd_limit")
         window = {
             "period": metadata.get("window", ""), "time_zone": metadata.get("time_zone", ""),
@@ -132,12 +132,13 @@ class _Accounts:
             account = self.by_scope[metadata["scope"]] = _Account(seq)
             begins = True
         else:
-            begins = reset or any(account.columns[name] != window[name] for name in window)
+            changed = any(account.columns[name] != window[name] for name in window)
+            begins = changed or decision == "RESET"
             if begins:  # calls that were sent before it count to the window before
                 account.since = seq
                 account.columns |= dict.fromkeys(OF_A_WINDOW, 0)
                 account.columns["window_number"] += 1
-        if begins:
+        if begins or decision == "WINDOW_SHORTENED":
             end = metadata.get("window_end")
             account.columns["window_end"] = int(datetime.fromisoformat(end).timestamp() if end
                                                 else 0)  # fmt: skip

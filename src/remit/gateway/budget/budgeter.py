@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,7 +48,7 @@ class TokenBudgeter:
 
     def accounts(self, tx: Transaction) -> Accounts:
         """The accounts in a transaction; the caller writes them back."""
-        return Accounts(tx.ask, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
+        return Accounts(tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
 
     def allocate(
         self,
@@ -98,7 +97,10 @@ class TokenBudgeter:
     def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
         """:meth:`check` for the accounts named, the narrowest last."""
         accounts = Accounts(
-            self._ledger.select, raised=self._raised, allow_unpriced=self._allow_unpriced
+            self._ledger.select,
+            self._ledger,
+            raised=self._raised,
+            allow_unpriced=self._allow_unpriced,
         )
         refused = accounts.refusal(path, amount, 1)
         reason = "" if refused is None else f"{refused.code}: {refused.message}"
@@ -220,7 +222,8 @@ class TokenBudgeter:
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
         """Every account on the path, widest first."""
-        return [of_now(state) for state in Accounts(self._ledger.select).statuses(scope.path)]
+        accounts = Accounts(self._ledger.select, self._ledger)
+        return of_now(accounts.statuses(scope.path), self._ledger)
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
         """The accounts whose name begins with ``prefix``, by name."""
@@ -228,7 +231,7 @@ class TokenBudgeter:
         if prefix:
             sql += " WHERE substr(scope, 1, ?) = ?"
         rows = self._ledger.select(f"{sql} ORDER BY scope", (len(prefix), prefix) if prefix else ())
-        return [of_now(BudgetStatus(*row)) for row in rows]
+        return of_now([BudgetStatus(*row) for row in rows], self._ledger)
 
 
 def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits) -> str:
@@ -251,7 +254,7 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits) -> str:
     begins = not found or found[0][:2] != (period, limits.time_zone)
     end = found[0][2] if found else 0
     if begins:
-        end = window_at(period, limits.time_zone, time.time())[1] if period else 0
+        end = window_at(period, limits.time_zone, tx.wall_ms / 1000)[1] if period else 0
         row |= {"window_end": end, **dict.fromkeys(OF_A_WINDOW, 0)}
         row["window_number"] = found[0][3] + 1 if found else 0
     names = ", ".join(row)

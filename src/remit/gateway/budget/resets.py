@@ -8,7 +8,7 @@ from typing import Any
 from remit.kernel.budget import BudgetStatus, usd_of
 from remit.ledger import LedgerEntry
 
-__all__ = ["reset_entry", "reset_metadata"]
+__all__ = ["reset_metadata", "window_entry"]
 
 
 def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
@@ -16,14 +16,15 @@ def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
     return {"window": period, "time_zone": time_zone, "window_end": _utc(end)}
 
 
-def reset_entry(passed: BudgetStatus, begun: BudgetStatus) -> LedgerEntry:
-    """The entry that begins a window: with the limits, and what the one before came to."""
+def window_entry(passed: BudgetStatus, now: BudgetStatus, *, begun: bool) -> LedgerEntry:
+    """The entry that begins a window, or says that it ends sooner than was written: with the
+    limits, and what the one before came to, or holds."""
     metadata: dict[str, Any] = {
-        "scope": begun.scope,
+        "scope": now.scope,
         "session_id": "",
-        "token_limit": begun.token_limit,
-        "turn_limit": begun.turn_limit,
-        **reset_metadata(begun.period, begun.time_zone, begun.window_end),
+        "token_limit": now.token_limit,
+        "turn_limit": now.turn_limit,
+        **reset_metadata(now.period, now.time_zone, now.window_end),
         "passed": {
             "window_end": _utc(passed.window_end),
             "spent_tokens": passed.spent_tokens,
@@ -31,18 +32,22 @@ def reset_entry(passed: BudgetStatus, begun: BudgetStatus) -> LedgerEntry:
             "turns": passed.turns,
         },
     }
-    if begun.nano_limit is not None:
-        metadata["usd_limit"] = usd_of(begun.nano_limit)
+    if now.nano_limit is not None:
+        metadata["usd_limit"] = usd_of(now.nano_limit)
     for name in ("requests_per_minute", "tokens_per_minute"):
-        if (value := getattr(begun, name)) is not None:
+        if (value := getattr(now, name)) is not None:
             metadata[name] = value
-    if begun.on_short:
-        metadata["on_short"] = begun.on_short
+    if now.on_short:
+        metadata["on_short"] = now.on_short
     return LedgerEntry(
         event_type="BUDGET_ALLOCATED",
-        submission_id=begun.scope,
-        decision="RESET",
-        reason="A new window of the budget began",
+        submission_id=now.scope,
+        decision="RESET" if begun else "WINDOW_SHORTENED",
+        reason=(
+            "A new window of the budget began"
+            if begun
+            else "The window had been begun by a clock that was far ahead"
+        ),
         metadata=metadata,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from remit.gateway.leases.owner import Owner
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings
-from remit.ledger import LedgerClient, LedgerError, Transaction
+from remit.ledger import Clock, LedgerClient, LedgerError, Transaction
 
 _TAKE = (
     "INSERT INTO leases (name, owner, until_ms, stop) VALUES (?, ?, ?, 0) "
@@ -19,7 +19,6 @@ _TAKE = (
     "stop = 0"
 )
 _RELEASE = "DELETE FROM leases WHERE name = ? AND owner = ?"
-_SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
 _POLL_S = 0.5  # how often a holder checks whether it was asked to stop
 
@@ -140,15 +139,14 @@ class LeaseManager:
     def is_held(self, name: str) -> bool:
         """Whether a process holds ``name`` now."""
         rows = self._ledger.select("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-        now = self._now(self._ledger.select)
-        return bool(rows) and not _is_free(str(rows[0][0]), int(rows[0][1]), now)
+        return bool(rows) and not self._is_free(str(rows[0][0]), int(rows[0][1]), self._ledger)
 
     def request_stop(self, name: str) -> bool:
         """Ask the holder of ``name`` to stop; false when it is not held."""
 
         def ask(tx: Transaction) -> bool:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-            if not rows or _is_free(str(rows[0][0]), int(rows[0][1]), self._now(tx.execute)):
+            if not rows or self._is_free(str(rows[0][0]), int(rows[0][1]), tx):
                 return False
             tx.execute("UPDATE leases SET stop = 1 WHERE name = ?", (name,))
             return True
@@ -163,10 +161,9 @@ class LeaseManager:
 
         def take(tx: Transaction) -> tuple[bool, Any]:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-            now = self._now(tx.execute)
-            if rows and not _is_free(str(rows[0][0]), int(rows[0][1]), now):
+            if rows and not self._is_free(str(rows[0][0]), int(rows[0][1]), tx):
                 return False, None
-            tx.execute_many(_TAKE, [(name, owner, now + self._lasts_ms)])
+            tx.execute_many(_TAKE, [(name, owner, tx.now_ms + self._lasts_ms)])
             return True, None if read is None else read(tx)
 
         while True:
@@ -182,12 +179,17 @@ class LeaseManager:
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_WAIT_S)
 
-    def _now(self, execute: Callable[..., list[tuple[Any, ...]]]) -> int:
-        """Milliseconds since 1970, by the database server's clock if there is one."""
-        if not self._ledger.location.startswith("postgresql"):
-            return time.time_ns() // 1_000_000
-        ((now,),) = execute(_SERVER_CLOCK)
-        return int(now)
+    def _is_free(self, owner: str, until_ms: int, clock: Clock) -> bool:
+        """Whether a lease may be taken from its owner."""
+        known = Owner.parse(owner)
+        if known is None:
+            return clock.now_ms >= until_ms
+        if known.is_surely_dead(one_machine=self._ledger.is_of_one_machine):
+            return True
+        if clock.now_ms < until_ms:
+            return False
+        # It has run out. Another process that lives is only slow; our own has abandoned it.
+        return known.is_current_process() or not known.is_surely_alive()
 
     @property
     def _lasts_ms(self) -> int:
@@ -210,7 +212,7 @@ class LeaseManager:
 
     async def _extend(self, lease: Lease) -> None:
         def extend(tx: Transaction) -> bool:
-            until = self._now(tx.execute) + self._lasts_ms
+            until = tx.now_ms + self._lasts_ms
             tx.execute(
                 "UPDATE leases SET until_ms = ? WHERE name = ? AND owner = ?",
                 (until, lease.name, lease.owner),
@@ -240,16 +242,3 @@ def _ignore_failure(future: asyncio.Future[Any]) -> None:
     """A lease that could not be released runs out by itself."""
     if not future.cancelled():
         future.exception()
-
-
-def _is_free(owner: str, until_ms: int, now_ms: int) -> bool:
-    """Whether a lease may be taken from its owner."""
-    known = Owner.parse(owner)
-    if known is None:
-        return now_ms >= until_ms
-    if known.is_surely_dead():
-        return True
-    if now_ms < until_ms:
-        return False
-    # It has run out. Another process that lives is only slow; our own has abandoned it.
-    return known.is_current_process() or not known.is_surely_alive()

@@ -57,13 +57,19 @@ class Owner:
         """Whether it is this process."""
         return self.pid == os.getpid() and self.is_surely_alive()
 
-    def is_surely_dead(self) -> bool:
-        """Whether the process has ended; false when that cannot be seen from here."""
+    def is_surely_dead(self, *, one_machine: bool = False) -> bool:
+        """Whether the process has ended; false when that cannot be seen from here.
+
+        Args:
+            one_machine: it was a process of this machine: no boot but this one has any that live.
+        """
         boot, namespace = _here()
         if not (boot and namespace and self.start):
             return False
-        if (self.boot, self.namespace) != (boot, namespace):
-            return False  # another machine, container or boot: the lease's time decides
+        if self.boot != boot:
+            return one_machine
+        if self.namespace != namespace:
+            return False  # another container: the lease's time decides
         start = _start_of(self.pid)
         if start is None:  # gone, or hidden from us (hidepid)
             return not _exists(self.pid)

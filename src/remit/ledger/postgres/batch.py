@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ _TAIL = 8  # messages at the end of a list, of which one is likely to end what i
 
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
-           (SELECT max(step_id) FROM message_steps)
+           (SELECT max(step_id) FROM message_steps),
+           CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                       ORDER BY seq DESC LIMIT 1) AS e ON true"""
 
@@ -57,6 +59,7 @@ class PostgresBatch(Batch):
     """A :class:`~remit.ledger.batch.Batch` on PostgreSQL, of a transaction that it begins."""
 
     ENGINE_ERRORS = _ENGINE_ERRORS
+    _now_ms: int | None = None
 
     def __init__(self, writer: Writer, units: Sequence[Unit], content_keys: frozenset[str]) -> None:
         # The engine compresses by itself (TOAST).
@@ -69,11 +72,26 @@ class PostgresBatch(Batch):
         found = writer.ask(_FOUND, _arrays(keys))
         tails = list(dict.fromkeys(_tails_of(units)))
         steps = writer.ask(_STEPS, _arrays(tails)) if tails else ()
+        self._asked_head = head
         self.open_stages(units)
-        (row,) = head
+        ((*row, self._now_ms),) = head
         self.head = Head.of(row)
+        self._began = time.monotonic_ns()
         self._learn(keys, found)
         self._steps |= dict(steps)
+
+    @property
+    @override
+    def now_ms(self) -> int:
+        if self._now_ms is None:  # a stage asks as it opens
+            ((*_, now),) = self._asked_head
+            return int(now)
+        return self._now_ms + (time.monotonic_ns() - self._began) // 1_000_000
+
+    @property
+    @override
+    def wall_ms(self) -> int:
+        return self.now_ms
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
         return self._writer.fetch(sql, parameters)

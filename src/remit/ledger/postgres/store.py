@@ -48,6 +48,7 @@ _WRITE_MARK = (
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 
+_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
 
 _TRANSIENT = (
     asyncpg.exceptions.DeadlockDetectedError,
@@ -211,6 +212,17 @@ class PostgresStore(Store):
         )
 
     # -- reading -----------------------------------------------------------------------
+
+    @property
+    @override
+    def now_ms(self) -> int:
+        ((now,),) = self.select(_CLOCK)
+        return int(now)
+
+    @property
+    @override
+    def wall_ms(self) -> int:
+        return self.now_ms
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from typing_extensions import override
 
 from remit.ledger.appends import Head
 from remit.ledger.batch import Batch
+from remit.ledger.clock import BootClock
 from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 
@@ -80,11 +82,26 @@ class SqliteBatch(Batch):
     RECORD_SQL = RECORD_SQL
 
     def __init__(
-        self, connection: sqlite3.Connection, content_keys: frozenset[str], compress_above: int
+        self,
+        connection: sqlite3.Connection,
+        content_keys: frozenset[str],
+        compress_above: int,
+        clock: BootClock,
     ) -> None:
         head = Head.of(connection.execute(_HEAD).fetchone())
         super().__init__(head, content_keys, compress_above)
         self._connection = connection
+        self._clock = clock
+
+    @property
+    @override
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    @property
+    @override
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, parameters).fetchall()

@@ -12,6 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from remit.ledger.clock import BootClock
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal
@@ -86,6 +87,7 @@ class SqliteStore(Store):
         self._reader.execute("PRAGMA query_only=ON")
         self._read_lock = threading.Lock()
         self._turns = Turns(path.absolute().parent)
+        self._clock = BootClock()
 
     def _connect(self) -> sqlite3.Connection:
         connection = None
@@ -170,8 +172,9 @@ class SqliteStore(Store):
         is_shared = False
         try:
             self._turns.take()
+            self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
-            batch = SqliteBatch(writer, self._content_keys, self._compress_above)
+            batch = SqliteBatch(writer, self._content_keys, self._compress_above, self._clock)
             batch.look_up(units)
             batch.open_stages(units)
             for unit in units:
@@ -197,6 +200,18 @@ class SqliteStore(Store):
         return results
 
     # -- reading -----------------------------------------------------------------------
+
+    @property
+    @override
+    def now_ms(self) -> int:
+        with self._read_lock, contextlib.suppress(sqlite3.Error):
+            self._clock.settle(self._reader, write=False)
+        return self._clock.now_ms()
+
+    @property
+    @override
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -1,0 +1,124 @@
+"""The clock that all who write one ledger share: no process's wall clock is trusted (SPEC 3.5).
+
+Leases, limits per minute, idempotency keys and breakers go by it. On PostgreSQL it is the server's
+(``clock_timestamp()``). On SQLite, whose writers share one machine, it is ``CLOCK_MONOTONIC``,
+which is one for all processes of a boot and which nobody can set, counted from where the first
+writer of the boot took the wall clock to be. That it stands still while the machine sleeps is
+meant: the owner of a lease and who judges it sleep together, and no lease runs out in their sleep.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sqlite3
+import time
+from datetime import datetime
+from pathlib import Path
+
+__all__ = ["WALL_WATCH", "BootClock", "boot_id"]
+
+_log = logging.getLogger("remit.ledger")
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_FIND = "SELECT value FROM ledger_info WHERE name = 'clock'"
+_PUT = (
+    "INSERT INTO ledger_info VALUES ('clock', ?) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+_STEP_S = 1.0  # what is less is no step of a clock, but two clocks that are not quite one
+_TELL_EVERY_S = 60.0
+
+
+@functools.lru_cache(maxsize=1)
+def boot_id() -> str:
+    """The id of the machine's boot; empty where the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+class BootClock:
+    """Milliseconds since 1970 as all processes of one boot count them, whatever their wall clocks.
+
+    Where the system names no boot it is the wall clock.
+    """
+
+    def __init__(self) -> None:
+        self._offset_ms: int | None = None
+
+    def now_ms(self) -> int:
+        """The time, after :meth:`settle`; before it, by the wall clock."""
+        if self._offset_ms is None:
+            return time.time_ns() // 1_000_000
+        return time.monotonic_ns() // 1_000_000 + self._offset_ms
+
+    def settle(self, connection: sqlite3.Connection, *, write: bool) -> None:
+        """Read where the boot's first writer began to count; to ``write``, be that where none was.
+
+        Raises:
+            sqlite3.Error: it is not known.
+        """
+        boot = boot_id()
+        if self._offset_ms is not None or not boot:
+            return
+        found = _offset_of(connection.execute(_FIND).fetchone(), boot)
+        if found is None and write:
+            connection.execute("BEGIN IMMEDIATE")
+            found = _offset_of(connection.execute(_FIND).fetchone(), boot)
+            if found is None:
+                found = (time.time_ns() - time.monotonic_ns()) // 1_000_000
+                connection.execute(_PUT, (f"{boot} {found}",))
+            connection.execute("COMMIT")
+        self._offset_ms = found
+
+
+def _offset_of(row: tuple[str] | None, boot: str) -> int | None:
+    known, _, offset = str(row[0] if row else "").partition(" ")
+    try:
+        return int(offset) if known == boot else None
+    except ValueError:
+        return None
+
+
+class _WallWatch:
+    """Says in the log when the wall clock was set, or another writer's is not the same."""
+
+    def __init__(self) -> None:
+        self._began = time.time() - _steady_s()
+        self._told = -_TELL_EVERY_S
+
+    def look(self) -> None:
+        """Compare the wall clock with one that nobody sets; to be called often."""
+        moved = time.time() - _steady_s() - self._began
+        if abs(moved) < _STEP_S:
+            return
+        self._began += moved
+        _log.warning(
+            "this machine's clock was set %s by %.0f s: timestamps of entries jump there, their "
+            "order is that of their numbers", "ahead" if moved > 0 else "back", abs(moved),
+        )  # fmt: skip
+
+    def went_back(self, before: str, now: str) -> None:
+        """An entry's timestamp is earlier than that of the one before it."""
+        if _steady_s() - self._told < _TELL_EVERY_S:
+            return
+        behind = (datetime.fromisoformat(before) - datetime.fromisoformat(now)).total_seconds()
+        if behind < _STEP_S:
+            return
+        self._told = _steady_s()
+        _log.warning(
+            "the entry before was written at %s by its writer's clock, %.0f s after this one's: "
+            "check the clocks of all machines that write this ledger", before, behind,
+        )  # fmt: skip
+
+
+def _steady_s() -> float:
+    """Seconds by a clock that nobody sets, and that goes on while the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+WALL_WATCH = _WallWatch()
+"""That of this process."""

@@ -1,0 +1,278 @@
+"""Wall clocks that are wrong, set back or ahead: processes with their own on one ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from remit.gateway import LLMGateway
+from remit.gateway.budget import (
+    Amount,
+    BudgetLimits,
+    BudgetScope,
+    TokenBudgeter,
+    TokenUsage,
+    audit_budgets,
+)
+from remit.gateway.leases import Owner
+from remit.kernel.windows import window_at
+from remit.ledger import LedgerClient, LedgerEntry
+from tests.support.clocks import shared_clock
+from tests.support.stores import empty, outside
+from tests.support.wire import Raw, serve
+
+HOUR_S, TEN_YEARS_S = 3600, 10 * 365 * 86_400
+MINUTE = BudgetScope("SES-MINUTES1")
+CALLS = BudgetScope("SES-TESTTEST")
+
+# A wall clock of the process's own: what every module, imported after it, reads.
+_SHIFTED = """
+import sys, time, datetime as module
+ahead = int(sys.argv[1])
+real_time, real_ns, real = time.time, time.time_ns, module.datetime
+time.time = lambda: real_time() + ahead
+time.time_ns = lambda: real_ns() + ahead * 10**9
+class datetime(real):
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp(time.time(), tz)
+module.datetime = datetime
+"""
+
+_MINUTES = """
+from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
+from remit.ledger import LedgerClient, LedgerEntry
+with LedgerClient(sys.argv[2]) as ledger:
+    ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
+    keeper, scope = TokenBudgeter(ledger), BudgetScope("SES-MINUTES1", requested_tokens=1)
+    waits = []
+    for number in range(int(sys.argv[4])):
+        try:
+            keeper.reserve(scope, f"{sys.argv[3]}-{number}")
+        except BudgetRefusedError as refused:
+            assert refused.code == "RATE_LIMITED", refused.code
+            waits.append(refused.retry_after_s)
+    print(__import__("json").dumps(waits))
+"""
+
+_CALLER = """
+from remit.gateway.budget import TokenBudgeter
+from remit.gateway import LLMGateway, RouterConfig
+from remit.ledger import LedgerClient
+from tests.support.requests import anthropic_provider, prompt_request
+ledger = LedgerClient(sys.argv[2])
+config = RouterConfig(default_timeout_ms=600_000, lease_margin_ms=0, max_retries=0)
+gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
+gateway.register_provider("mock", anthropic_provider(sys.argv[3]))
+gateway.route(prompt_request(max_tokens=10))
+"""
+
+_RECOVERER = """
+from remit.gateway.budget import TokenBudgeter
+from remit.gateway import LLMGateway
+from remit.ledger import LedgerClient
+with LedgerClient(sys.argv[2]) as ledger:
+    print(len(LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True).recover()))
+"""
+
+
+def _start(script: str, ahead_s: int, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _SHIFTED + script, str(ahead_s), *arguments],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], env=dict(os.environ),
+    )  # fmt: skip
+
+
+def _said(process: subprocess.Popen[str]) -> Any:
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return json.loads(out)
+
+
+def test_no_process_locks_a_minute_for_the_others_or_gets_one_more(target: str) -> None:
+    """Whoever comes first, an hour or ten years off: a minute is sixty seconds for all of them."""
+    with LedgerClient(target) as ledger:
+        keeper = TokenBudgeter(ledger)
+        keeper.allocate(MINUTE, limits=BudgetLimits(requests_per_minute=5))
+        for name, ahead_s in (("a", HOUR_S), ("b", -TEN_YEARS_S), ("c", TEN_YEARS_S), ("d", 0)):
+            waits = _said(_start(_MINUTES, ahead_s, target, name, "3"))
+            assert all(0 < wait <= 60 for wait in waits), waits
+        (minute,) = {row[0] for row in ledger.select("SELECT minute FROM budgets")}
+        assert abs(minute - ledger.now_ms // 60_000) <= 1
+        held = ledger.select("SELECT count(*) FROM holds")[0][0]
+        assert 5 <= held <= 10  # of 12: two minutes at the most were gone through
+        times = [entry.timestamp for entry in ledger.read_by_event_type("NOTE")]
+        years = [int(one[:4]) - datetime.now(UTC).year for one in times]
+        assert years[1] < -8 < 8 < years[2], times
+        assert abs(years[3]) <= 1, times  # it was not held up
+        assert ledger.verify().verified
+
+
+@pytest.mark.parametrize("ahead_s", [HOUR_S, -TEN_YEARS_S])
+def test_a_call_that_is_out_is_settled_by_no_process_with_another_clock(
+    target: str, ahead_s: int
+) -> None:
+    with LedgerClient(target) as ledger, serve(Raw(delay_s=600)) as provider:
+        gateway = LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True)
+        TokenBudgeter(ledger).allocate(CALLS, 100_000)
+        caller = _start(_CALLER, ahead_s, target, provider.url)
+        try:
+            while not provider.calls:
+                time.sleep(0.02)
+            # As seen from a container whose processes are hidden: the lease alone decides.
+            ((owner,),) = ledger.select("SELECT owner FROM in_flight")
+            known = Owner.parse(owner)
+            assert known is not None
+            hidden = owner.replace(known.namespace, "pid:[1]")
+            outside(target, f"UPDATE in_flight SET owner = '{hidden}'")
+            assert gateway.recover() == []
+            assert _said(_start(_RECOVERER, -ahead_s, target)) == 0
+            ((until_ms,),) = ledger.select("SELECT lease_until_ms FROM in_flight")
+            assert 0 < until_ms - ledger.now_ms <= 600_000
+        finally:
+            caller.kill()
+            caller.communicate()
+
+
+def test_of_another_boot_nothing_lives_on_one_machine(target: str) -> None:
+    owner = Owner.current()
+    earlier = Owner(owner.host, "an-earlier-boot", owner.namespace, owner.pid, owner.start, "x")
+    assert earlier.is_surely_dead(one_machine=True)
+    assert not earlier.is_surely_dead()  # it may be another machine's
+    with LedgerClient(target) as ledger:
+        assert ledger.is_of_one_machine == ("postgresql" not in target)
+
+
+def test_a_boot_counts_from_one_place_whatever_clock_comes_later(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+    with LedgerClient(path) as ledger:
+        ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
+        _said(_start(_RECOVERER, TEN_YEARS_S, path))
+        assert abs(ledger.now_ms / 1000 - time.time()) < 60
+        outside(path, "UPDATE ledger_info SET value = 'an-earlier-boot 17' WHERE name = 'clock'")
+    with LedgerClient(path) as ledger:
+        ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
+        assert abs(ledger.now_ms / 1000 - time.time()) < 60
+        assert not outside(path, "SELECT 1 FROM ledger_info WHERE value LIKE 'an-earlier%'")
+
+
+_NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+@given(steps=st.lists(st.integers(-40, 40), min_size=1, max_size=15), page=st.integers(1, 4))
+@settings(
+    max_examples=8, deadline=None, phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+def test_queries_by_time_find_what_is_in_it_when_clocks_go_back(
+    target: str, steps: list[int], page: int
+) -> None:
+    empty(target)
+    with LedgerClient(target) as ledger, pytest.MonkeyPatch.context() as patch:
+        at = _NOW
+        for step in steps:
+            at += timedelta(minutes=step)
+            text = f"{at:%Y-%m-%dT%H:%M:%S}.000000Z"
+            patch.setattr("remit.ledger.appends.utc_now", lambda text=text: text)
+            ledger.write(LedgerEntry("NOTE", "x", "d", "r", metadata={"session_id": "S"}))
+        everything = ledger.read_all()
+        bounds = [_NOW + timedelta(minutes=one) for one in (-90, 0, 33)]
+        for since in (None, *bounds):
+            for until in (None, *bounds):
+                expected = [
+                    entry.id
+                    for entry in everything
+                    if (since is None or datetime.fromisoformat(entry.timestamp) >= since)
+                    and (until is None or datetime.fromisoformat(entry.timestamp) < until)
+                ]
+                for more in ({}, {"session_id": "S"}):
+                    query: Any = {"since": since, "until": until, **more}
+                    assert [one.id for one in ledger.query(**query)] == expected
+                    last = list(ledger.query(**query, order="desc", limit=page))
+                    assert [one.id for one in last] == expected[::-1][:page]
+        assert ledger.verify().verified
+
+
+_STEPS_S = st.lists(
+    st.integers(0, 40_000) | st.sampled_from([-50_000, 50_000, -TEN_YEARS_S, TEN_YEARS_S]),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(steps=_STEPS_S, window=st.sampled_from(["day", "week", "month"]))
+@settings(
+    max_examples=8, deadline=None, phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+def test_a_window_neither_stops_for_years_nor_begins_twice(
+    target: str, steps: list[int], window: Any
+) -> None:
+    """Whatever the wall clock does, a window ends within two; and the ledger tells the same."""
+    empty(target)
+    clock = SimpleNamespace(now=_NOW.timestamp())
+    scope = BudgetScope("SES-WINDOWS1", requested_tokens=10)
+    with LedgerClient(target) as ledger, shared_clock(lambda: clock.now):
+        keeper = TokenBudgeter(ledger)
+        keeper.allocate(scope, limits=BudgetLimits(tokens=15, window=window, time_zone="UTC"))
+        begun = 0
+        for step in steps:
+            clock.now = max(clock.now + step, 86_400.0)
+            keeper.debit(scope, TokenUsage(10, 0, cost_nano=0))
+            (state,) = keeper.list()
+            end = window_at(window, "UTC", clock.now)[1]
+            assert end <= state.window_end
+            days = {"day": 3, "week": 15, "month": 63}[window]
+            assert state.window_end - clock.now <= days * 86_400
+            resets = state.window_number
+            assert resets == begun or step > 0  # a clock set back begins none
+            begun = resets
+        audit = audit_budgets(ledger)
+        assert audit.equal, audit
+
+
+def test_an_hour_forth_and_back_begins_a_day_once(target: str) -> None:
+    clock = SimpleNamespace(now=datetime(2026, 11, 23, 23, 30, tzinfo=UTC).timestamp())
+    scope = BudgetScope("SES-WINDOWS1")
+    with LedgerClient(target) as ledger, shared_clock(lambda: clock.now):
+        keeper = TokenBudgeter(ledger)
+        keeper.allocate(scope, limits=BudgetLimits(tokens=100, window="day"))
+        for number, step in enumerate([HOUR_S, -HOUR_S, HOUR_S, -HOUR_S, 2 * HOUR_S]):
+            clock.now += step
+            keeper.reserve(scope, str(number), amount=Amount(1))
+        decisions = [one.decision for one in ledger.read_by_event_type("BUDGET_ALLOCATED")]
+        assert decisions == ["ALLOCATED", "RESET"]
+
+
+def test_a_step_of_the_clock_is_told(
+    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from remit.ledger import clock
+
+    monkeypatch.setattr(clock, "WALL_WATCH", watch := clock._WallWatch())
+    monkeypatch.setattr("remit.ledger.committer.WALL_WATCH", watch)
+    monkeypatch.setattr("remit.ledger.appends.WALL_WATCH", watch)
+    ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
+    real = time.time
+    shifted = SimpleNamespace(
+        time=lambda: real() - HOUR_S, time_ns=lambda: int((real() - HOUR_S) * 1e9),
+        monotonic=time.monotonic, monotonic_ns=time.monotonic_ns,
+        CLOCK_BOOTTIME=time.CLOCK_BOOTTIME, clock_gettime=time.clock_gettime,
+    )  # fmt: skip
+    monkeypatch.setattr(clock, "time", shifted)
+    monkeypatch.setattr("remit.ledger.entry.time", shifted)
+    first, second = (ledger.read(ledger.write(LedgerEntry("NOTE", "x", "d", "r"))) for _ in "ab")
+    assert first.timestamp < second.timestamp < f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
+    told = [one.getMessage() for one in caplog.records if one.name == "remit.ledger"]
+    assert sum("was set back by 3600 s" in one for one in told) == 1
+    assert sum("check the clocks of all machines" in one for one in told) == 1
