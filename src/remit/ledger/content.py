@@ -181,6 +181,25 @@ class StoredValue(NamedTuple):
         except ValueError as error:
             raise self._unreadable(error) from error
 
+    def is_of(self, encoded: bytes) -> bool:
+        """Whether its codec is the one of this RFC 8785 encoding: only texts are kept as texts,
+        and only what reads and writes as the same bytes as JSON."""
+        if self._is_text or encoded[:1] == b'"':
+            return self._is_text == (encoded[:1] == b'"' and b"\\u0000" not in encoded)
+        try:
+            value = orjson.loads(encoded)
+            return (
+                orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == encoded
+                or canonical_json(value) == encoded
+            )
+        except (ValueError, NotCanonicalError):
+            return False
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it is kept compressed, as bytes."""
+        return self.codec.endswith("+zlib")
+
     @property
     def is_exact(self) -> bool:
         """Whether it was kept as an exact JSON text."""
@@ -196,10 +215,14 @@ class StoredValue(NamedTuple):
             return data
         if self.codec not in ("text+zlib", "json+zlib", "exact+zlib"):
             raise ValueError("unknown codec")
+        packed = zlib.decompressobj()
         try:
-            return zlib.decompress(data)
+            plain = packed.decompress(data)
         except zlib.error as error:
             raise ValueError(str(error)) from error
+        if not packed.eof or packed.unused_data:
+            raise ValueError("it is cut off, or goes on")
+        return plain
 
     def _unreadable(self, error: Exception) -> LedgerFormatError:
         return LedgerFormatError(

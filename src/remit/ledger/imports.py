@@ -140,7 +140,11 @@ class Import:
                     next_step="Nothing was imported: the export was changed after it was signed.",
                 )
         self._check_erasures()
-        tx.execute("INSERT INTO ledger_info VALUES ('imported', ?)", (str(total),))
+        tx.execute(
+            "INSERT INTO ledger_info VALUES ('imported', ?) ON CONFLICT (name) DO UPDATE "
+            "SET value = excluded.value",
+            (str(total),),
+        )
         held = signed is not None and self._key is not None
         return ImportReport(
             total, self._contents, len(self._erased), "held" if held else "unsigned"

@@ -119,7 +119,11 @@ class RawEntry(NamedTuple):
 
 
 class RawContent(NamedTuple):
-    """A stored content value with all that should prove it."""
+    """A stored content value with all that should prove it.
+
+    Attributes:
+        kind: the type that ``value`` is stored in: ``text`` or ``blob``.
+    """
 
     content_id: int
     commitment: str = ""
@@ -129,6 +133,7 @@ class RawContent(NamedTuple):
     length: int = 0
     codec: str = ""
     value: bytes = b""
+    kind: str = "text"
     problem: str = ""
 
 

@@ -250,20 +250,22 @@ class SqliteStore(Store):
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         sql = (
-            "SELECT content_id, digest, nonce, bytes, CAST(value AS BLOB), {} FROM contents "
+            "SELECT content_id, digest, nonce, bytes, CAST(value AS BLOB), typeof(value), {} "
+            "FROM contents "
             f"WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}"
         )
         texts = ("commitment", "scope", "codec")
         while first <= last and (rows := self._raw(sql, texts, first, last)):
-            for content_id, digest, nonce, length, value, commitment, scope, codec in rows:
+            for content_id, digest, nonce, length, value, kind, commitment, scope, codec in rows:
                 first = content_id + 1
                 if (
                     type(commitment) is type(scope) is type(codec) is str
                     and type(digest) is type(nonce) is type(value) is bytes
                     and type(length) is int
+                    and kind in ("text", "blob")
                 ):
                     yield RawContent(
-                        content_id, commitment, scope, digest, nonce, length, codec, value
+                        content_id, commitment, scope, digest, nonce, length, codec, value, kind
                     )
                 else:
                     yield RawContent(

@@ -87,16 +87,21 @@ def check_steps(store: Store, first: int, last: int) -> IdRange:
 def _content_problem(row: RawContent) -> str:
     if row.problem:
         return row.problem
+    stored = StoredValue(row.codec, row.value)
     try:
-        encoded = StoredValue(row.codec, row.value).encoded()
+        encoded = stored.encoded()
     except RemitError as error:
         return error.message
+    if (row.kind != "blob") == stored.is_packed:
+        return "the stored value is not of the type that its codec has"
     if len(row.nonce) != _NONCE_BYTES or commit(row.nonce, encoded) != row.commitment:
         return "the stored value does not match its commitment"
     if len(encoded) != row.length:
         return "the stored length is not the value's"
     if hashlib.sha256(encoded).digest() != row.digest:
         return "the digest that finds the value is not the value's"
+    if not stored.is_exact and not stored.is_of(encoded):
+        return "the stored value's codec is not the one that it is kept in"
     return ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
 
 _PAGE = 400
+_GREATEST = (1 << 63) - 1  # a 64-bit integer column
 _SHOWN = """
     SELECT s.seq, s.content_id, c.commitment, c.scope, c.bytes FROM shown_contents AS s
     LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq"""
@@ -129,9 +130,9 @@ class _Page(NamedTuple):
 def _pages(store: Store, first: int, last: int) -> Iterator[_Page]:
     scan = store.scan_entries(first, last)
     while rows := list(itertools.islice(scan, _PAGE)):
-        window = (rows[0].seq, rows[-1].seq)
-        shown = store.select(f"{_SHOWN} BETWEEN ? AND ?", window)
-        lists = store.select(f"{_LISTS} BETWEEN ? AND ?", window)
+        window = (rows[0].seq, min(rows[-1].seq + 1, _GREATEST))  # whatever numbers between
+        shown = store.select(f"{_SHOWN} >= ? AND s.seq < ?", window)
+        lists = store.select(f"{_LISTS} >= ? AND l.seq < ?", window)
         yield _Page(rows, shown, lists)
 
 
@@ -172,12 +173,14 @@ class _EntryChecker:
                     # The tree cannot be computed past a gap; leaves keep their places.
                     for place in range(expected, min(row.seq, expected + 2 * TILE_WIDTH)):
                         self._leaf(place, b"")
-                self._check(row, previous, shown.get(row.seq, ()), lists.get(row.seq, ()))
+                self._check(row, previous, shown.pop(row.seq, ()), lists.pop(row.seq, ()))
                 self._leaf(row.seq, leaf_hash(row.record))
                 expected = row.seq + 1
                 stored = row.columns[1]
                 previous = found.last_hash = stored if isinstance(stored, str) else ""
                 report.entries += 1
+            if shown or lists:
+                report.add(None, "store", "content is noted for an entry that is not there")
         if expected <= last:
             report_gap(report, expected, last)
         stored_roots: dict[Any, Any] = dict(_read_tiles(self._store, first, last))
@@ -228,8 +231,8 @@ class _EntryChecker:
         self,
         row: RawEntry,
         previous: str | None,
-        shown: Iterable[tuple[Any, ...]],
-        lists: Iterable[tuple[Any, ...]],
+        shown: Collection[tuple[Any, ...]],
+        lists: Collection[tuple[Any, ...]],
     ) -> None:
         report, seq, data = self._found.report, row.seq, row.record
         if sha256_hex(data) != row.columns[1]:
@@ -275,8 +278,8 @@ class _EntryChecker:
         seq: int,
         scope: str,
         items: list[dict[str, Any]],
-        shown: Iterable[tuple[Any, ...]],
-        lists: Iterable[tuple[Any, ...]],
+        shown: Collection[tuple[Any, ...]],
+        lists: Collection[tuple[Any, ...]],
     ) -> None:
         report = self._found.report
         there = {row[1]: row for row in shown}
@@ -299,6 +302,8 @@ class _EntryChecker:
         for mac in missing:
             if mac not in erased or not self._is_sound(erased[mac]):
                 report.add(seq, "content", "content is missing and no ERASURE says why")
+        if len(there) != len(shown) or len(ends) != len(lists):
+            report.add(seq, "content", "content is noted for it twice")
         named = {item["$content"][12:] for item in items if "$content" in item}
         if ends.keys() != {item["$messages"] for item in items if "$messages" in item}:
             report.add(seq, "messages", "other message lists are noted for it than its record has")

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import random
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from remit.ledger.checkpoints import stored_notes
-from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.marks import Marks
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey
-from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.contents import Damage, check_contents, check_steps
 from remit.ledger.verification.entries import (
     EntryRange,
     as_hash,
     check_entries,
-    erasure_is_sound,
     known_entries,
     report_gap,
-    report_tree_hash,
 )
 from remit.ledger.verification.heads import check_heads, read_heads
 from remit.ledger.verification.mark import VerifiedMark, tree_digest
+from remit.ledger.verification.processes import runner
+from remit.ledger.verification.tables import (
+    bounds,
+    check_erasures,
+    check_info,
+    check_outliers,
+    check_unnamed_steps,
+    check_upper_tree,
+)
 
 _T = TypeVar("_T")
 
@@ -108,11 +109,12 @@ class Verifier:
         # The notes first: one that comes while we read would cover entries we do not.
         notes = list(stored_notes(self._store))
         size = self._store.count()
-        contents = int(self._bounds("content_id", "contents")[1] or 0)
-        steps = int(self._bounds("step_id", "message_steps")[1] or 0)
+        contents = int(bounds(self._store, "content_id", "contents")[1] or 0)
+        steps = int(bounds(self._store, "step_id", "message_steps")[1] or 0)
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
         report.first_seq = start
-        self._check_outliers(size)
+        check_outliers(report, self._store, size)
+        check_info(report, self._store, self._key)
         if start:
             content_ids, step_ids = self._reach(start, size)
             content_ranges, step_ranges = list(_runs(content_ids)), list(_runs(step_ids))
@@ -144,7 +146,7 @@ class Verifier:
                 progress(done, total)
 
         advance(0)
-        with _runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as pool:
+        with runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as pool:
             file_problems = pool.start(_check_file, deep)
             try:
                 damage = Damage()
@@ -179,9 +181,12 @@ class Verifier:
         for content_id, problem in damage.contents.items():
             if content_id not in blamed:
                 report.add(None, "content", problem)
-        self._check_erasures(known.size)
+        if not start:
+            ends = known.ends
+            check_unnamed_steps(report, self._store, ends.get("step_id", 0), ends.get("seq", 0))
+        check_erasures(report, self._store, known.size)
         report.erased = sum(report.erasures.values())
-        self._check_upper_tree(roots, size)
+        check_upper_tree(report, self._store, roots)
         check_heads(
             report,
             heads,
@@ -194,13 +199,6 @@ class Verifier:
         )
         now.size, now.tree = size, tree_digest(roots)
         now.partials = {str(number): root.hex() for number, root in partials.items()}
-
-    def _bounds(self, column: str, table: str) -> tuple[Any, ...]:
-        """The least and the greatest id, each found by the index; ``None`` of an empty table."""
-        (ends,) = self._store.select(
-            f"SELECT (SELECT min({column}) FROM {table}), (SELECT max({column}) FROM {table})"
-        )
-        return ends
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
@@ -215,28 +213,6 @@ class Verifier:
             low += (rows[0][0] - low) // _RANGE * _RANGE
             yield low, min(low + _RANGE - 1, last)
             low += _RANGE
-
-    def _check_outliers(self, size: int) -> None:
-        """Rows where no writer puts any: no range would contain them."""
-        for table, column, lowest in (
-            ("entries", "seq", 0),
-            ("contents", "content_id", 1),
-            ("message_steps", "step_id", 1),
-            ("shown_contents", "content_id", 1),
-            ("shown_lists", "step_id", 1),
-        ):
-            least, _ = self._bounds(column, table)
-            if least is not None and not (isinstance(least, int) and least >= lowest):
-                self._report.add(None, "store", f"{table} has a row with {column} {least!r}")
-        for table in ("shown_contents", "shown_lists", "erasures"):
-            low, high = self._bounds("seq", table)
-            if low is not None and not (
-                isinstance(low, int) and isinstance(high, int) and low >= 0
-                # An entry written since is not read.
-                and (high < size or self._store.select("SELECT 1 FROM entries WHERE seq = ?",
-                                                       (high,)))
-            ):  # fmt: skip
-                self._report.add(None, "store", f"{table} speaks of an entry that is not there")
 
     def _reach(self, start: int, size: int) -> tuple[set[int], set[int]]:
         """The content and the message steps that entries from ``start`` on show."""
@@ -316,39 +292,6 @@ class Verifier:
             partials.setdefault(size, b"")
         return roots, partials, blamed
 
-    def _check_erasures(self, known: int) -> None:
-        """Whether each ``ERASURE`` accounts for what is erased under it; of those before ``known``,
-        that was checked."""
-        for seq, number in self._store.select(
-            "SELECT seq, count(*) FROM erasures GROUP BY seq ORDER BY seq"
-        ):
-            if isinstance(seq, int) and (seq < known or erasure_is_sound(self._store, seq)):
-                self._report.erasures[entry_id(seq)] = number
-            else:
-                self._report.add(
-                    seq if isinstance(seq, int) else None,
-                    "erasure",
-                    "no ERASURE entry accounts for what is erased here",
-                )
-
-    def _check_upper_tree(self, roots: list[bytes], size: int) -> None:
-        """Stored hashes above the first level, and that there are no others."""
-        for level, hashes in enumerate(tile_levels(roots), start=2):
-            stored = dict(
-                self._store.select("SELECT idx, hash FROM tree_hashes WHERE level = ?", (level,))
-            )
-            for index, item in enumerate(hashes):
-                if as_hash(stored.get(index)) != item:
-                    report_tree_hash(self._report, index, TILE_WIDTH**level)
-        now = self._store.count()  # entries may have come since
-        for level, greatest in self._store.select(
-            "SELECT level, max(idx) FROM tree_hashes GROUP BY level"
-        ):
-            if not (isinstance(level, int) and isinstance(greatest, int) and 0 < level < 8) or (
-                (greatest + 1) * TILE_WIDTH**level > now
-            ):
-                self._report.add(None, "tree", "there is a tree hash of entries that are not there")
-
 
 def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Ids as ranges without gaps."""
@@ -372,58 +315,3 @@ def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
 
 def _check_file(store: Store, deep: bool) -> list[str]:
     return store.integrity_problems(deep=deep)
-
-
-class _Runner:
-    """Runs checks on a store: in this process, or in those of a pool, each with one of its own."""
-
-    def __init__(self, store: Store, pool: ProcessPoolExecutor | None, ahead: int) -> None:
-        self._store = store
-        self._pool = pool
-        self._ahead = ahead  # of the consumer: memory stays flat
-
-    def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
-        """Begin one check; what is returned gives its result."""
-        if self._pool is not None:
-            return self._pool.submit(_check, check, given).result
-        result = check(self._store, *given)
-        return lambda: result
-
-    def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
-        """The result of a check for each of ``ranges``, in their order."""
-        waiting: deque[Callable[[], _T]] = deque()
-        for item in ranges:
-            waiting.append(self.start(check, *item))
-            if len(waiting) > self._ahead:
-                yield waiting.popleft()()
-        while waiting:
-            yield waiting.popleft()()
-
-
-@contextlib.contextmanager
-def _runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[_Runner]:
-    """A runner of checks in ``jobs`` processes."""
-    if jobs == 1:
-        yield _Runner(store, None, 0)
-        return
-    pool = ProcessPoolExecutor(
-        jobs,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_open,
-        initargs=(reopen,),
-    )
-    try:
-        yield _Runner(store, pool, 3 * jobs)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-_STORE: list[Store] = []  # of a worker process
-
-
-def _open(reopen: Callable[[], Store]) -> None:
-    _STORE.append(reopen())
-
-
-def _check(check: Callable[..., Any], item: tuple[Any, ...]) -> Any:
-    return check(_STORE[0], *item)
