@@ -47,7 +47,8 @@ def ledger() -> None:
 
 
 for _command in (
-    proofs.verify, proofs.key, proofs.checkpoint, proofs.prove, proofs.export, proofs.import_,
+    proofs.verify, proofs.key, proofs.checkpoint, proofs.fork, proofs.prove, proofs.export,
+    proofs.import_,
 ):  # fmt: skip
     ledger.add_command(_command)
 

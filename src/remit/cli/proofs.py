@@ -1,4 +1,4 @@
-"""``remit ledger`` commands that prove: verify, key, checkpoint, prove, export, import."""
+"""``remit ledger`` commands that prove: verify, key, checkpoint, fork, prove, export, import."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from remit.cli.shared import (
     open_settings,
     progress,
     reads,
+    whoami,
     write_file,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -156,6 +158,32 @@ def key(root: Path | None) -> None:
     if found is None:
         raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
     click.echo(str(found))
+
+
+@click.command()
+@click.option("--reason", required=True, help="Why, for the record.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@reads
+def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
+    """Go on from an older copy, under a new origin, when all newer ones are lost for good."""
+    from remit.ledger import KeptHead, ledger_key
+    from remit.ledger.forks import fork as fork_ledger
+
+    place, loaded = open_settings(root)
+    kept = KeptHead(ledger_key(place, loaded.settings.ledger))
+    with open_ledger(root, signing=True) as client:
+        if (problem := client.checkpoints.problem()) and not yes:
+            note(f"{problem} What was spent in what is missing is not known and counts no more.")
+            click.confirm("Leave it behind for good?", abort=True, err=True)
+        done = fork_ledger(client, kept, reason=reason, by=whoami())
+    lines = [
+        f"{done.old_origin} ends with the {done.old_size} entries that were signed under it.",
+        f"{done.entries} entries go on; {done.entry_id} names what was left behind.",
+        f"From now on checked by {done.verifier_key}",
+    ]
+    emit(as_json, asdict(done), lines)
+    if not as_json:
+        note("Start the server again, and give the new key to auditors and witnesses.")
 
 
 @click.command()

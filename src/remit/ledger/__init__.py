@@ -13,6 +13,7 @@ from remit.ledger.errors import (
     LedgerError,
     LedgerFormatError,
     LedgerKeyError,
+    LedgerRollbackError,
     LedgerWriteError,
     NoSignerError,
     RecordTooLargeError,
@@ -20,6 +21,7 @@ from remit.ledger.errors import (
 )
 from remit.ledger.events import EVENTS, Event
 from remit.ledger.handles import LedgerPort, ScopedLedger
+from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.prepared import Prepared
@@ -43,6 +45,7 @@ __all__ = [
     "ExactText",
     "ExportFormatError",
     "Finding",
+    "KeptHead",
     "LedgerClient",
     "LedgerClosedError",
     "LedgerConnectionError",
@@ -52,6 +55,7 @@ __all__ = [
     "LedgerKey",
     "LedgerKeyError",
     "LedgerPort",
+    "LedgerRollbackError",
     "LedgerWriteError",
     "NoSignerError",
     "Prepared",

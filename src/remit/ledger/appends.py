@@ -54,6 +54,7 @@ class Head:
         timestamp: its time, or the empty string.
         content_id: the greatest content id.
         step_id: the greatest message step id.
+        seen_hash: the hash of the entry that the store has seen last; ``None`` of one that is gone.
     """
 
     seq: int
@@ -61,14 +62,15 @@ class Head:
     timestamp: str
     content_id: int
     step_id: int
+    seen_hash: str | None
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Head:
-        """From a row of these five, all null in an empty ledger."""
-        seq, entry_hash, timestamp, content_id, step_id = row
+        """From a row of these six, all null in an empty ledger."""
+        seq, entry_hash, timestamp, content_id, step_id, seen_hash = row
         return cls(
             -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
-            step_id or 0,
+            step_id or 0, seen_hash,
         )  # fmt: skip
 
 

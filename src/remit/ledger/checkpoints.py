@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.ledger.entry import utc_now
-from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerKeyError, NoSignerError
-from remit.ledger.store import Store, Transaction, Unit
+from remit.ledger.entry import LedgerEntry, utc_now
+from remit.ledger.errors import (
+    LedgerError,
+    LedgerFormatError,
+    LedgerKeyError,
+    LedgerRollbackError,
+    LedgerWriteError,
+    NoSignerError,
+)
+from remit.ledger.kept_head import KeptHead, contradiction
+from remit.ledger.keyfiles import known_as
+from remit.ledger.store import Execute, Store, Transaction, Unit
 from remit.ledger.tlog import (
     Checkpoint,
     ProofError,
@@ -24,21 +34,27 @@ from remit.ledger.tree import LedgerTree
 
 _log = logging.getLogger("remit.ledger")
 
-_OWNER = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
+_BIND = "INSERT INTO ledger_info VALUES ('verifier_key', ?) ON CONFLICT (name) DO"
+
+
+Transact = Callable[[Callable[[Transaction], Any]], Any]
+"""Runs a function in a transaction; what it returns is committed then."""
 
 
 class Checkpoints:
-    """The checkpoints stored in a ledger's database."""
+    """The checkpoints stored in a ledger's database, and the head kept outside of it."""
 
     def __init__(
         self,
         store: Store,
-        transact: Callable[[Callable[[Transaction], Any]], Any],
+        transact: Transact,
         key: VerifierKey | None,
         signer: Signer | None,
+        kept: KeptHead | None,
     ) -> None:
         self._store = store
         self._transact = transact
+        self._kept = kept
         self.key = key
         self.signer = signer
 
@@ -58,30 +74,59 @@ class Checkpoints:
                     return signed
         return None
 
-    def sign(self) -> str:
-        """Sign the tree as it is, store the checkpoint and return it.
+    def problem(self) -> str:
+        """What the ledger lacks of the head that is kept outside of it; empty if nothing.
 
         Raises:
-            LedgerFormatError: the tree does not extend the one signed last.
-            NoSignerError: there is no private key.
+            LedgerKeyError: that head cannot be read.
         """
-        if self.signer is None:
-            raise NoSignerError(
-                "This ledger client holds no signing key, so it cannot sign a checkpoint.",
-                next_step="Open the ledger through its root: `remit ledger checkpoint`, or "
-                "remit.Runtime.open(root). `remit init` makes the key.",
-            )
-        return str(self._transact(self.sign_in))
+        kept = self._read_kept()
+        return "" if kept is None else self._contradiction(kept, self._store.select)
 
-    def sign_in(self, tx: Transaction) -> str:
-        """:meth:`sign` within a transaction; the stored one of this size when there is one."""
-        assert self.signer is not None
-        tree = LedgerTree(tx.execute, self._store)
+    def _contradiction(self, kept: SignedCheckpoint, execute: Execute) -> str:
+        tree, place = LedgerTree(execute, self._store), self._store.location
+        found = contradiction(kept.checkpoint, tree, tree.size(), place)
+        if not found and (owner := _owner(execute)) not in ("", str(self.key)):
+            found = f"The ledger {place} belongs to {owner.partition('+')[0]!r}."
+        return found
+
+    def hold(self, execute: Execute) -> None:
+        """Refuse a database that does not lead to the kept head; keep what it leads to since then.
+
+        Raises:
+            LedgerRollbackError: it is an older copy, or another history.
+            LedgerFormatError: it does not lead to its own checkpoints.
+            LedgerKeyError: the kept head cannot be read.
+        """
+        if self.key is None or self._kept is None:
+            return
+        kept = self._kept.read(self.key)
+        last, _ = self._tip(execute, kept)
+        if last is None or (kept is not None and kept.checkpoint.size >= last.checkpoint.size):
+            return
+        if kept is None:
+            _log.warning(
+                "no head was kept beside the ledger's key: from now on it is held against that of "
+                "its own checkpoint of %d entries",
+                last.checkpoint.size,
+            )
+        try:
+            self._kept.move_to(last, self.key)
+        except LedgerWriteError as error:  # it then stops the next signature
+            _log.warning("%s", error)
+
+    def _tip(
+        self, execute: Execute, kept: SignedCheckpoint | None
+    ) -> tuple[SignedCheckpoint | None, Checkpoint]:
+        """The last stored checkpoint of this key, and the tree head now, which leads to both."""
+        assert self.key is not None
+        if kept is not None and (problem := self._contradiction(kept, execute)):
+            raise LedgerRollbackError(problem)
+        tree = LedgerTree(execute, self._store)
         size = tree.size()
-        for column, note in tx.execute(
-            "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 9"
-        ):
-            last = _parsed(column, note, self.signer.verifier_key)
+        rows = execute("SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 9", ())
+        for column, note in rows:
+            last = _parsed(column, note, self.key)
             if last is None:
                 continue
             head = last.checkpoint
@@ -92,16 +137,81 @@ class Checkpoints:
                     "was cut off or rewritten, and no checkpoint is signed.",
                     next_step="Run `remit ledger verify`; restore the ledger from a backup.",
                 )
-            if head.size == size:
-                return str(last)
             break
-        note = str(Checkpoint(self.signer.name, size, tree.root(size)).sign(self.signer))
-        tx.execute(
-            "INSERT INTO checkpoints VALUES (?, ?, ?) ON CONFLICT (size) DO UPDATE "
-            "SET created = excluded.created, note = excluded.note",
-            (size, utc_now(), note),
-        )
-        return note
+        else:
+            last = None
+        return last, Checkpoint(self.key.name, size, tree.root(size))
+
+    def sign(self) -> str:
+        """Sign the tree as it is, store the checkpoint and return it.
+
+        Raises:
+            LedgerRollbackError: the ledger does not lead to the head that is kept outside of it.
+            LedgerFormatError: the tree does not extend the one signed last.
+            NoSignerError: there is no private key.
+        """
+        return self.sign_in(self._transact)
+
+    def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
+        """:meth:`sign` in another's transactions; ``is_forked`` leaves the old head behind."""
+        signer = self.signer
+        if signer is None:
+            raise NoSignerError(
+                "This ledger client holds no signing key, so it cannot sign a checkpoint.",
+                next_step="Open the ledger through its root: `remit ledger checkpoint`, or "
+                "remit.Runtime.open(root). `remit init` makes the key.",
+            )
+        signed = None
+        while signed is None:
+            signed = self._signed(signer, transact, is_forked=is_forked)
+        # Kept first: no crash lets anybody see one that is not.
+        return str(transact(functools.partial(_store, signed, signer.verifier_key)))
+
+    def _signed(
+        self, signer: Signer, transact: Transact, *, is_forked: bool
+    ) -> SignedCheckpoint | None:
+        """The tree head now, signed and kept; ``None`` where another process has kept another."""
+        kept = self._read_kept()
+        held = None if is_forked else kept
+        # Only what is committed is signed: no crash leaves a head that is not led to.
+        last, head = transact(lambda tx: self._tip(tx.execute, held))
+        signed: SignedCheckpoint
+        if last is not None and last.checkpoint == head:
+            signed = last
+        elif held is not None and held.checkpoint == head:
+            signed = held
+        else:
+            signed = head.sign(signer)
+        if self._kept is not None and (kept is None or signed.checkpoint != kept.checkpoint):
+            with self._kept.locked():
+                if self._read_kept() != kept:
+                    return None
+                self._kept.write(signed)
+        return signed
+
+    def _read_kept(self) -> SignedCheckpoint | None:
+        return None if self._kept is None or self.key is None else self._kept.read(self.key)
+
+    def fork(self, signer: Signer, entry: LedgerEntry) -> tuple[str, str]:
+        """Go on under another origin from what is there; see :func:`~remit.ledger.forks.fork`.
+
+        Returns:
+            The id of ``entry``, which names the history that ends, and the first checkpoint.
+        """
+        assert self._kept is not None
+        self._store.guard = None
+        self.key, self.signer = signer.verifier_key, signer
+
+        def begin(tx: Transaction) -> str:
+            tx.execute(f"{_BIND} UPDATE SET value = excluded.value", (str(self.key),))
+            return tx.append(entry)
+
+        # A crash on the way leaves a ledger that is refused as before: it is forked again.
+        name = self._transact(begin)
+        self._kept.files.rename(signer)
+        note = self.sign_in(self._transact, is_forked=True)
+        self._store.guard = self.hold
+        return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
         """Store the cosignatures of a checkpoint beside the log's own signature.
@@ -153,23 +263,24 @@ class Checkpoints:
         Raises:
             LedgerKeyError: the ledger belongs to another key or origin.
         """
-
-        def insert(tx: Transaction) -> list[tuple[Any, ...]]:
-            tx.execute(
-                "INSERT INTO ledger_info VALUES ('verifier_key', ?) ON CONFLICT (name) DO NOTHING",
-                (str(key),),
-            )
-            return tx.execute(_OWNER)
-
-        rows = self._store.select(_OWNER) or self._transact(insert)
-        owner = str(rows[0][0])
-        if owner != str(key):
+        if not (owner := self.owner()):
+            try:
+                self._transact(lambda tx: tx.execute(f"{_BIND} NOTHING", (str(key),)))
+            except LedgerRollbackError:
+                return  # so will be all that is written
+            owner = self.owner()
+        # Under another origin of the same key it is refused like an older copy, and can be forked.
+        if owner != str(key) and (self._kept is None or not _are_one(owner, key)):
             raise LedgerKeyError(
                 f"The ledger {self._store.location} belongs to {owner.partition('+')[0]!r}; this "
                 f"root's key is of {key.name!r}, or another key of that name.",
                 next_step="Two roots cannot share one ledger. Give this root a ledger of its own, "
                 "or the key of that ledger.",
             )
+
+    def owner(self) -> str:
+        """The verifier key that the ledger belongs to; empty before there is one."""
+        return _owner(self._store.select)
 
 
 class CheckpointSchedule:
@@ -204,13 +315,49 @@ class CheckpointSchedule:
         if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
             self._deadline = None
             try:
-                (result,) = self._store.run([Unit(call=self._checkpoints.sign_in)])
-                if isinstance(result, BaseException):
-                    raise result
+                self._checkpoints.sign_in(self._transact)
+            except LedgerRollbackError as error:
+                self._store.doubt()
+                _log.error("%s", error)
             except RemitError as error:
                 # The entries are on record; the next one due covers them.
                 _log.warning("no checkpoint was written: %s", error)
             self._covered = self._store.size
+
+    def _transact(self, call: Callable[[Transaction], Any]) -> Any:
+        (result,) = self._store.run([Unit(call=call)])
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+
+def _store(signed: SignedCheckpoint, key: VerifierKey, tx: Transaction) -> str:
+    """Store a checkpoint where there is none of its size; returns the one that is there then."""
+    size = signed.checkpoint.size
+    rows = tx.execute("SELECT note FROM checkpoints WHERE size = ?", (size,))
+    there = _parsed(size, rows[0][0], key) if rows else None
+    if there is not None and there.checkpoint == signed.checkpoint:
+        return str(there)
+    tx.execute(
+        "INSERT INTO checkpoints VALUES (?, ?, ?) ON CONFLICT (size) DO UPDATE "
+        "SET created = excluded.created, note = excluded.note",
+        (size, utc_now(), str(signed)),
+    )
+    return str(signed)
+
+
+def _owner(execute: Execute) -> str:
+    rows = execute("SELECT value FROM ledger_info WHERE name = 'verifier_key'", ())
+    return str(rows[0][0]) if rows else ""
+
+
+def _are_one(owner: str, key: VerifierKey) -> bool:
+    """Whether a verifier key is ``key`` under an earlier or a later origin."""
+    try:
+        other = VerifierKey.parse(owner)
+    except TlogError:
+        return False
+    return known_as(key, other.name) == other or known_as(other, key.name) == key
 
 
 def stored_notes(store: Store) -> Iterator[tuple[int, str]]:

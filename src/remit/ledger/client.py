@@ -15,10 +15,11 @@ from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import LedgerFormatError
+from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
+from remit.ledger.kept_head import KeptHead
 from remit.ledger.marks import Marks
 from remit.ledger.prepared import Prepared, prepare
 from remit.ledger.queries import LedgerQueries, to_seq
@@ -44,6 +45,8 @@ class LedgerClient(LedgerQueries, Closeable):
         verifier_key: the public key to check checkpoints by; the signer's when left out.
         marks: where its checks keep what the next ones may go on from; nowhere when left out.
         checks: of what others keep in this database; a whole :meth:`verify` ends with them.
+        kept: the last head that the key signed, outside the database: a ledger that does not lead
+            to it is not written.
 
     Attributes:
         checkpoints: signed tree heads, their cosignatures, consistency proofs.
@@ -64,6 +67,7 @@ class LedgerClient(LedgerQueries, Closeable):
         verifier_key: VerifierKey | None = None,
         marks: Marks | None = None,
         checks: Sequence[StateCheck] = (),
+        kept: KeptHead | None = None,
     ) -> None:
         self.marks = marks
         self._checks = checks
@@ -74,7 +78,9 @@ class LedgerClient(LedgerQueries, Closeable):
         self._store = store = self._reopen(create=create)
         self._index = TextIndex(store, self.transact)
         self._eraser = Eraser(store, self.transact)
-        self.checkpoints = Checkpoints(store, self.transact, key, signer)
+        self.checkpoints = Checkpoints(store, self.transact, key, signer, kept)
+        if kept is not None:
+            store.guard = self.checkpoints.hold
         schedule = CheckpointSchedule(
             self.checkpoints,
             store,
@@ -211,8 +217,23 @@ class LedgerClient(LedgerQueries, Closeable):
         )
 
     def flush(self) -> None:
-        """Return when everything submitted before is durable."""
+        """Return when everything submitted before is durable.
+
+        Raises:
+            LedgerRollbackError: the ledger lacks what was signed or recorded in it.
+        """
         self.transact(lambda _: None)
+
+    def require_whole(self) -> None:
+        """Make sure, without writing, that what this client has seen is still there.
+
+        Raises:
+            LedgerRollbackError: the database was replaced, or lacks entries that were in it.
+            LedgerError: it cannot be read.
+        """
+        self._store.require_seen()
+        if not self._store.is_held and (problem := self.checkpoints.problem()):
+            raise LedgerRollbackError(problem)
 
     def close(self) -> None:
         """Commit what is waiting and close. Twice, or in two threads at once, is harmless."""
@@ -259,6 +280,9 @@ class LedgerClient(LedgerQueries, Closeable):
         start = max(0, to_seq(first) or 0)
         verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
         report = verifier.verify(checkpoint, start, jobs, deep, progress, since_mark)
+        if problem := self.checkpoints.problem():
+            report.add(None, "checkpoint", problem)
+            report.checkpoint = "failed"
         for check in () if start else self._checks:
             try:
                 for seq, message in check(self, since_mark):

@@ -1,6 +1,7 @@
 """Errors of the ledger."""
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.ledger.entry import entry_id
 
 
 class LedgerError(RemitError):
@@ -9,6 +10,38 @@ class LedgerError(RemitError):
 
 class LedgerWriteError(LedgerError):
     """The entry is not on record: the store refused it (disk full, I/O error, lock)."""
+
+
+class LedgerRollbackError(LedgerWriteError):
+    """The database lacks what was signed or recorded in it, or has other entries in its place."""
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__(
+            message,
+            next_step=next_step
+            or "Nothing is written or signed. Stop all processes of this root, put the newer copy "
+            "back, and start again. Where that is lost for good, `remit ledger fork --reason …` "
+            "goes on from what is there, under a new origin and on record.",
+        )
+
+
+def missing(location: str, size: int, seen: int, how: str) -> str:
+    """What to say of a ledger of ``size`` entries that had ``seen``, as ``how`` shows."""
+    which = f"{entry_id(size)} to {entry_id(seen - 1)} are"
+    return (
+        f"The ledger {location} was cut off, or is an older copy: it has {size} entries, and "
+        f"{how}; {which if seen - size > 1 else f'{entry_id(size)} is'} missing."
+    )
+
+
+def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
+    """The error of a process that saw a ledger's first ``seen`` entries, which are not there."""
+    if seen > size:
+        return LedgerRollbackError(missing(location, size, seen, f"this process has seen {seen}"))
+    return LedgerRollbackError(
+        f"The ledger {location} has another history: {entry_id(seen - 1)} is not the entry that "
+        "this process has seen."
+    )
 
 
 class LedgerFormatError(LedgerError):

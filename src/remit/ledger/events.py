@@ -157,10 +157,11 @@ _TABLE = (
           ("rotated", "old_until", "hash", "at", "changed")),
     Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
           "A virtual key was revoked.", ("at", "changed")),
-    Event("CONFIG_CHANGED", "packages or server", ("by",),
-          "The trusted package keys changed, something was let pass, or a running server read its "
-          "settings again.",
-          ("file", "sha256", "policy", "waiver", "distribution_version", "settings", "prices")),
+    Event("CONFIG_CHANGED", "packages, server or ledger", ("by",),
+          "The trusted package keys changed, something was let pass, a running server read its "
+          "settings again, or the ledger was forked.",
+          ("file", "sha256", "policy", "waiver", "distribution_version", "settings", "prices",
+           "fork")),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
@@ -15,6 +17,8 @@ from remit.kernel.errors import RemitError
 from remit.ledger.errors import LedgerKeyError
 from remit.ledger.tlog import Signer, TlogError, VerifierKey
 from remit.ledger.tlog.note import ED25519
+
+_FORK = re.compile(r"(.+)/fork-([1-9][0-9]{0,8})")
 
 
 class KeyFiles:
@@ -145,7 +149,7 @@ class LedgerKey(KeyFiles):
     @override
     def verifier_key(self) -> VerifierKey | None:
         key = super().verifier_key()
-        if key is not None and self._origin and key.name != self._origin:
+        if key is not None and self._origin and known_as(key, self._origin) is None:
             raise LedgerKeyError(
                 f"The ledger's key was made for the origin {key.name!r}; [ledger] origin says "
                 f"{self._origin!r}.",
@@ -154,9 +158,46 @@ class LedgerKey(KeyFiles):
             )
         return key
 
+    def rename(self, signer: Signer) -> None:
+        """Give the key the name that it has in ``signer``; raises OSError."""
+        with self.locked():
+            write_over(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
+
+
+def known_as(key: VerifierKey, origin: str) -> VerifierKey | None:
+    """``key`` under an origin that it has, or had before a fork; ``None`` for any other."""
+    (base, number), (other_base, other) = _parts(key.name), _parts(origin)
+    return replace(key, name=origin) if base == other_base and other <= number else None
+
+
+def next_origin(*names: str) -> str:
+    """The origin after the latest of those of one key."""
+    base, number = max(map(_parts, names), key=lambda parts: parts[1])
+    return f"{base}/fork-{number + 1}"
+
+
+def _parts(origin: str) -> tuple[str, int]:
+    """What an origin was at first, and how many forks ago."""
+    found = _FORK.fullmatch(origin)
+    return (found[1], int(found[2])) if found else (origin, 0)
+
+
+def write_over(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file, complete and durable, or not at all; raises OSError."""
+    with _beside(path, data, mode) as temporary:
+        temporary.replace(path)
+        _sync(path.parent)
+
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
     """Make a file complete and durable, or not at all; raises OSError, also if it exists."""
+    with _beside(path, data, mode) as temporary:
+        publish(temporary, path)
+
+
+@contextlib.contextmanager
+def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """``data`` in a finished file beside ``path``, gone at the end unless it was renamed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -164,7 +205,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        publish(temporary, path)
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -172,8 +213,12 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 def publish(temporary: Path, path: Path) -> None:
     """Give a finished file its name, durably; raises OSError if ``path`` exists."""
     os.link(temporary, path)  # unlike a rename, it never replaces what is there
-    directory = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(handle)
     finally:
-        os.close(directory)
+        os.close(handle)

@@ -10,6 +10,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings
 from remit.ledger.client import LedgerClient
+from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import Marks
 from remit.ledger.report import StateCheck
@@ -44,15 +45,17 @@ def open_root_ledger(
         LedgerError: the ledger cannot be opened.
     """
     key = ledger_key(root, settings)
+    public = key.verifier_key()
     target = settings.path if "://" in settings.path else root.path / settings.path
     return LedgerClient(
         target,
         settings=settings,
         create=create,
         signer=key.signer() if signing and key.exists else None,
-        verifier_key=key.verifier_key(),
+        verifier_key=public,
         marks=Marks(root.marks, key, settings.path),
         checks=checks,
+        kept=KeptHead(key) if public is not None else None,
     )
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+from remit.ledger.appends import Appends
 from remit.ledger.entry import LedgerEntry
+from remit.ledger.errors import lost
 from remit.ledger.prepared import Prepared
 from remit.ledger.reader import EntryRow, Reader, as_bytes
 
@@ -57,6 +59,9 @@ class Transaction(Clock, Protocol):
         """Run one portable SQL statement for each of ``rows``; gives nothing back."""
         ...
 
+
+Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""Runs a portable SQL statement; returns its rows."""
 
 Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
 """An entry, prepared beforehand or not, or a function of the transaction that it is done in."""
@@ -181,6 +186,11 @@ class Store(Reader):
     Attributes:
         location: where it is, for people to read; no password in it.
         size: entries after this store's own last commit; 0 before one.
+        seen: sequence number and hash of the last entry then; ``(-1, "")`` before one. A database
+            that has it no longer is written no more.
+        guard: called in the first transaction, and again where the database may be another one;
+            raises where it is.
+        is_held: whether the guard has passed this database.
     """
 
     text_sql: str
@@ -188,6 +198,38 @@ class Store(Reader):
 
     location: str
     size: int = 0
+    seen: tuple[int, str] = (-1, "")
+    guard: Callable[[Execute], None] | None = None
+    is_held: bool = False
+
+    def doubt(self) -> None:
+        """Call the guard again before anything is written."""
+        self.is_held = False
+
+    def _hold(self, batch: Appends) -> None:
+        """Refuse another database than before, in a transaction that has not written anything yet.
+
+        Raises:
+            LedgerRollbackError: entries that this store has seen are gone, or others.
+            RemitError: what the guard raises, where it is due.
+        """
+        seq, entry_hash = self.seen
+        if seq >= 0 and batch.head.seen_hash != entry_hash:
+            raise lost(self.location, batch.head.seq + 1, seq + 1)
+        if not self.is_held and self.guard is not None:
+            self.guard(batch.execute)
+            self.is_held = True
+
+    def require_seen(self) -> None:
+        """Have an older copy show without writing.
+
+        Raises:
+            LedgerRollbackError: entries that this store has seen are gone, or others.
+        """
+        seq, entry_hash = self.seen
+        rows = self.select("SELECT entry_hash FROM entries WHERE seq = ?", (max(seq, 0),))
+        if seq >= 0 and rows != [(entry_hash,)]:
+            raise lost(self.location, self.count(), seq + 1)
 
     @abstractmethod
     def run(self, units: Sequence[Unit]) -> list[Any]:

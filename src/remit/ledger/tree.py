@@ -7,12 +7,11 @@ hundred for a proof, so that an append costs nothing but one hash row in 256.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.reader import as_bytes
-from remit.ledger.store import Store
+from remit.ledger.store import Execute, Store
 from remit.ledger.tlog import (
     TILE_WIDTH,
     consistency_proof,
@@ -20,8 +19,6 @@ from remit.ledger.tlog import (
     leaf_hash,
     tree_root,
 )
-
-Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 class LedgerTree:

@@ -65,6 +65,7 @@ class Runtime(Closeable):
         if settings.ledger.retention_days:
             self._retention = RetentionSchedule(self.ledger, every_s=_RETENTION_EVERY_S)
         try:
+            self.ledger.flush()  # an older copy shows before anything is done with it
             recover_packages(root, self.ledger, loaded)
             require_ownership(root.path, self.ledger, settings.packages.lock_timeout_s)
             self._wire(settings, model, tools)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from remit.kernel.errors import RemitError
+from remit.ledger import LedgerRollbackError
 from remit.runtime import Runtime
 from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
@@ -198,8 +199,11 @@ class App:
         problem = "starting or ending"
         if self.ready:
             try:
-                await asyncio.to_thread(self.runtime.ledger.head)
+                await asyncio.to_thread(self.runtime.ledger.require_whole)
                 problem = ""
+            except LedgerRollbackError as error:
+                problem = str(error)
+                _log.warning("%s", problem)
             except RemitError as error:
                 _log.warning("the ledger cannot be read: %s", error.message)
                 problem = "the ledger cannot be read"

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from remit.ledger.appends import Head
 from remit.ledger.batch import Batch, keys_of, prepared_in
+from remit.ledger.errors import LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.postgres.pipeline import Array, Rows
@@ -35,6 +36,7 @@ _TAIL = 8  # messages at the end of a list, of which one is likely to end what i
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
            (SELECT max(step_id) FROM message_steps),
+           (SELECT entry_hash FROM entries WHERE seq = $1),
            CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                       ORDER BY seq DESC LIMIT 1) AS e ON true"""
@@ -61,13 +63,15 @@ class PostgresBatch(Batch):
     ENGINE_ERRORS = _ENGINE_ERRORS
     _now_ms: int | None = None
 
-    def __init__(self, writer: Writer, units: Sequence[Unit], content_keys: frozenset[str]) -> None:
+    def __init__(
+        self, writer: Writer, units: Sequence[Unit], content_keys: frozenset[str], seen: int
+    ) -> None:
         # The engine compresses by itself (TOAST).
-        super().__init__(Head.of((None,) * 5), content_keys, _NEVER)
+        super().__init__(Head.of((None,) * 6), content_keys, _NEVER)
         self._writer = writer
         # All that is read before the first unit takes one round trip.
         begin(writer)
-        head = writer.ask(_HEAD)
+        head = writer.ask(_HEAD, (seen,))
         keys = list(keys_of(units))
         found = writer.ask(_FOUND, _arrays(keys))
         tails = list(dict.fromkeys(_tails_of(units)))
@@ -132,7 +136,9 @@ def is_refusal(error: BaseException) -> bool:
         # error that its unit passed over. All else is the server's.
         state = str(error.sqlstate)
         return state[:2] in ("22", "23", "42", "54", "P0") or state in ("08P01", "25P02")
-    return isinstance(error, Exception) and not isinstance(error, _ENGINE_ERRORS)
+    return isinstance(error, Exception) and not isinstance(
+        error, (*_ENGINE_ERRORS, LedgerRollbackError)
+    )
 
 
 def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:

@@ -129,10 +129,12 @@ class Writer:
         self._pipeline: Pipeline | None = None
         self._answers: list[tuple[int, Answer]] = []
 
-    def connect(self) -> None:
-        """Connect, where that is not so; a broken connection is dropped first."""
-        if self._pipeline is None or self._pipeline.is_lost:
-            self._pipeline = self._run(self._connect)
+    def connect(self) -> bool:
+        """Connect, where that is not so; a broken connection is dropped first. Whether it did."""
+        if self._pipeline is not None and not self._pipeline.is_lost:
+            return False
+        self._pipeline = self._run(self._connect)
+        return True
 
     def _connect(self) -> Pipeline:
         made = connect(self._url, self._statement_s, bytea_output="hex", **self._settings)

@@ -61,7 +61,7 @@ class _Attempt:
     """A transaction that is complete but for its commit."""
 
     results: list[Any]
-    size: int
+    seen: tuple[int, str]
     sign: tuple[int, str]
 
 
@@ -137,13 +137,14 @@ class PostgresStore(Store):
         while True:
             in_doubt = sent is not None
             try:
-                self._writer.connect()
+                if self._writer.connect():  # to another server, maybe
+                    self.doubt()
                 if sent is None or not self._was_committed(sent):
                     sent, in_doubt = None, False
                     attempt = self._attempt(units)
                     sent = attempt
                     self._writer.fetch("COMMIT")
-                self.size = sent.size
+                self.size, self.seen = sent.seen[0] + 1, sent.seen
                 return sent.results
             except BaseException as error:
                 self._writer.drop()
@@ -164,18 +165,19 @@ class PostgresStore(Store):
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
         """Everything but the commit, as far as nobody waits for it."""
         writer = self._writer
-        batch = PostgresBatch(writer, units, self._content_keys)
+        batch = PostgresBatch(writer, units, self._content_keys, self.seen[0])
+        self._hold(batch)
         first = batch.head.seq + 1
         results = [batch.do(unit) for unit in units]
         batch.flush()
         size = batch.head.seq + 1
         # What shows, should the commit not be answered, whether it took place: the last entry's
         # hash, which no other can have; without an entry, a mark of this writer's own.
-        sign = (size - 1, batch.head.entry_hash)
+        seen = sign = (size - 1, batch.head.entry_hash)
         if size == first:
             sign = (-1, secrets.token_hex(8))
             writer.put(_WRITE_MARK, (self._name, sign[1]))
-        return _Attempt(results, size, sign)
+        return _Attempt(results, seen, sign)
 
     def _was_committed(self, sent: _Attempt) -> bool:
         """Whether a transaction took place whose commit was not answered.

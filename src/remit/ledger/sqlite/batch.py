@@ -13,6 +13,7 @@ from typing_extensions import override
 from remit.ledger.appends import Head
 from remit.ledger.batch import Batch
 from remit.ledger.clock import BootClock
+from remit.ledger.errors import LedgerRollbackError
 from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 
@@ -41,7 +42,8 @@ _FIND = {
 }
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
-           (SELECT max(step_id) FROM message_steps)
+           (SELECT max(step_id) FROM message_steps),
+           (SELECT entry_hash FROM entries WHERE seq = ?)
     FROM (SELECT 1) LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                ORDER BY seq DESC LIMIT 1) AS e"""
 _ENGINE_FAILURES = frozenset(
@@ -60,7 +62,7 @@ def is_refusal(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
         return code is not None and code & 0xFF not in _ENGINE_FAILURES
-    return isinstance(error, Exception)
+    return isinstance(error, Exception) and not isinstance(error, LedgerRollbackError)
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, tuple[Any, ...]]]:
@@ -87,8 +89,9 @@ class SqliteBatch(Batch):
         content_keys: frozenset[str],
         compress_above: int,
         clock: BootClock,
+        seen: int,
     ) -> None:
-        head = Head.of(connection.execute(_HEAD).fetchone())
+        head = Head.of(connection.execute(_HEAD, (seen,)).fetchone())
         super().__init__(head, content_keys, compress_above)
         self._connection = connection
         self._clock = clock

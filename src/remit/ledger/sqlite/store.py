@@ -18,6 +18,7 @@ from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatErro
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal
 from remit.ledger.sqlite.migrations import migrate
+from remit.ledger.sqlite.same_file import SameFile
 from remit.ledger.sqlite.schema import (
     APPLICATION_ID,
     SEARCH,
@@ -89,6 +90,7 @@ class SqliteStore(Store):
         self._read_lock = threading.Lock()
         self._turns = Turns(path.absolute().parent)
         self._clock = BootClock()
+        self._same = SameFile(path, self._writer)
 
     def _connect(self) -> sqlite3.Connection:
         connection = None
@@ -175,7 +177,11 @@ class SqliteStore(Store):
             self._turns.take()
             self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
-            batch = SqliteBatch(writer, self._content_keys, self._compress_above, self._clock)
+            batch = SqliteBatch(
+                writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
+            )
+            self._same.require(deep=True)
+            self._hold(batch)
             batch.look_up(units)
             batch.open_stages(units)
             for unit in units:
@@ -197,7 +203,7 @@ class SqliteStore(Store):
             raise
         finally:
             self._turns.give_back()
-        self.size = batch.head.seq + 1
+        self.size, self.seen = batch.head.seq + 1, (batch.head.seq, batch.head.entry_hash)
         return results
 
     # -- reading -----------------------------------------------------------------------
@@ -213,6 +219,11 @@ class SqliteStore(Store):
     @override
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    @override
+    def require_seen(self) -> None:
+        self._same.require()
+        super().require_seen()
 
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

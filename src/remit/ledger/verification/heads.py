@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from remit.ledger.keyfiles import known_as
 from remit.ledger.report import VerificationReport
 from remit.ledger.tlog import (
     EMPTY_ROOT,
@@ -43,8 +44,8 @@ def read_heads(
     for column, note in given:
         try:
             signed = note if isinstance(note, SignedCheckpoint) else SignedCheckpoint.parse(note)
-            if key is not None:
-                signed.verify(key)
+            if key is not None:  # under an origin that it had before a fork, too
+                signed.verify(known_as(key, signed.checkpoint.origin) or key)
             if column not in (None, signed.checkpoint.size):
                 raise NoteError("Its size is not that of its row.")
         except TlogError as error:

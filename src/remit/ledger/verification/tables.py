@@ -12,7 +12,7 @@ from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.entries import as_hash, erasure_is_sound, report_tree_hash
 
-_INFO = frozenset({"verifier_key", "text_indexed_to", "imported"})
+_INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock"})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 
 

@@ -1,0 +1,104 @@
+"""The last head that a root's key signed, kept beside the key (SPEC 3.3, "Never two histories").
+
+It is a signed checkpoint in a file, outside the ledger's database: a database that was put back to
+an older state shows by it. It only moves forward, and is written before anybody sees the
+checkpoint. Only committed entries are signed, so that no crash leaves a head that a sound ledger
+does not lead to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from remit.ledger.errors import LedgerKeyError, LedgerRollbackError, LedgerWriteError, missing
+from remit.ledger.keyfiles import LedgerKey, known_as, write_over
+from remit.ledger.tlog import Checkpoint, SignedCheckpoint, TlogError, VerifierKey
+from remit.ledger.tree import LedgerTree
+
+
+class KeptHead:
+    """The file of the head beside a root's key, ``ledger.head``."""
+
+    def __init__(self, files: LedgerKey) -> None:
+        self.files = files
+        self.path = files.directory / "ledger.head"
+
+    def read(self, key: VerifierKey) -> SignedCheckpoint | None:
+        """The head; ``None`` where none was kept yet.
+
+        Raises:
+            LedgerKeyError: the file is damaged, or of another key.
+            LedgerRollbackError: the ledger was forked since ``key`` was read.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LedgerKeyError(
+                f"The head {self.path} cannot be read: {error.strerror or error}.",
+                next_step="Let the user who runs Remit read it.",
+            ) from error
+        try:
+            signed = SignedCheckpoint.parse(data)
+            origin = signed.checkpoint.origin
+            if origin != key.name and known_as(replace(key, name=origin), key.name):
+                raise LedgerRollbackError(
+                    f"The ledger was forked: {key.name} has ended and goes on as {origin}.",
+                    next_step="Start this process again.",
+                )
+            signed.verify(known_as(key, origin) or key)
+        except TlogError as error:
+            raise LedgerKeyError(
+                f"The head {self.path} is damaged: {error.message}",
+                next_step="Restore it from the backup of the key. Where there is none, and the "
+                "ledger is known to be whole, remove it: the ledger's own latest checkpoint "
+                "takes its place.",
+            ) from error
+        return signed
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep all other processes from moving the head.
+
+        Raises:
+            LedgerWriteError: it cannot be kept, here or within.
+        """
+        try:
+            with self.files.locked():
+                yield
+        except OSError as error:
+            raise LedgerWriteError(
+                f"The head cannot be kept in {self.path}: {error.strerror or error}.",
+                next_step="No checkpoint was signed. Check that directory's permissions and the "
+                "free space.",
+            ) from error
+
+    def write(self, signed: SignedCheckpoint) -> None:
+        """Replace the head, durably; under :meth:`locked`."""
+        write_over(self.path, str(signed).encode(), 0o600)
+
+    def move_to(self, signed: SignedCheckpoint, key: VerifierKey) -> None:
+        """Keep ``signed``, which the ledger leads to, unless a later one is kept."""
+        with self.locked():
+            kept = self.read(key)
+            if kept is None or kept.checkpoint.size < signed.checkpoint.size:
+                self.write(signed)
+
+
+def contradiction(head: Checkpoint, tree: LedgerTree, size: int, location: str) -> str:
+    """What a ledger of ``size`` entries lacks of those under ``head``; empty if nothing.
+
+    Raises:
+        LedgerFormatError: the tree cannot be computed.
+    """
+    if head.size > size:
+        return missing(location, size, head.size, f"this root's key signed {head.size}")
+    if tree.root(head.size) != head.root:
+        return (
+            f"The ledger {location} has another history: its first {head.size} entries are not "
+            "those that this root's key signed."
+        )
+    return ""
