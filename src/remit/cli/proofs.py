@@ -270,6 +270,7 @@ def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
 def import_(root: Path | None, as_json: bool, source: Path, text: str | None, again: bool) -> None:
     """Read an export (jsonl) into an empty ledger: all of it, every line checked, or nothing."""
     from remit.ledger.tlog import VerifierKey
+    from remit.runtime.state import rebuild_state
 
     with open_ledger(root, signing=True) as client:
         report = client.import_jsonl(
@@ -277,6 +278,7 @@ def import_(root: Path | None, as_json: bool, source: Path, text: str | None, ag
             key=VerifierKey.parse(text) if text else None,
             progress=progress("importing"),
         )
+        rebuild_state(client)
         verified = client.verify().verified if again else None
     found = {
         "entries": report.entries, "contents": report.contents, "erased": report.erased,

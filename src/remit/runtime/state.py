@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remit.gateway.auth.audit import check_keys
+from remit.gateway.budget.audit import audit_budgets, check_budgets
+from remit.gateway.ownership import check_owners
 from remit.ledger import Finding, LedgerClient, settled
-
-_CHECKS = (check_keys,)
+from remit.routing.trail.chains import prepare_table
+from remit.routing.trail.verification import check_trail
 
 
 def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """A :data:`~remit.ledger.StateCheck` of all that other parts keep in the ledger's database."""
-    for check in _CHECKS:
+    for check in (check_keys, check_owners):
         yield from settled(ledger, check)
+    yield from check_budgets(ledger, since_mark)
+    yield from check_trail(ledger, since_mark)
+
+
+def rebuild_state(ledger: LedgerClient) -> None:
+    """Put budgets and places of thoughts beside a record that was imported. Keys, sessions and
+    what else authorises anybody do not come with an import."""
+    audit_budgets(ledger, repair=True)
+    ledger.transact(lambda tx: prepare_table(tx, ledger))

@@ -12,11 +12,14 @@ import orjson
 
 from remit.gateway.budget.accounts import FIELDS, MAX_COUNT, OF_A_WINDOW
 from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.outstanding import Outstanding
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import (
+    Finding,
     LedgerClient,
-    LedgerError,
     LedgerFormatError,
+    LedgerWriteError,
+    Select,
     Transaction,
     keep_mark,
     parse_entry_id,
@@ -24,7 +27,8 @@ from remit.ledger import (
 )
 
 _EVENTS = (
-    "BUDGET_ALLOCATED", "KEY_CREATED", "EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT",
+    "BUDGET_ALLOCATED", "KEY_CREATED", "DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT",
+    "CONVERSATION_CHANGED",
 )  # fmt: skip
 _COMPARED = (
     "token_limit", "nano_limit", "turn_limit", "requests_per_minute", "tokens_per_minute",
@@ -35,7 +39,7 @@ _TEXTS = {"period": "", "time_zone": "", "on_short": ""}
 _RESERVED = ("reserved_tokens", "reserved_nano")
 _OWNERS = ("user_id", "team_id", "organisation_id")
 _AT_ONCE = 4096  # entries looked at together
-_MARK = "budgets"
+_MARK = "accounts"
 Progress = Callable[[int, int], None]
 
 
@@ -58,12 +62,14 @@ class BudgetAudit:
         differences: empty when both are equal.
         held_tokens: held by calls in flight, and by nothing else.
         held_calls: how many those are.
+        calls: what is wrong with the rows of calls that are out, and of conversations.
     """
 
     scopes: int
     differences: list[Difference]
     held_tokens: int
     held_calls: int
+    calls: list[Finding] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -85,6 +91,7 @@ class _Accounts:
     def __init__(self) -> None:
         self.by_scope: dict[str, _Account] = {}
         self.raised: dict[tuple[str, str], int] = {}
+        self.outstanding = Outstanding()
         self._owners: dict[str, dict[str, str]] = {}
 
     def to_mark(self) -> dict[str, Any]:
@@ -93,6 +100,7 @@ class _Accounts:
             "scopes": {scope: [one.since, one.columns] for scope, one in self.by_scope.items()},
             "raised": [[*name, percent] for name, percent in self.raised.items()],
             "owners": self._owners,
+            "outstanding": self.outstanding.to_mark(),
         }
 
     @classmethod
@@ -102,11 +110,13 @@ class _Accounts:
         accounts.by_scope = {scope: _Account(*one) for scope, one in mark["scopes"].items()}
         accounts.raised = {(one[0], one[1]): one[2] for one in mark["raised"]}
         accounts._owners = mark["owners"]
+        accounts.outstanding = Outstanding.of_mark(mark["outstanding"])
         return accounts
 
     def add(self, seq: int, event_type: str, record: dict[str, Any]) -> None:
         """The next entry that counts."""
         metadata = record["metadata"]
+        self.outstanding.add(seq, event_type, record)
         match event_type:
             case "KEY_CREATED":
                 owners = {name: metadata.get(name) or "" for name in _OWNERS}
@@ -223,14 +233,30 @@ def audit_budgets(
     if progress is not None:
         progress(total - first, total - first)
     keep_mark(ledger, _MARK, total, accounts.to_mark())
-    has_calls = _has_calls(ledger)
 
     def finish(tx: Transaction) -> BudgetAudit:
         for entry in _entries(tx.execute, total, 1 << 62):
             accounts.add(*entry)
-        return _compare(tx, accounts, has_calls=has_calls, repair=repair)
+        audit, held = _compare(tx.execute, accounts)
+        if repair and audit.differences:
+            _repair(tx, accounts, held)
+        return audit
 
-    return ledger.transact(finish)
+    try:
+        return ledger.transact(finish)
+    except LedgerWriteError:
+        if repair:
+            raise
+        return _compare(ledger.select, accounts)[0]  # a medium that nobody writes to
+
+
+def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
+    """:func:`audit_budgets` as a :data:`~remit.ledger.StateCheck`."""
+    audit = audit_budgets(ledger, since_mark=since_mark)
+    for one in audit.differences:
+        said = f"budgets: {one.field} of {one.scope} is {one.live}, by the ledger {one.ledger}"
+        yield None, f"{said}; `remit budget check --repair` takes what the ledger says"
+    yield from audit.calls
 
 
 def _seq(entry_id: str) -> int:
@@ -238,9 +264,7 @@ def _seq(entry_id: str) -> int:
     return -1 if seq is None else seq
 
 
-def _entries(
-    select: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]], first: int, end: int
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _entries(select: Select, first: int, end: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Sequence number, event type and record of the entries of a range that count."""
     marks = ", ".join("?" * len(_EVENTS))
     rows = select(
@@ -259,22 +283,18 @@ def _entries(
         yield seq, event_type, record
 
 
-def _has_calls(ledger: LedgerClient) -> bool:
-    """Whether a gateway ever worked here: what its calls hold is in a table of its own."""
-    try:
-        ledger.select("SELECT 1 FROM in_flight LIMIT 1")
-    except LedgerError:
-        return False
-    return True
-
-
-def _compare(tx: Transaction, accounts: _Accounts, *, has_calls: bool, repair: bool) -> BudgetAudit:
+def _compare(
+    select: Select, accounts: _Accounts
+) -> tuple[BudgetAudit, defaultdict[str, Counter[str]]]:
+    """The audit, and what is held by scope."""
     expected = accounts.by_scope
-    rows = tx.execute(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope")
+    rows = select(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope", ())
     live = {row[0]: dict(zip(FIELDS, row, strict=True)) for row in rows}
-    rows = tx.execute("SELECT hold FROM holds")
-    if has_calls:
-        rows += tx.execute("SELECT hold FROM in_flight WHERE hold <> ''")
+    rows = select("SELECT hold FROM holds", ())
+    calls = list(accounts.outstanding.compare(select))
+    if any(Hold.read(text) is None for (text,) in rows):
+        calls.append((None, "holds: there is a hold that cannot be read"))
+    rows += select("SELECT hold FROM in_flight WHERE hold <> ''", ())
     holds = [hold for row in rows if (hold := Hold.read(row[0])) is not None]
     held: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for hold in holds:
@@ -294,15 +314,14 @@ def _compare(tx: Transaction, accounts: _Accounts, *, has_calls: bool, repair: b
         for name in (*_COMPARED, *_RESERVED):
             if here.get(name) != there.get(name):
                 differences.append(Difference(scope, name, here.get(name), there.get(name)))
-    rows = tx.execute("SELECT provider_id, model_id, percent FROM raised_bounds")
+    rows = select("SELECT provider_id, model_id, percent FROM raised_bounds", ())
     raised = {(provider, model): percent for provider, model, percent in rows}
     for model in sorted(raised.keys() | accounts.raised.keys()):
         percent, recorded = raised.get(model), accounts.raised.get(model)
         if percent != recorded:
             differences.append(Difference("/".join(model), "bound_percent", percent, recorded))
-    if repair and differences:
-        _repair(tx, accounts, held)
-    return BudgetAudit(len(live), differences, sum(hold.tokens for hold in holds), len(holds))
+    held_tokens = sum(hold.tokens for hold in holds)
+    return BudgetAudit(len(live), differences, held_tokens, len(holds), calls), held
 
 
 def _repair(tx: Transaction, accounts: _Accounts, held: defaultdict[str, Counter[str]]) -> None:

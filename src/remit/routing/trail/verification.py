@@ -9,12 +9,15 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import (
     Erased,
+    Finding,
     LedgerClient,
     LedgerEntry,
     LedgerFormatError,
     Progress,
+    imported_size,
     is_plain_text,
     keep_mark,
+    parse_entry_id,
     read_mark,
 )
 from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
@@ -32,6 +35,7 @@ _PAGE = 500
 _PROGRESS_EVERY = 1000
 _MAX_PROBLEMS = 100
 _MARK = "trail"
+_NO_PLACE = "its place in the chain is missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,18 @@ class TrailReport:
     def to_dict(self) -> dict[str, Any]:
         """As plain data, ``verified`` first."""
         return {"verified": self.verified, **asdict(self)}
+
+
+def check_trail(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
+    """:func:`verify_trail` as a :data:`~remit.ledger.StateCheck`.
+
+    Places that an import could not put back, of thoughts that had been erased, are none missing.
+    """
+    first = imported_size(ledger.select)
+    for problem in verify_trail(ledger, since_mark=since_mark).problems:
+        seq = parse_entry_id(problem.place)
+        if problem.message != _NO_PLACE or seq is None or seq >= first:
+            yield seq, f"thoughts: {problem}"
 
 
 _Found = tuple[int, LedgerEntry | RemitError]
@@ -188,8 +204,7 @@ class _Check:
             current = next(entries, None)
         for seq, (thought_id, task_id) in self._passed.items():
             report.records += 1
-            message = "its place in the chain is missing"
-            self._problems.append((seq, f"LED-{seq:08x}", thought_id, task_id, message))
+            self._problems.append((seq, f"LED-{seq:08x}", thought_id, task_id, _NO_PLACE))
         if self._progress is not None:
             self._progress(total, total)
         for _, place, thought_id, task_id, message in sorted(

@@ -58,6 +58,7 @@ def budget_routes(
         """
         audit = audit_budgets(ledger, since_mark=ledger.count() > full_entries)
         found = asdict(audit)
+        del found["calls"]
         return {
             "equal": audit.equal,
             **found,

@@ -1,0 +1,105 @@
+"""Calls that are out and heads of conversations, by the ledger alone, beside their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import orjson
+
+from remit.gateway.budget.holds import Hold
+from remit.kernel.budget import path_of
+from remit.ledger import Finding, Select, entry_id, imported_size, parse_entry_id
+
+__all__ = ["Outstanding"]
+
+_ROWS = (
+    "SELECT f.dispatch_entry_id, f.session_id, f.agent_id, f.contract_id, f.work_order_id, "
+    "f.key_id, f.reserved_tokens, f.hold FROM in_flight f ORDER BY f.dispatch_entry_id"
+)
+_OF_KEYS = ("user", "team", "organisation")
+_STATED = ("session_id", "agent_id", "contract_id")
+
+
+class Outstanding:
+    """Goes through the ledger, entry by entry.
+
+    Attributes:
+        calls: the ``DISPATCH`` entries that nothing has answered or settled.
+        heads: of each conversation that was not given up, the last entry.
+    """
+
+    def __init__(self) -> None:
+        self.calls: set[int] = set()
+        self.heads: dict[str, int] = {}
+
+    def to_mark(self) -> dict[str, Any]:
+        """As plain data, for :meth:`of_mark`."""
+        return {"calls": sorted(self.calls), "heads": self.heads}
+
+    @classmethod
+    def of_mark(cls, mark: dict[str, Any]) -> Self:
+        """What was gone through before."""
+        made = cls()
+        made.calls, made.heads = set(mark["calls"]), mark["heads"]
+        return made
+
+    def add(self, seq: int, event_type: str, record: dict[str, Any]) -> None:
+        """The next entry that counts."""
+        metadata = record["metadata"]
+        if event_type == "DISPATCH":
+            self.calls.add(seq)
+        elif event_type in ("EXCHANGE", "EXCHANGE_ORPHANED"):
+            dispatch = parse_entry_id(metadata.get("dispatch_entry_id") or "")
+            self.calls.discard(-1 if dispatch is None else dispatch)
+        name = metadata.get("conversation_id")
+        if isinstance(name, str) and metadata.get("outcome", "success") == "success":
+            self.heads[name] = seq
+            if record["decision"] == "DELETED":
+                del self.heads[name]
+
+    def compare(self, select: Select) -> Iterator[Finding]:
+        """What of ``in_flight``, and of the heads in ``response_ids``, is not so on record."""
+        there: set[int] = set()
+        for dispatch_id, *row in select(_ROWS, ()):
+            seq = parse_entry_id(dispatch_id) if isinstance(dispatch_id, str) else None
+            if seq not in self.calls or entry_id(seq) != dispatch_id:
+                yield None, f"in_flight: no call is out that {dispatch_id!r} began"
+                continue
+            there.add(seq)
+            for name in _differing(select, seq, row):
+                yield seq, f"in_flight: {name} of the call is not what its DISPATCH says"
+        first = imported_size(select)
+        for seq in sorted(self.calls - there):
+            if seq >= first:
+                yield seq, "in_flight: a call that was never answered or settled has no row"
+        rows = select(
+            "SELECT response_id, entry_id FROM response_ids WHERE response_id LIKE 'conv%'", ()
+        )
+        heads: dict[Any, Any] = dict(rows)
+        for name, seq in self.heads.items():
+            if heads.pop(name, "" if seq < first else None) not in (entry_id(seq), ""):
+                yield seq, f"response_ids: the conversation {name} does not end in its last entry"
+        for name in heads:
+            yield None, f"response_ids: there is no conversation {name!r}"
+
+
+def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
+    """Columns of a call in flight that cannot be its own."""
+    *stated, work_order_id, key_id, reserved, held = row
+    [(stored,)] = select("SELECT record FROM entries WHERE seq = ?", (seq,))
+    metadata = orjson.loads(stored)["metadata"]
+    for name, value in zip(_STATED, stated, strict=True):
+        if metadata.get(name) != value:
+            yield name
+    if not held:
+        return
+    hold = Hold.read(held)
+    if hold is None:
+        yield "hold"
+        return
+    if hold.tokens != reserved:
+        yield "reserved_tokens"
+    own = set(path_of(stated[0], work_order_id, stated[1], key_id, None, None, None))
+    if not own.issuperset(one for one in hold.scopes if one.partition(":")[0] not in _OF_KEYS):
+        yield "hold, work_order_id or key_id"

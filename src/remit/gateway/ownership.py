@@ -1,0 +1,248 @@
+"""Whose sessions, tasks, answers, files and idempotency keys are, held against the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from remit.gateway.auth.audit import RecordedKey, recorded_keys
+from remit.ledger import Finding, Select, entry_id, parse_entry_id
+
+__all__ = ["Entry", "check_owners", "entries_of", "owner_on_record"]
+
+_AT_ONCE = 500
+_CALLS = "'EXCHANGE', 'EXCHANGE_ORPHANED'"
+_BEGUN = (
+    "SELECT seq FROM entries WHERE session_id = ? "
+    "AND event_type IN ('SESSION_START', 'WO_PLANNED', 'DISPATCH') ORDER BY seq LIMIT 1"
+)
+_LOCAL = {"local": "user:local-operator"}  # over stdio there is no virtual key
+
+
+class Entry(NamedTuple):
+    """What rows of other tables point to."""
+
+    seq: int
+    event_type: str
+    reason: str
+    metadata: dict[str, Any]
+
+
+def owner_on_record(metadata: dict[str, Any], keys: dict[str, RecordedKey]) -> str:
+    """Who owns what a call made, by its own entry and that of its key."""
+    if key_id := metadata.get("key_id"):
+        key = keys.get(key_id)
+        return key.owner if key else _LOCAL.get(key_id, f"key:{key_id}")
+    if user_id := metadata.get("user_id"):
+        return f"user:{user_id}"
+    return f"name:{metadata.get('agent_id', '')}"
+
+
+def entries_of(select: Select, ids: Iterable[Any]) -> dict[str, Entry]:
+    """The entries of these ids that there are."""
+    wanted = sorted({seq for one in ids if isinstance(one, str)
+                     and (seq := parse_entry_id(one)) is not None})  # fmt: skip
+    found: dict[str, Entry] = {}
+    for start in range(0, len(wanted), _AT_ONCE):
+        part = wanted[start : start + _AT_ONCE]
+        rows = select(
+            "SELECT seq, event_type, record FROM entries "
+            f"WHERE seq IN ({', '.join('?' * len(part))})",
+            part,
+        )
+        for seq, event_type, stored in rows:
+            found[entry_id(seq)] = _entry(seq, event_type, stored)
+    return found
+
+
+def _entry(seq: int, event_type: str, stored: Any) -> Entry:
+    try:
+        record = orjson.loads(stored)
+        return Entry(seq, event_type, record["reason"], record["metadata"])
+    except (ValueError, TypeError, KeyError):  # of which the ledger's own verification tells
+        return Entry(seq, event_type, "", {})
+
+
+def check_owners(select: Select) -> Iterator[Finding]:
+    """What of the tables of owners is not what the entries say."""
+    keys = recorded_keys(select)
+    yield from _check_sessions(select, keys)
+    yield from _check_tasks(select, keys)
+    yield from _check_idempotency(select)
+    yield from _check_responses(select, keys)
+    yield from _check_objects(select, keys)
+
+
+def _check_sessions(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
+    """A session is that of the first key that was held to its own sessions and called in it."""
+    for session_id, owner, first in _first(select, "session_owners", "session_id", "EXCHANGE"):
+        if first is not None and _held_owner(first, keys, owner) == owner:
+            continue
+        rows = select(
+            "SELECT seq, event_type, record FROM entries WHERE session_id = ? "
+            f"AND event_type IN ({_CALLS}) ORDER BY seq",
+            (session_id,),
+        )
+        calls = (_entry(*row) for row in rows)
+        held = next(
+            ((one.seq, who) for one in calls if (who := _held_owner(one, keys, owner))), None
+        )
+        if held is not None:
+            if held[1] != owner:
+                yield held[0], _given("session_owners", session_id, owner, held[1])
+            continue
+        out = select("SELECT key_id FROM in_flight WHERE session_id = ?", (session_id,))
+        if any(owner_on_record({"key_id": key_id}, keys) == owner for (key_id,) in out if key_id):
+            continue
+        for (seq,) in select(_BEGUN, (session_id,)):
+            yield seq, _given("session_owners", session_id, owner, "nobody")
+
+
+def _check_tasks(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
+    """A task is that of the first key that was held to its own tasks and wrote in it."""
+    for task_id, owner, first in _first(select, "task_owners", "task_id", "THOUGHT_RECORD"):
+        if first is None or (_is_held(first, keys) and first.metadata.get("recorded_by") == owner):
+            continue
+        rows = select(
+            "SELECT seq, event_type, record FROM entries WHERE submission_id = ? "
+            "AND event_type = 'THOUGHT_RECORD' ORDER BY seq",
+            (task_id,),
+        )
+        thoughts = (_entry(*row) for row in rows)
+        writers = (one.metadata.get("recorded_by") for one in thoughts if _is_held(one, keys))
+        writer = next((who for who in writers if who), "nobody")
+        if writer != owner:
+            yield first.seq, _given("task_owners", task_id, owner, writer)
+
+
+def _first(
+    select: Select, table: str, name: str, event_type: str
+) -> Iterator[tuple[str, str, Entry | None]]:
+    """The rows of a table of owners, each with the first entry of its session or task."""
+    column = "session_id" if name == "session_id" else "submission_id"
+    rows = select(
+        f"SELECT o.{name}, o.owner, e.seq, e.record FROM {table} o LEFT JOIN entries e ON e.seq = "
+        f"(SELECT min(f.seq) FROM entries f WHERE f.{column} = o.{name} "
+        f"AND f.event_type = '{event_type}')",
+        (),
+    )
+    for named, owner, seq, stored in rows:
+        yield named, owner, None if seq is None else _entry(seq, event_type, stored)
+
+
+def _is_held(entry: Entry, keys: dict[str, RecordedKey]) -> bool:
+    """Whether a caller was held to what is its own: keys of agents, and tokens without one."""
+    key_id = entry.metadata.get("key_id")
+    if not key_id:
+        return True
+    return key_id in keys and keys[key_id].columns.get("role") == "agent"
+
+
+def _held_owner(entry: Entry, keys: dict[str, RecordedKey], owner: str) -> str:
+    """The owner by a call that was held to its own sessions; empty for any other.
+
+    Without a key it is a token's where the session is said to be one's, else the runtime's own.
+    """
+    if not entry.metadata.get("key_id") and not owner.startswith("name:"):
+        return ""
+    return owner_on_record(entry.metadata, keys) if _is_held(entry, keys) else ""
+
+
+def _given(table: str, name: str, owner: str, recorded: str) -> str:
+    return f"{table}: {name} is given to {owner!r}, and on record it is {recorded!r} who began it"
+
+
+def _check_idempotency(select: Select) -> Iterator[Finding]:
+    """A kept answer is one to the caller of its row."""
+    rows = select(
+        "SELECT caller, idempotency_key, exchange_entry_id FROM idempotency "
+        "WHERE exchange_entry_id <> ''",
+        (),
+    )
+    entries = entries_of(select, (row[2] for row in rows))
+    for caller, key, exchange_id in rows:
+        entry = entries.get(exchange_id)
+        if entry is None or entry.event_type != "EXCHANGE":
+            yield None, f"idempotency: {key!r} of {caller} leads to {exchange_id!r}, no EXCHANGE"
+            continue
+        meta = entry.metadata
+        if caller != f"key:{meta.get('key_id')}" and (
+            meta.get("key_id") or not caller.endswith(f"/session:{meta.get('session_id')}")
+        ):
+            yield entry.seq, f"idempotency: {key!r} of {caller} leads to another's {exchange_id}"
+
+
+def _check_responses(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
+    """An id of the Responses API leads to a call of its owner."""
+    rows = select(
+        "SELECT r.response_id, r.owner, r.session_id, r.entry_id, f.key_id FROM response_ids r "
+        "LEFT JOIN in_flight f ON f.dispatch_entry_id = r.entry_id",
+        (),
+    )
+    entries = entries_of(select, (row[3] for row in rows))
+    for name, owner, session_id, led_to, key_id in rows:
+        entry = entries.get(led_to)
+        if entry is None or entry.event_type not in _ANSWERS:
+            yield None, f"response_ids: {name!r} leads to {led_to!r}, no call"
+            continue
+        metadata = entry.metadata
+        if entry.event_type == "DISPATCH":
+            metadata = {**metadata, "key_id": key_id} if key_id else _orphan(select, entry)
+        wrong = [
+            column
+            for column, differs in (
+                ("session_id", entry.metadata.get("session_id") != session_id),
+                ("owner", owner_on_record(metadata, keys) != owner),
+            )
+            if differs
+        ]
+        if wrong:
+            yield entry.seq, f"response_ids: {' and '.join(wrong)} of {name} is not on record so"
+
+
+_ANSWERS = ("EXCHANGE", "DISPATCH", "CONVERSATION_CHANGED")
+
+
+def _orphan(select: Select, dispatch: Entry) -> dict[str, Any]:
+    """What is on record of a call that was given up."""
+    rows = select(
+        "SELECT seq, event_type, record FROM entries WHERE session_id = ? "
+        "AND event_type = 'EXCHANGE_ORPHANED' AND seq > ?",
+        (dispatch.metadata.get("session_id"), dispatch.seq),
+    )
+    for entry in (_entry(*row) for row in rows):
+        if entry.metadata.get("dispatch_entry_id") == entry_id(dispatch.seq):
+            return entry.metadata
+    return dispatch.metadata
+
+
+def _check_objects(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
+    """A file or a batch is that of the call that made it."""
+    rows = select("SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects", ())
+    entries = entries_of(select, (row[4] for row in rows))
+    dispatches = entries_of(
+        select, (entry.metadata.get("dispatch_entry_id") for entry in entries.values())
+    )
+    for name, kind, provider_id, owner, made in rows:
+        entry = entries.get(made)
+        if entry is None or entry.event_type != "EXCHANGE":
+            yield None, f"provider_objects: {name!r} leads to {made!r}, no EXCHANGE"
+            continue
+        dispatch = dispatches.get(entry.metadata.get("dispatch_entry_id", ""))
+        to = dispatch.reason.removeprefix("Dispatching to ") if dispatch else ""
+        wire = str(entry.metadata.get("wire", ""))
+        wrong = [
+            column
+            for column, differs in (
+                ("provider_id", to.partition("/")[0] != provider_id),
+                ("owner", owner_on_record(entry.metadata, keys) != owner),
+                # The files of a batch's results are kept under the call that made it.
+                ("kind", kind not in ("file", "batch") or ("files" in wire and kind != "file")),
+            )
+            if differs
+        ]
+        if wrong:
+            said = " and ".join(wrong)
+            yield entry.seq, f"provider_objects: {said} of {name} is not on record so"
