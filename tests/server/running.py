@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.runtime.state import check_state
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
@@ -221,7 +222,7 @@ def serving(
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line.startswith("Remit listens on http://"), log.read_text()
-            with LedgerClient(store) as ledger:
+            with LedgerClient(store, checks=(check_state,)) as ledger:
                 served = Served(line.split()[-1], root, store, ledger, process, log)
                 if "--dev" not in arguments:
                     served.token = served.key().key

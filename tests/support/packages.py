@@ -16,6 +16,7 @@ from remit.ledger import open_root_ledger
 from remit.packages import IncomingArchive, InstalledPackage, pack
 from remit.packages.manifest_file import PLACES
 from remit.runtime import package_manager
+from remit.runtime.state import check_state
 
 
 def lay_out(root: Root) -> None:
@@ -77,6 +78,6 @@ def bring(
     data = archive_of(scratch / f"{package_id}-{manifest['version']}", files, manifest)
     place = Root(root)
     loaded = load_settings(place.config)
-    with open_root_ledger(place, loaded.settings.ledger) as ledger:
+    with open_root_ledger(place, loaded.settings.ledger, checks=(check_state,)) as ledger:
         manager = package_manager(place, ledger, loaded, by="test")
         return manager.install([IncomingArchive(data)], dev=True, approve=True)[0]

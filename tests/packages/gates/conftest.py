@@ -17,6 +17,7 @@ from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
 from remit.packages.gates import GateContext, GateReport, GateResult, check_gates
 from remit.runtime.installation import gate_context
+from remit.runtime.state import check_state
 from tests.support.roots import new_root
 
 
@@ -40,7 +41,7 @@ class House:
         root = Root(self.path)
         loaded = load_settings(root.config, flags=self.flags, installed=False)
         local = "local", loaded.settings.local.model
-        with open_root_ledger(root, loaded.settings.ledger) as ledger:
+        with open_root_ledger(root, loaded.settings.ledger, checks=(check_state,)) as ledger:
             found = gate_context(root, ledger, loaded)
             yield replace(found, **{"model": lambda: local, **self.changes})
 

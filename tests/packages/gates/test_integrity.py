@@ -74,8 +74,8 @@ def test_trails_and_budgets_verify(house: House) -> None:
     _edit(house, "UPDATE thoughts SET prev_hash = hash WHERE position = 1")
     _edit(house, "UPDATE budgets SET spent_tokens = 7")
     found = house.errors("G6")
-    assert "The trail does not verify" in found
-    assert "The budget of session:SES-1 says spent_tokens 7, and the ledger 0" in found
+    assert "state: thoughts: " in found
+    assert "budgets: spent_tokens of session:SES-1 is 7, by the ledger 0" in found
 
 
 def test_a_later_run_goes_on_from_where_the_trails_were_checked(house: House) -> None:

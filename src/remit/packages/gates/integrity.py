@@ -34,9 +34,11 @@ def check_integrity(context: GateContext) -> GateRun:
     elif ledger.verifier_key and entries and not signed and ledger.checkpoints.latest() is None:
         problem = "No checkpoint is signed: a ledger cut off at its end would look the same."
         yield Finding(problem, "Run `remit ledger checkpoint`.")
+    [(thoughts, tasks)] = ledger.select("SELECT count(*), count(DISTINCT task_id) FROM thoughts")
+    [(budgets,)] = ledger.select("SELECT count(*) FROM budgets")
     message = (
-        f"{entries} entries verify ({report.checkpoint_size} under a signed checkpoint), with "
-        "trails, budgets, keys and all other state"
+        f"{entries} entries verify ({report.checkpoint_size} under a signed checkpoint), "
+        f"{thoughts} thoughts in {tasks} trails, {budgets} budgets, keys and owners"
     )
     if report.last_full:
         message += (
