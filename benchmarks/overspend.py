@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -196,12 +196,19 @@ class Installation:
         assert done.stdout or not done.returncode, done.stderr
         return done
 
-    def serve(self) -> Server:
-        """Start a server; it listens when this returns."""
+    def serve(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Server:
+        """Start a server; it listens when this returns.
+
+        Args:
+            arguments: more of the command line.
+            environment: more variables.
+        """
         with (self.root / "server.log").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "remit", "serve", "--port", "0", "--root", str(self.root)],
-                env=self._environment, stdout=subprocess.PIPE, stderr=log, text=True,
+                [sys.executable, "-m", "remit", "serve", "--port", "0", "--root", str(self.root),
+                 *arguments],
+                env={**self._environment, **(environment or {})}, stdout=subprocess.PIPE,
+                stderr=log, text=True,
             )  # fmt: skip
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -4,7 +4,6 @@
         [--concurrency 1,16,64,256] [--seconds 5] [--rounds 3] [--calls 50000] [--json FILE]
     python -m benchmarks.gateways --quick        each part once, in a minute on a quiet machine
     python -m benchmarks.gateways.flame FILE     a flame graph of calls, as SVG
-    python -m benchmarks.gateways.kills          whether anything is lost at kill -9 under this load
 
 Linux only (``epoll``, ``/proc``). Prints the machine, the time of a sync and Markdown tables, how
 far it is on standard error; ``--json FILE`` writes every figure of every round.

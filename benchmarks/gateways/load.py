@@ -198,7 +198,6 @@ class Load:
         caller.waiting = False
         if buffer.startswith(b"HTTP/1.1 200") and (MARKER in buffer or self._streamed(buffer)):
             self._measured.requests += 1
-            self._on_answer(caller)
             self._latencies.append(now - caller.sent_at)
             if caller.first_at:
                 self._firsts.append(caller.first_at - caller.sent_at)
@@ -229,16 +228,9 @@ class Load:
         caller.socket.close()
         if error:
             self._note(error)
-            self._on_cut()
+            time.sleep(RETRY_CONNECT_S)
         if self._going:
             self._send(self._connect())
-
-    def _on_answer(self, caller: Caller) -> None:
-        """Hook: a good answer is in the buffer."""
-
-    def _on_cut(self) -> None:
-        """Hook: a connection broke while a request was out."""
-        time.sleep(RETRY_CONNECT_S)
 
     def _note(self, error: str) -> None:
         self._measured.errors += 1
