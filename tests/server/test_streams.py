@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,48 @@ def test_a_client_that_hangs_up(anywhere: Served, session: str, dialect: str, mo
     entry = anywhere.exchange(session)
     _arrived(entry, "CANCELLED")
     assert 1 <= len(entry.metadata["response"].split()) < 250
+
+
+@four
+def test_a_key_that_is_revoked_ends_its_streams(
+    anywhere: Served, session: str, dialect: str, model: str
+) -> None:
+    key = anywhere.key()
+    with streaming(
+        anywhere, dialect, "[[tokens=300 slow=0.1]]", session=session, model=model, token=key.key
+    ) as it:
+        values: list[Any] = []
+        for data in it:
+            values.append(data if data == "[DONE]" else json.loads(data))
+            if "word" in data and len(values) < 20 and "revoked" not in it.comments:
+                anywhere.revoke(key)
+                it.comments["revoked"] = str(time.monotonic())
+    # A stream takes thirty seconds, an ended key half of one to be known.
+    assert time.monotonic() - float(it.comments["revoked"]) < 15
+    assert failed(values)
+    assert not ended_well(values)
+    told = json.dumps(values[-1])
+    assert "The key was revoked" in told
+    assert "invalid_api_key" in told or "authentication_error" in told
+    until(lambda: len(anywhere.entries("EXCHANGE", session)) == 1)
+    entry = anywhere.exchange(session)
+    _arrived(entry, "CANCELLED")
+    assert entry.metadata["error_message"] == "the caller's key was revoked or has expired"
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_a_key_that_is_revoked_ends_its_calls(anywhere: Served, session: str, dialect: str) -> None:
+    key = anywhere.key()
+    with ThreadPoolExecutor() as pool:
+        text = "hi [[delay=20]]"
+        asked = pool.submit(anywhere.call, dialect, text, session=session, token=key.key)
+        until(lambda: len(anywhere.entries("DISPATCH", session)) == 1)
+        anywhere.revoke(key)
+        begun = time.monotonic()
+        status, raw, _ = asked.result()
+    assert time.monotonic() - begun < 15
+    assert (status, b"invalid_api_key" in raw) == (401, True)
+    assert anywhere.exchange(session).metadata["error_code"] == "CANCELLED"
 
 
 @pytest.mark.parametrize("dialect", PATHS)

@@ -18,7 +18,7 @@ from remit.gateway.inflight import InFlightCalls
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError, LeaseLostError
-from remit.gateway.stream_tap import SHUTTING_DOWN, STOPPED_READING
+from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.providers import Dispatched
@@ -26,6 +26,7 @@ from remit.providers import Dispatched
 PromptRouter = LLMGateway
 
 __all__ = [
+    "KEY_ENDED",
     "MAX_ID_CHARS",
     "SHUTTING_DOWN",
     "STOPPED_READING",

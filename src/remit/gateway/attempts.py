@@ -28,7 +28,7 @@ from remit.gateway.records import (
 )
 from remit.gateway.sending import send_body
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
-from remit.gateway.stream_tap import SHUTTING_DOWN, STOPPED_READING
+from remit.gateway.stream_tap import ENDED_BY
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
@@ -235,7 +235,7 @@ class Attempts:
         elif isinstance(error, asyncio.CancelledError):
             permit.release()
             told = str(error.args[0]) if error.args else ""
-            why = told if told in (STOPPED_READING, SHUTTING_DOWN) else "the caller went away"
+            why = told if told in ENDED_BY else "the caller went away"
             failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, paid)
         elif isinstance(error, Exception):  # whatever a provider object does is on record
             _log.warning(

@@ -21,10 +21,12 @@ from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum, read
 from remit.providers.wire.repeats import Repeats
 
-__all__ = ["SHUTTING_DOWN", "STOPPED_READING", "StreamTap"]
+__all__ = ["ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "StreamTap"]
 
 STOPPED_READING = "the caller stopped reading the answer"
 SHUTTING_DOWN = "the server was ended before the answer was"
+KEY_ENDED = "the caller's key was revoked or has expired"
+ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED)
 """What a call's task is cancelled with where that is why; its record says it."""
 
 _log = logging.getLogger("remit.gateway")

@@ -95,6 +95,7 @@ class App:
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             dev=dev,
         )  # fmt: skip
+        self._watch = functools.partial(calls.watch, settings.auth.revocation_s / 2)
         self._calls = call_routes(calls)
         if self._traces is not None:
             self._calls = {path: functools.partial(self._traced, handler)
@@ -214,7 +215,7 @@ class App:
 
     async def _show_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._settings.server.metrics_open:
-            identity = self._authenticator.authenticate_now(scope["headers"]).identity
+            identity = (await self._authenticator.caller(scope)).identity
             if not identity.may("read"):
                 raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
         body, content_type = await asyncio.to_thread(self.metrics.render)
@@ -225,6 +226,7 @@ class App:
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
+            asyncio.create_task(self._watch()),
         ]
         if self.metrics.shared:
             self._running.append(asyncio.create_task(self._flush_metrics()))

@@ -27,6 +27,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.providers.wire.body import Body
 from remit.runtime import Runtime
 from remit.server.refusals import HttpError
+from remit.server.replies import PROVE, Scope
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -204,6 +205,24 @@ class Authenticator:
         if self._lookup is not None and token is not None and token.startswith(_VIRTUAL_KEY):
             await asyncio.sleep(self._new_key_wait_s)
         return self.authenticate_now(raw_headers)
+
+    async def caller(self, scope: Scope) -> AuthenticatedRequest:
+        """:meth:`authenticate`, of an ASGI request; its connection is known from then on."""
+        found = await self.authenticate(scope["headers"])
+        if PROVE in scope:
+            scope[PROVE]()
+        return found
+
+    def has_ended(self, token: str | None) -> bool:
+        """Whether a token that was good is so no more; while keys cannot be read none ends."""
+        try:
+            if self.provider is not None:
+                self.provider.authenticate(token)
+        except AuthUnavailableError:
+            return False
+        except RemitError:
+            return True
+        return False
 
     def _authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
         headers, token = self._read(raw_headers)

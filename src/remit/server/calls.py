@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from remit.gateway import SHUTTING_DOWN, Identity, LLMGateway
+from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.settings import ServerSettings
@@ -58,6 +58,7 @@ class ModelCalls:
         self._authenticator = authenticator
         self._settings = settings
         self._responses = responses
+        self._running: dict[Request, str | None] = {}  # by what token
 
     async def serve(self, endpoint: Endpoint, request: Request) -> None:
         """One call of a model; whatever comes of it is answered, as long as somebody waits."""
@@ -68,6 +69,8 @@ class ModelCalls:
             caller = self._authenticator.known(request.headers)
             if caller is None:
                 caller = await self._authenticator.authenticate(request.headers)
+            request.prove()
+            self._running[request] = caller.token
             body = await self._body(endpoint, caller, request)
             asked = self._authenticator.request(caller, body)
             if endpoint is RESPONSES:
@@ -90,12 +93,29 @@ class ModelCalls:
             # No name for it: with its traceback it would hold the body until a collection.
             answer = refusal(
                 dialect_of(request.path, request.headers),
-                no_record(error) if isinstance(error, RemitError) else refusal_of(error),
+                no_record(error) if isinstance(error, RemitError) else self._refused(error),
             )
             if not request.started:
                 request.answer(answer)
         finally:
             self._metrics.in_progress -= 1
+            self._running.pop(request, None)
+
+    async def watch(self, every_s: float) -> None:
+        """End the calls of keys that are no longer good, until cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            ended = set(filter(self._authenticator.has_ended, {*self._running.values()}))
+            for request, token in [*self._running.items()] if ended else ():
+                if token in ended:
+                    request.stop(KEY_ENDED)
+
+    @staticmethod
+    def _refused(error: BaseException) -> HttpError:
+        refused = refusal_of(error)
+        if isinstance(error, asyncio.CancelledError) and error.args == (KEY_ENDED,):
+            return HttpError(401, "invalid_api_key", "The key was revoked or has expired.")
+        return refused
 
     async def _body(
         self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request
@@ -145,9 +165,9 @@ class ModelCalls:
                 raise
             relay.break_off(503, "record_unavailable", no_record(error).message)
         except asyncio.CancelledError as error:
-            if error.args != (SHUTTING_DOWN,) or not relay.started:
+            if error.args not in ((SHUTTING_DOWN,), (KEY_ENDED,)) or not relay.started:
                 raise
-            ended = refusal_of(error)
+            ended = self._refused(error)
             relay.break_off(ended.status, ended.code, ended.message)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,7 +13,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remit.gateway import STOPPED_READING
 from remit.server.http_call import Call
+from remit.server.replies import PROVE
 from remit.server.request import Handler
+from remit.server.strangers import Strangers
 
 _IDLE, _HEAD, _BODY = range(3)  # what is read: nothing yet, a request's headers, its body
 _NO_TEXT = b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -30,6 +33,9 @@ class Connection(HttpToolsProtocol):
     paths as a :class:`Call`: without ASGI's scope, messages and tasks between. Everything else is
     an ASGI request. Both kinds may follow each other on one connection, pipelined too.
 
+    When there are as many connections as there may be, a new one takes the place of one that has
+    shown no good key, else of one that is idle.
+
     Attributes:
         max_header_bytes: of the request line and all headers.
         header_timeout_s: for them to come, from the connection's beginning or from their first
@@ -41,6 +47,8 @@ class Connection(HttpToolsProtocol):
     header_timeout_s = 0.0
     stalled_s = 60.0
 
+    _strangers = Strangers()  # of this process
+    _address: str | None = None  # while it is a stranger
     _phase = _IDLE
     _fed = 0  # bytes that came
     _chunk = 0  # bytes of what came last
@@ -58,6 +66,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._direct: Mapping[bytes, Handler] = getattr(self.app, "direct", {})
+        self._most: int = self.config.limit_concurrency or sys.maxsize
 
     # What the transport calls.
 
@@ -65,10 +74,15 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._expect(self.header_timeout_s)
+        if len(self.connections) > self._most:
+            self._make_room()
+        self._address = self.client[0] if self.client else ""
+        self._strangers.add(self._address, self)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.discard(self)
+        self.prove()
         if self._timer is not None:
             self._timer.cancel()
         self.pipeline.clear()
@@ -82,6 +96,29 @@ class Connection(HttpToolsProtocol):
         if exc is None:
             self.transport.close()
         self.parser = None  # type: ignore[assignment]
+
+    def prove(self) -> None:
+        """A request on it came with a good key."""
+        if self._address is not None:
+            self._strangers.remove(self._address, self)
+            self._address = None
+
+    def close_now(self) -> None:
+        """Close it; what it waits for is lost."""
+        self.connections.discard(self)
+        self.prove()
+        self.transport.abort()
+
+    def _make_room(self) -> None:
+        if (stranger := self._strangers.oldest()) is not None:
+            stranger.close_now()
+        else:
+            waiting = cast("set[Connection]", self.connections - {self})
+            idle = [one for one in waiting if one._phase == _IDLE and one._running is None]
+            if idle:
+                longest = min(idle, key=lambda one: one._deadline)
+                self.connections.discard(longest)
+                longest.close_soon()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -165,10 +202,9 @@ class Connection(HttpToolsProtocol):
             return  # it is read again without
         if method == b"POST":
             handler = self._direct.get(self.url.partition(b"?")[0])
-        most = self.limit_concurrency
-        if handler is None or (
-            most is not None and (len(self.connections) >= most or len(self.tasks) >= most)
-        ):
+        full = len(self.connections) > self._most  # of calls under way: nobody could be closed
+        if handler is None or full:
+            self.limit_concurrency = 0 if full else None
             self._as_asgi()
         else:
             cycle: Any = Call(self)
@@ -186,6 +222,7 @@ class Connection(HttpToolsProtocol):
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.scope["headers"] = self.headers = headers
+        cast("dict[str, Any]", self.scope)[PROVE] = self.prove
         self.url, self.expect_100_continue = url, expect
         super().on_headers_complete()
 

@@ -68,7 +68,7 @@ class Guard:
 
         try:
             if scope["path"] != self._open_path:
-                request = await self._authenticator.authenticate(scope["headers"])
+                request = await self._authenticator.caller(scope)
                 scope = {**scope, IDENTITY: request.identity, TOKEN: request.token}
             length = dict(scope["headers"]).get(b"content-length")
             body = await read_body(receive, length, self._max_body_bytes, self._body_timeout_s)

@@ -64,7 +64,16 @@ class Call:
         if not self.detached and self._task is not None:
             self._task.cancel(why or None)
 
+    def stop(self, why: str) -> None:
+        """End it: its task is cancelled with ``why``."""
+        if self._task is not None:
+            self._task.cancel(why)
+
     # The request.
+
+    def prove(self) -> None:
+        """It came with a good key."""
+        self._connection.prove()
 
     def take(self, data: bytes) -> None:
         """One more piece of the body came."""

@@ -19,6 +19,7 @@ from remit.server.connection import Connection
 
 _log = logging.getLogger("remit.server")
 
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # gone after a minute
 _OWN_FILES = 64  # the ledger's, logs, libraries
 
 
@@ -52,6 +53,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _end_lost(listening)
         listening.bind((host, port))
         listening.listen(backlog)
     except OSError as error:
@@ -62,6 +64,14 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         ) from error
     listening.set_inheritable(True)
     return listening
+
+
+def _end_lost(listening: socket.socket) -> None:
+    """Have connections whose client is gone without a word ended: those accepted inherit this."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def url_of(listening: socket.socket) -> str:

@@ -41,7 +41,7 @@ class ModelListing:
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All of them."""
         shape = shape_of(scope)
-        found = await self._of(await self._authenticator.authenticate(scope["headers"]), shape)
+        found = await self._of(await self._authenticator.caller(scope), shape)
         data = b'"data":[' + b",".join(found.values()) + b"]"
         if shape == "openai":
             await reply_json(send, b'{"object":"list",' + data + b"}")
@@ -53,7 +53,7 @@ class ModelListing:
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One of them."""
         wanted = unquote(scope["path"].partition("/models/")[2])
-        caller = await self._authenticator.authenticate(scope["headers"])
+        caller = await self._authenticator.caller(scope)
         found = (await self._of(caller, shape_of(scope))).get(wanted)
         if found is None:
             raise HttpError(404, "model_not_found", "There is no such model here.", param="model")

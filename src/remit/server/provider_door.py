@@ -64,7 +64,7 @@ class ProviderDoor:
         Raises:
             HttpError: nobody who may.
         """
-        caller = await self._authenticator.authenticate(scope["headers"])
+        caller = await self._authenticator.caller(scope)
         if not caller.identity.may("call"):
             role = caller.identity.role
             raise HttpError(403, "auth_error", f"The role {role} makes no calls.")

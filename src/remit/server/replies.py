@@ -16,6 +16,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 _ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
 WITHOUT_BODY = (204, 304)
+PROVE = "remit.prove"
+"""Key of a request's scope: what to call when it came with a good key."""
 
 
 async def read_body(receive: Receive, length: bytes | None, most: int, timeout_s: float) -> bytes:

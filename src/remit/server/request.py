@@ -32,6 +32,14 @@ class Request(Protocol):
     started: bool
     detached: bool
 
+    def prove(self) -> None:
+        """It came with a good key."""
+        ...
+
+    def stop(self, why: str) -> None:
+        """End it: its task is cancelled with ``why``."""
+        ...
+
     async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
         """The whole body.
 
@@ -90,6 +98,7 @@ class AsgiRequest:
         self._send = send
         self._unsent: list[MutableMapping[str, Any]] = []
         self._watcher: asyncio.Task[None] | None = None
+        self._task = asyncio.current_task()
 
     async def serve(self, handler: Handler) -> None:
         """Have it answered."""
@@ -99,6 +108,14 @@ class AsgiRequest:
             if self._watcher is not None:
                 self._watcher.cancel()
         await self.drain()
+
+    def prove(self) -> None:
+        """Any ASGI server has limits of its own."""
+
+    def stop(self, why: str) -> None:
+        """End it."""
+        if self._task is not None:
+            self._task.cancel(why)
 
     async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
         """The whole body; from then on a client that hangs up ends its call."""

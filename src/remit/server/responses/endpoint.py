@@ -141,7 +141,7 @@ class Responses:
         Raises:
             HttpError: it is refused.
         """
-        caller = await self._authenticator.authenticate(scope["headers"])
+        caller = await self._authenticator.caller(scope)
         identity, method = caller.identity, scope["method"]
         if not identity.may("call"):
             raise HttpError(403, "forbidden", f"The role {identity.role} makes no calls.")

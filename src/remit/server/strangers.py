@@ -1,0 +1,40 @@
+"""Connections that have shown no good key: when the server is full they are the first to go."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Stranger(Protocol):
+    """A connection that can be closed."""
+
+    def close_now(self) -> None:
+        """Close it; what it waits for is lost."""
+        ...
+
+
+class Strangers:
+    """Connections by their address, until they show a good key.
+
+    One who opens thousands takes only their own places: of the address with the most of them the
+    oldest goes first.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[Stranger, None]] = {}
+
+    def add(self, address: str, connection: Stranger) -> None:
+        """A connection was made."""
+        self._of.setdefault(address, {})[connection] = None
+
+    def remove(self, address: str, connection: Stranger) -> None:
+        """It has shown a good key, or is gone."""
+        if (same := self._of.get(address)) is not None:
+            same.pop(connection, None)
+            if not same:
+                del self._of[address]
+
+    def oldest(self) -> Stranger | None:
+        """Who goes first; ``None`` where all are known."""
+        most = max(self._of.values(), key=len, default=None)
+        return next(iter(most)) if most else None
