@@ -134,7 +134,7 @@ def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
     assert "no content" in again.stderr
     report = _json(filled("ledger", "verify", "--json"))
     assert (report["verified"], report["erasures"]) == (
-        True, {"LED-00000007": done["values"], "LED-00000008": 8})  # fmt: skip
+        True, {"LED-00000007": done["values"], "LED-00000008": 11})  # fmt: skip
     entry = _json(filled("ledger", "show", "LED-00000001", "--json"))
     assert entry["metadata"]["response"] == {"$erased": "LED-00000007"}  # type: ignore[index]
     assert filled("ledger", "erase").returncode == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import Content, Erased, LedgerClient, LedgerEntry
+from remit.ledger.schema import LAYOUT_VERSION
 from tests.support.stores import conversation, outside
 
 _MADE = Path(__file__).with_name("layout1.db.gz")
@@ -18,6 +19,9 @@ _MADE = Path(__file__).with_name("layout1.db.gz")
 _LAYOUT_3 = Path(__file__).with_name("layout3.db.gz"), Path(__file__).with_name("layout3.sql.gz")
 """Of layout 3, on SQLite and as statements for PostgreSQL: a conversation of four turns, a reason
 that was erased, and the owner of a session."""
+
+_LAYOUT_4 = Path(__file__).with_name("layout4.db.gz")
+"""Of layout 4: seven exchanges, three of ``person-1``; two of ``person-2`` were erased."""
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
         assert copy.verify().verified
     after = outside(str(old), "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
     assert after[: len(before)] == before
-    assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [2, 3, 4]
+    assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [2, 3, 4, 5]
 
 
 def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
@@ -104,4 +108,31 @@ def test_a_ledger_of_layout_3_goes_on_in_this_one(target: str) -> None:
     assert outside(target, "SELECT * FROM response_ids") == [("resp_1", "k", "s", "e")]
     after = outside(target, "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
     assert after[: len(before)] == before
-    assert outside(target, "SELECT max(version) FROM migrations") == [(4,)]
+    assert outside(target, "SELECT max(version) FROM migrations") == [(LAYOUT_VERSION,)]
+
+
+def test_people_of_layout_4_are_still_found_and_those_of_this_one_vouched_for(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(gzip.decompress(_LAYOUT_4.read_bytes()))
+    with LedgerClient(path) as client, LedgerClient(tmp_path / "copy.db") as copy:
+        assert client.verify().problems == []
+        assert client.select("SELECT value FROM ledger_info WHERE name = 'subjects_before'") == [
+            ("8",)
+        ]
+        conversation(client, "SES-D", 2, subject="person-1")
+        client.export(tmp_path / "all.jsonl")
+        copy.import_jsonl(tmp_path / "all.jsonl")
+        for ledger in (client, copy):
+            assert ledger.verify().problems == []
+            ledger.erase(subject_id="person-1", reason="asked")
+            assert ledger.select("SELECT * FROM content_subjects") == []
+            texts = [entry.metadata.get("response") for entry in ledger.query()]
+            assert [type(text) for text in texts].count(str) == 2  # of SES-B
+            assert ledger.verify().problems == []
+        conversation(client, "SES-E", 2, subject="person-3")
+    outside(str(path), "UPDATE content_subjects SET subject_id = 'nobody' WHERE content_id = "
+                       "(SELECT max(content_id) FROM content_subjects)")  # fmt: skip
+    with LedgerClient(path) as client:
+        assert client.verify().first_bad_seq == 12

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.ledger.clock import WALL_WATCH
-from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.content import NO_STEP, EncodedValue, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.prepared import Key, Prepared, Sealed, prepare
@@ -180,6 +180,9 @@ class Appends(ABC):
         conversation costs rows linear in its length; the list itself is noted by its last step.
         """
         values, new, rows = self._committed(prepared, seq)
+        subject, named = prepared.subject, None
+        if subject is not None:
+            named = self._named(subject, seq, None if prepared.keys else values, rows)
         shown = {row[0] for row in rows}
         lists: list[tuple[list[Known], list[str]]] = []
         commitments: list[str] = []
@@ -193,7 +196,7 @@ class Appends(ABC):
                 lists.append((messages, steps))
                 commitments.append(step)
             else:
-                known = values[item.digest]
+                known = named if item is subject and named else values[item.digest]
                 shown.add(known[0])
                 commitments.append(known[1])
         head, table = self.head, self._rows
@@ -207,11 +210,27 @@ class Appends(ABC):
             last_steps = {self._add_list(messages, steps) for messages, steps in lists}
             table["shown_lists"] += [(seq, step_id) for step_id in sorted(last_steps)]
         table["shown_contents"] += [(seq, content_id) for content_id in sorted(shown)]
-        if prepared.subject_id:
-            table["content_subjects"] += [
-                (prepared.subject_id, known[0]) for known in values.values()
-            ]
+        if named and prepared.subject_id:
+            table["content_subjects"].append((prepared.subject_id, named[0]))
         return sealed
+
+    def _named(
+        self,
+        subject: EncodedValue,
+        seq: int,
+        beside: dict[bytes, Known] | None,
+        rows: list[tuple[Any, ...]],
+    ) -> Known:
+        """The value that names an entry's subject, a row of its own; or the same one of those
+        ``beside`` it in its scope."""
+        if beside and subject.digest in beside:
+            return beside[subject.digest]
+        nonce, encoded = os.urandom(_NONCE_BYTES), subject.encoded
+        known = (self.head.content_id + len(rows) + 1, commit(nonce, encoded), nonce)
+        codec, stored = StoredValue.encode(subject, self.compress_above)
+        key = (content_scope(None, seq), subject.digest)
+        rows.append((known[0], known[1], *key, nonce, len(encoded), codec, stored))
+        return known
 
     def _committed(
         self, prepared: Prepared, seq: int

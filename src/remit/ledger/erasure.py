@@ -18,9 +18,15 @@ from remit.ledger.reader import chunks, marks
 from remit.ledger.record import is_plain_text
 from remit.ledger.search import Run, TextIndex
 from remit.ledger.store import Store, Transaction
+from remit.ledger.subjects import BY_SUBJECT
 
-_BY_SESSION = "SELECT content_id FROM contents WHERE scope = ?"
-_BY_SUBJECT = "SELECT content_id FROM content_subjects WHERE subject_id = ?"
+# What a session shows, and who its entries speak of.
+_BY_SESSION = """
+    SELECT content_id FROM contents WHERE scope = ?
+    UNION
+    SELECT s.content_id FROM entries AS e JOIN shown_contents AS s ON s.seq = e.seq
+    JOIN contents AS c ON c.content_id = s.content_id
+    WHERE e.session_id = ? AND c.scope = 'e:' || e.seq"""
 # Everything that an entry shows: its values, and every message of its lists.
 _BY_ENTRY = """
     WITH RECURSIVE walk(step_id) AS (
@@ -114,9 +120,9 @@ class Eraser:
         parameters: tuple[Any, ...]
         if session_id is not None:
             metadata["erased_session_id"] = session_id
-            query, parameters = _BY_SESSION, (f"s:{session_id}",)
+            query, parameters = _BY_SESSION, (f"s:{session_id}", session_id)
         elif subject_id is not None:
-            query, parameters = _BY_SUBJECT, (subject_id,)
+            query, parameters = BY_SUBJECT, (subject_id, subject_id)
         else:
             seq = entry_seq or 0
             metadata["erased_entry_id"] = entry_id(seq)

@@ -23,6 +23,7 @@ from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import Filter, Store
+from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
 from remit.ledger.tree import LedgerTree
 
@@ -110,6 +111,7 @@ class Exporter:
             "entries": size,
             "checkpoint": str(signed) if signed is not None else None,
             "verifier_key": str(key) if key is not None else None,
+            BEFORE: subjects_before(self._store.select),
         }
         out.write(orjson.dumps(header) + b"\n")
         lines = _Lines(self._store)

@@ -30,6 +30,7 @@ from remit.ledger.exports import EXPORT_FORMAT
 from remit.ledger.record import columns_of, content_scope, record_problem
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
+from remit.ledger.subjects import BEFORE, commitment_in
 from remit.ledger.tlog import SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tree import LedgerTree
 
@@ -84,6 +85,7 @@ class Import:
         self._store = store
         self._key = key
         self._next_seq = 0
+        self._subjects_before = 0
         self._last_hash = ""
         self._contents = 0
         # By step: its id, position and scope; by scope: ids by commitment; by commitment: seq.
@@ -116,6 +118,10 @@ class Import:
         if type(total) is not int or total < 0:
             raise ExportFormatError("The export's first line names no number of entries.")
         signed = self._checkpoint(header)
+        # Of an export of before, no record vouches for any subject.
+        self._subjects_before = header.get(BEFORE, total)
+        if type(self._subjects_before) is not int or not 0 <= self._subjects_before <= total:
+            raise ExportFormatError(f"The export's first line has no number in {BEFORE}.")
         for number, line in lines:
             try:
                 self._line(line)
@@ -140,6 +146,12 @@ class Import:
                     next_step="Nothing was imported: the export was changed after it was signed.",
                 )
         self._check_erasures()
+        if self._subjects_before:
+            tx.execute(
+                f"INSERT INTO ledger_info VALUES ('{BEFORE}', ?) ON CONFLICT (name) DO UPDATE "
+                "SET value = excluded.value",
+                (str(self._subjects_before),),
+            )
         tx.execute(
             "INSERT INTO ledger_info VALUES ('imported', ?) ON CONFLICT (name) DO UPDATE "
             "SET value = excluded.value",
@@ -195,8 +207,15 @@ class Import:
         columns = columns_of(record["metadata"])
         scope = content_scope(columns.session_id, seq)
         known = self._values[scope] if columns.session_id else {}
+        subject = commitment_in(record["metadata"]) if seq >= self._subjects_before else None
+        named = subject["$content"][12:] if subject is not None else ""
+        apart: dict[str, int] = {}  # in the entry's own scope
         shown = {
-            self._content(scope, known, item) for item in line["contents"] if not self._gone(item)
+            self._content(content_scope(None, seq), apart, item)
+            if item["commitment"] == named
+            else self._content(scope, known, item)
+            for item in line["contents"]
+            if not self._gone(item)
         }
         items = commitments_in([record["metadata"], record["reason"]])
         for item in items:
@@ -204,7 +223,7 @@ class Import:
                 mac = item["$content"][12:]
                 if mac in known:
                     shown.add(known[mac])
-                else:
+                elif mac not in apart:
                     _require(mac in self._erased, "content is missing and was not erased")
         for step in line["steps"]:
             self._step(scope, known, step)

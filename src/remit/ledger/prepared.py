@@ -22,6 +22,7 @@ from remit.kernel.canonical import (
     surrogate_error,
 )
 from remit.kernel.errors import InvalidInputError
+from remit.ledger import subjects
 from remit.ledger.content import Content, ContentText, EncodedValue, encode_content
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import RecordTooLargeError
@@ -66,8 +67,9 @@ class Prepared:
     """An entry checked and encoded as far as it can be before its place is known.
 
     Attributes:
+        subject: the last of ``contents``, where a person is named.
         contents: content values in the order of their holes; of a list its messages.
-        values: each distinct one by digest, messages included.
+        values: each distinct one by digest, messages included, the subject not.
         keys: what finds each of ``values`` again in the entry's session; without one, nothing does,
             and there are none.
     """
@@ -76,6 +78,7 @@ class Prepared:
     submission_id: str
     columns: Columns
     subject_id: str | None
+    subject: EncodedValue | None
     contents: Sequence[EncodedValue | list[EncodedValue]]
     values: Mapping[bytes, EncodedValue]
     keys: Sequence[Key]
@@ -143,8 +146,17 @@ def prepare(
     walk = _Walk(content_keys)
     metadata = walk.object(entry.metadata, 0)
     columns = columns_of(metadata)
+    if subjects.KEY in metadata and (subject_id or subjects.commitment_in(metadata)):
+        raise InvalidInputError(
+            f"The metadata has a {subjects.KEY!r}, which is where the record names the subject.",
+            next_step="Give it as subject_id= of the write, or under another key.",
+        )
     if isinstance(reason, ContentText):
         stands = walk.hole(Content(str(reason)))
+    subject = None
+    if subject_id:
+        subject = EncodedValue.of(orjson.dumps(subject_id))
+        metadata[subjects.KEY] = walk.commitment(subject)
     try:
         record = orjson.dumps(
             {
@@ -181,8 +193,8 @@ def prepare(
         scope = content_scope(columns.session_id, 0)
         keys = [(scope, digest) for digest in values]
     return Prepared(
-        event_type, submission_id, columns, subject_id, walk.contents, values, keys, pieces, holes,
-        -6 if stands is reason else -8,
+        event_type, submission_id, columns, subject_id, subject, walk.contents, values, keys,
+        pieces, holes, -6 if stands is reason else -8,
     )  # fmt: skip
 
 
@@ -289,21 +301,24 @@ class _Walk:
     def hole(self, content: Content) -> dict[str, Any]:
         """What stands for a content value: its commitment, but for the digits."""
         parts, form = encode_content(content)
-        number = len(self.contents)
-        self.contents.append(parts)
-        stands: dict[str, Any]
         if isinstance(parts, list):
+            hole = orjson.Fragment(b'"\xff%d\xff"' % len(self.contents))
+            self.contents.append(parts)
             for part in parts:
                 self.values[part.digest] = part
-            hole = orjson.Fragment(b'"\xff%d\xff"' % number)
-            stands = {"$messages": hole, "count": len(parts)}
+            stands: dict[str, Any] = {"$messages": hole, "count": len(parts)}
         else:
             self.values[parts.digest] = parts
-            hole = _CONTENT[number] if number < len(_CONTENT) else _content(number)
-            stands = {"$content": hole, "bytes": len(parts.encoded)}
+            stands = self.commitment(parts)
         if form:
             stands["form"] = form
         return stands
+
+    def commitment(self, value: EncodedValue) -> dict[str, Any]:
+        number = len(self.contents)
+        self.contents.append(value)
+        hole = _CONTENT[number] if number < len(_CONTENT) else _content(number)
+        return {"$content": hole, "bytes": len(value.encoded)}
 
 
 def _in_order(value: Any) -> Any:

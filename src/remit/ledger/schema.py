@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from remit.ledger.record import Columns
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -289,7 +289,14 @@ CREATE TABLE batch_lines (
 );
 """
 
-_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS}
+# From here on the record vouches for each entry's subject.
+_SUBJECTS = """
+INSERT INTO ledger_info
+    SELECT 'subjects_before', CAST((SELECT max(seq) + 1 FROM entries) AS TEXT)
+    WHERE EXISTS (SELECT 1 FROM content_subjects);
+"""
+
+_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS}
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:

@@ -98,6 +98,7 @@ MIGRATIONS: dict[int, str] = {
     2: declare(POSTGRES, 1, 2) + _NATIVE,
     3: declare(POSTGRES, 3) + _LATER_COLUMNS,
     4: declare(POSTGRES, 3, 4) + _LATER_COLUMNS + _DROPPED_COLUMNS,
+    5: declare(POSTGRES, 5),
 }
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""

@@ -189,5 +189,14 @@ def _declare_budgets_and_responses(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 4))
 
 
-_STEPS = {2: _number_contents, 3: _declare_state, 4: _declare_budgets_and_responses}
+def _keep_subjects(connection: sqlite3.Connection) -> None:
+    _run(connection, declare(SQLITE, 5))
+
+
+_STEPS = {
+    2: _number_contents,
+    3: _declare_state,
+    4: _declare_budgets_and_responses,
+    5: _keep_subjects,
+}
 """By layout version, what leads to it from the one before."""

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.kernel.canonical import canonical_json, is_plain_float, number_text, sha256_hex
+from remit.ledger.content import StoredValue
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.reader import chunks, marks
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
     columns_of,
@@ -27,6 +29,7 @@ from remit.ledger.record import (
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import RawEntry, Store
+from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
@@ -56,6 +59,7 @@ class EntryRange:
         partial_roots: by tree size requested, the root over the leaves after its last complete
             subtree; empty bytes where there are none.
         blamed: content ids whose damage was reported at an entry.
+        named: content ids of the values that name an entry's subject.
     """
 
     first: int
@@ -66,6 +70,7 @@ class EntryRange:
     tile_roots: list[bytes] = field(default_factory=list)
     partial_roots: dict[int, bytes] = field(default_factory=dict)
     blamed: set[int] = field(default_factory=set)
+    named: set[int] = field(default_factory=set)
 
 
 def report_gap(report: VerificationReport, first: int, last: int) -> None:
@@ -154,6 +159,8 @@ class _EntryChecker:
         self._steps: dict[int, tuple[int, int | None]] = {}  # parent and content, by step id
         self._last_step: int | None = None
         self._leaves: list[bytes] = []
+        self._subjects_before = subjects_before(store.select)
+        self._subjects: dict[int, int] = {}  # by content id, the entry that it names it for
 
     def run(self, first: int, last: int) -> EntryRange:
         found, report = self._found, self._found.report
@@ -179,6 +186,7 @@ class _EntryChecker:
                 stored = row.columns[1]
                 previous = found.last_hash = stored if isinstance(stored, str) else ""
                 report.entries += 1
+            self._check_subjects()
             if shown or lists:
                 report.add(None, "store", "content is noted for an entry that is not there")
         if expected <= last:
@@ -271,13 +279,16 @@ class _EntryChecker:
                 if stored != value:
                     report.add(seq, "column", f"column {name} differs from the record")
         if items or shown or lists:
-            self._check_content(seq, content_scope(derived.session_id, seq), items, shown, lists)
+            subject = commitment_in(record["metadata"]) if seq >= self._subjects_before else None
+            scope = content_scope(derived.session_id, seq)
+            self._check_content(seq, scope, items, subject, shown, lists)
 
     def _check_content(
         self,
         seq: int,
         scope: str,
         items: list[dict[str, Any]],
+        subject: dict[str, Any] | None,
         shown: Collection[tuple[Any, ...]],
         lists: Collection[tuple[Any, ...]],
     ) -> None:
@@ -296,8 +307,12 @@ class _EntryChecker:
             elif row[0] in self._damage.contents:
                 self._found.blamed.add(row[0])
                 report.add(seq, "content", self._damage.contents[row[0]])
-            elif (row[2], row[3]) != (scope, item["bytes"]):
+            elif row[3] != item["bytes"] or row[2] != (
+                scope if item is not subject else content_scope(None, seq)
+            ):
                 report.add(seq, "content", "the stored value is another's, by its row")
+            elif item is subject:
+                self._subjects[row[0]] = seq
         erased = self._store.erasures(missing) if missing else {}
         for mac in missing:
             if mac not in erased or not self._is_sound(erased[mac]):
@@ -350,6 +365,27 @@ class _EntryChecker:
                 report.add(seq, "messages", "a message of the list does not match its commitment")
                 return
             step_id = step[0]
+
+    def _check_subjects(self) -> None:
+        """Whether the values by which a page's entries name their subjects are found by these."""
+        found: dict[int, list[bool]] = defaultdict(list)
+        for chunk in chunks([*self._subjects]):
+            for content_id, codec, value, subject_id in self._store.select(
+                "SELECT c.content_id, c.codec, c.value, p.subject_id FROM contents AS c "
+                "LEFT JOIN content_subjects AS p ON p.content_id = c.content_id "
+                f"WHERE c.content_id IN ({marks(chunk)})",
+                chunk,
+            ):
+                found[content_id].append(StoredValue(codec, value).decode() == subject_id)
+        for content_id, matches in found.items():
+            if matches != [True]:
+                report = self._found.report
+                report.add(
+                    self._subjects[content_id], "content",
+                    "whom it speaks of is noted otherwise than its record has it",
+                )  # fmt: skip
+        self._found.named.update(self._subjects)
+        self._subjects.clear()
 
     def _is_sound(self, seq: int) -> bool:
         """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""

@@ -13,8 +13,9 @@ _NAME = "verification"
 _TABLES = {
     "entries": "seq", "shown_lists": "seq", "message_steps": "step_id", "erasures": "seq",
     "contents": "content_id", "shown_contents": "seq",
+    "content_subjects": "content_id",
 }  # fmt: skip
-_ERASED = ("contents", "shown_contents")  # what erasures take rows from
+_ERASED = ("contents", "shown_contents", "content_subjects")  # what erasures take rows from
 
 
 @dataclass(slots=True)

@@ -8,11 +8,12 @@ from remit.ledger.entry import entry_id
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.store import Store
+from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.entries import as_hash, erasure_is_sound, report_tree_hash
 
-_INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock"})
+_INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", BEFORE})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 
 
@@ -55,6 +56,9 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
             report.add(
                 None, "store", f"ledger_info has a row {name!r}, which a ledger does not have"
             )
+    before = info.get(BEFORE, "0")
+    if not str(before).isdecimal() or int(before) > store.count():
+        report.add(None, "store", f"ledger_info says {BEFORE} {before!r}")
     owner = info.get("verifier_key")
     if owner is None and not store.select("SELECT 1 FROM checkpoints LIMIT 1"):
         owner = str(key)  # nothing was ever signed here
@@ -77,6 +81,31 @@ def check_unnamed_steps(
         (first_step, first_step, first_seq),
     ):
         report.add(None, "messages", f"message step {step_id} belongs to no entry's list")
+
+
+def check_unnamed_subjects(
+    report: VerificationReport, store: Store, first: int, last: Any, named: set[int]
+) -> None:
+    """Rows that say of a value in a range of ids whom it speaks of, where no entry names anybody.
+
+    ``named`` are the values that entries name somebody by.
+    """
+    if not isinstance(last, int):
+        report.add(None, "store", f"content_subjects has a row with content_id {last!r}")
+        return
+    where = "WHERE content_id >= ? AND content_id <= ?"
+    ((number,),) = store.select(f"SELECT count(*) FROM content_subjects {where}", (first, last))
+    if number <= sum(first <= content_id <= last for content_id in named):
+        return
+    before = subjects_before(store.select)
+    for content_id, seq in store.select(
+        "SELECT p.content_id, (SELECT min(s.seq) FROM shown_contents AS s "
+        f"WHERE s.content_id = p.content_id) FROM content_subjects AS p {where}",
+        (first, last),
+    ):
+        if content_id not in named and not (isinstance(seq, int) and seq < before):
+            report.add(seq, "content", f"content {content_id} is noted to speak of somebody whom "
+                                       "no entry names")  # fmt: skip
 
 
 def check_erasures(report: VerificationReport, store: Store, known: int) -> None:

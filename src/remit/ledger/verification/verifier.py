@@ -30,6 +30,7 @@ from remit.ledger.verification.tables import (
     check_info,
     check_outliers,
     check_unnamed_steps,
+    check_unnamed_subjects,
     check_upper_tree,
 )
 
@@ -62,6 +63,7 @@ class Verifier:
         self._witnesses = witnesses
         self._marks = marks
         self._report = VerificationReport()
+        self._named: set[int] = set()  # the values that name subjects
 
     def verify(
         self,
@@ -108,6 +110,7 @@ class Verifier:
         report = self._report
         # The notes first: one that comes while we read would cover entries we do not.
         notes = list(stored_notes(self._store))
+        subjects = bounds(self._store, "content_id", "content_subjects")[1] or 0
         size = self._store.count()
         contents = int(bounds(self._store, "content_id", "contents")[1] or 0)
         steps = int(bounds(self._store, "step_id", "message_steps")[1] or 0)
@@ -184,6 +187,8 @@ class Verifier:
         if not start:
             ends = known.ends
             check_unnamed_steps(report, self._store, ends.get("step_id", 0), ends.get("seq", 0))
+            least = ends.get("content_id", -1 << 62)
+            check_unnamed_subjects(report, self._store, least, subjects, self._named)
         check_erasures(report, self._store, known.size)
         report.erased = sum(report.erasures.values())
         check_upper_tree(report, self._store, roots)
@@ -285,6 +290,7 @@ class Verifier:
             roots.extend(part.tile_roots)
             partials.update(part.partial_roots)
             blamed |= part.blamed
+            self._named |= part.named
             last_hash = part.last_hash
             expected = part.last + 1
         now.entry_hash = last_hash or ""

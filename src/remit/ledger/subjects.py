@@ -1,0 +1,48 @@
+"""Whom content speaks of: named beside it for erasure, vouched for by the record (SPEC 3.4).
+
+An entry that came with a subject commits to it under ``metadata.subject_id`` as to any content, in
+a scope of its own: the record does not show who it is, and the commitments of one person's entries
+have nothing in common. ``content_subjects`` finds these values by the person. Rows of entries
+before ``subjects_before`` name every value of an entry, and no record vouches for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+KEY = "subject_id"
+"""The metadata key of the commitment."""
+
+BEFORE = "subjects_before"
+"""The row of ``ledger_info`` with the number of entries that an older layout wrote."""
+
+BY_SUBJECT = """
+    WITH RECURSIVE named(seq) AS (
+        SELECT s.seq FROM content_subjects AS p JOIN contents AS c ON c.content_id = p.content_id
+        JOIN shown_contents AS s ON s.content_id = p.content_id
+        WHERE p.subject_id = ? AND c.scope = 'e:' || s.seq
+    ), walk(step_id) AS (
+        SELECT l.step_id FROM named JOIN shown_lists AS l ON l.seq = named.seq
+        UNION
+        SELECT s.parent_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    )
+    SELECT content_id FROM content_subjects WHERE subject_id = ?
+    UNION
+    SELECT s.content_id FROM named JOIN shown_contents AS s ON s.seq = named.seq
+    UNION
+    SELECT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    WHERE s.content_id IS NOT NULL"""
+"""The content of a person, given twice: all that an entry shows which names that person."""
+
+
+def commitment_in(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a record's metadata commits to as its subject."""
+    item = metadata.get(KEY)
+    return item if isinstance(item, dict) and "$content" in item else None
+
+
+def subjects_before(select: Callable[..., Any]) -> int:
+    """The first entry whose subject its record vouches for."""
+    rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (BEFORE,)))
+    return int(rows[0][0]) if rows and str(rows[0][0]).isdecimal() else 0

@@ -1,0 +1,146 @@
+"""Whom content speaks of: the record vouches for it, and does not show it."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import Erased, LedgerClient, LedgerEntry, content
+from tests.support.postgres import PostgresServer
+from tests.support.stores import conversation, outside
+
+CHANGES = {
+    "another person": "UPDATE content_subjects SET subject_id = 'nobody' WHERE content_id = "
+        "(SELECT min(content_id) FROM content_subjects)",
+    "a person less": "DELETE FROM content_subjects WHERE content_id = "
+        "(SELECT max(content_id) FROM content_subjects)",
+    "nobody": "DELETE FROM content_subjects",
+    "a person more": "INSERT INTO content_subjects SELECT 'person-9', min(content_id) "
+        "FROM content_subjects",
+    "a person for what had none": "INSERT INTO content_subjects SELECT 'person-9', content_id "
+        "FROM contents WHERE scope = 's:SES-C'",
+    "a person for a value that is not there": "INSERT INTO content_subjects VALUES ('p', 900)",
+    "a person for a value before the first": "INSERT INTO content_subjects VALUES ('p', -3)",
+    "another value": "UPDATE content_subjects SET content_id = 1 WHERE content_id = "
+        "(SELECT max(content_id) FROM content_subjects)",
+    "two people exchanged": "UPDATE content_subjects SET subject_id = CASE subject_id "
+        "WHEN 'person-1' THEN 'person-2' ELSE 'person-1' END",
+    "an older layout claimed": "INSERT INTO ledger_info VALUES ('subjects_before', '8')",
+    "nonsense claimed": "INSERT INTO ledger_info VALUES ('subjects_before', 'x1')",
+}  # fmt: skip
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def target(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    return postgres.database()
+
+
+def _fill(target: str) -> None:
+    with LedgerClient(target) as client:
+        conversation(client, "SES-A", 3, subject="person-1")
+        conversation(client, "SES-B", 2, subject="person-2")
+        conversation(client, "SES-C", 2)
+        client.write(
+            LedgerEntry("E", "S", "D", "r", metadata={"n": content("person-1"), "x": content("y")}),
+            subject_id="person-1",
+        )
+
+
+def test_the_record_names_nobody_and_reading_does(target: str) -> None:
+    _fill(target)
+    with LedgerClient(target) as client:
+        assert client.verify().problems == []
+        first, *_ = client.read_all()
+        assert first.metadata["subject_id"] == "person-1"
+        assert b"person" not in b"".join(client.read_record(e.id) for e in client.query())
+        # One person's entries have no commitment in common.
+        rows = client.select(
+            "SELECT count(DISTINCT c.commitment), count(*) FROM content_subjects AS p "
+            "JOIN contents AS c ON c.content_id = p.content_id"
+        )
+        assert rows == [(6, 6)]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_row_is_found(
+    file: Path, database: str, postgres: PostgresServer, tmp_path: Path, change: str
+) -> None:
+    path = str(shutil.copy(file, tmp_path / "ledger.db"))
+    url = postgres.database(database)
+    for target in (path, url):
+        outside(target, CHANGES[change])
+        with LedgerClient(target) as client:
+            assert not client.verify().verified, target
+    postgres.drop(url)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("subjects") / "ledger.db"
+    _fill(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def database(postgres: PostgresServer) -> str:
+    url = postgres.database()
+    _fill(url)
+    return url
+
+
+def test_erasure_takes_all_that_names_a_person_and_the_name(target: str) -> None:
+    _fill(target)
+    with LedgerClient(target) as client:
+        client.erase(subject_id="person-1", reason="asked")
+        assert client.verify().problems == []
+        entries = client.read_all()
+        assert all(isinstance(entries[n].metadata["response"], Erased) for n in range(3))
+        assert isinstance(entries[0].metadata["subject_id"], Erased)
+        assert isinstance(entries[7].metadata["x"], Erased)
+        assert entries[3].metadata["response"] == "answer 0 of SES-B"
+        assert client.select("SELECT DISTINCT subject_id FROM content_subjects") == [("person-2",)]
+        # By session too, and by entry what only that entry named.
+        client.erase(session_id="SES-B", reason="asked")
+        assert client.select("SELECT * FROM content_subjects") == []
+        assert client.select("SELECT count(*) FROM contents WHERE scope <> 's:SES-C'") == [(0,)]
+        assert client.verify().problems == []
+
+
+def test_what_later_entries_say_of_a_person_outlives_the_erasure_of_one(target: str) -> None:
+    with LedgerClient(target) as client:
+        ids = conversation(client, "SES-A", 1, subject="person-1")
+        client.write(
+            LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "x": content("y")}),
+            subject_id="person-1",
+        )
+        client.erase(ids[0], reason="asked")
+        assert client.select("SELECT count(*) FROM content_subjects") == [(1,)]
+        report = client.erase(subject_id="person-1", reason="asked")
+        assert report.values == 2  # what it says, and the name
+        assert client.verify().problems == []
+
+
+def test_an_export_brings_people_along(target: str, tmp_path: Path) -> None:
+    _fill(target)
+    with LedgerClient(target) as client, LedgerClient(tmp_path / "copy.db") as copy:
+        file = io.BytesIO()
+        client.export(file)
+        copy.import_jsonl(io.BytesIO(file.getvalue()))
+        assert copy.verify().problems == []
+        copy.erase(subject_id="person-1", reason="asked")
+        assert copy.verify().problems == []
+
+
+def test_the_place_of_the_commitment_is_the_ledgers(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        taken = LedgerEntry("E", "S", "D", "r", metadata={"subject_id": content("x")})
+        with pytest.raises(InvalidInputError, match="subject_id"):
+            client.write(taken)
+        client.write(LedgerEntry("E", "S", "D", "r", metadata={"subject_id": "plain"}))
+        assert client.verify().problems == []
