@@ -90,8 +90,12 @@ class PostgresServer:
         os.kill(pid, signal.SIGKILL)
         time.sleep(0.5)
 
+    def shut_down(self) -> None:
+        """End it as its operators do; whoever is connected is thrown out."""
+        self._server.stop()
+
     def start(self) -> None:
-        """Start it again after :meth:`kill`; it recovers by itself."""
+        """Start it again; after :meth:`kill` it recovers by itself."""
         end = time.monotonic() + START_S
         while True:  # children of the killed one may hold its shared memory for a moment
             try:
@@ -118,7 +122,7 @@ class PostgresServer:
 
     def replace_by(self, directory: Path) -> None:
         """Start again from such a copy, at the same address."""
-        self._server.stop()
+        self.shut_down()
         shutil.rmtree(self._server.pgdata)
         directory.rename(self._server.pgdata)
         self.start()

@@ -137,7 +137,8 @@ class Events:
 
     async def _database(self, source: random.Random) -> str:
         assert self.database is not None
-        await asyncio.to_thread(self.database.kill)
+        killed = source.random() < 0.6
+        await asyncio.to_thread(self.database.kill if killed else self.database.shut_down)
         await asyncio.sleep(source.uniform(0, 1.0))
         await asyncio.to_thread(self.database.start)
-        return "kill -9 of PostgreSQL"
+        return "kill -9 of PostgreSQL" if killed else "restart of PostgreSQL"

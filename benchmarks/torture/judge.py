@@ -16,7 +16,7 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable, Usage
 
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)(?:\n .*)*\n.*")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?:\n .*)*\n.*")
 
 
 @dataclass
@@ -109,7 +109,8 @@ def judge(
         "calls are answered or refused for a reason", not odd, f"{statuses} {_some(odd)}"
     )  # fmt: skip
     log = (installation.root / "server.log").read_text(errors="replace")
-    traces = _TRACEBACK.findall(log)
+    # An interpreter that may open nothing cannot start.
+    traces = [trace for trace in _TRACEBACK.findall(log) if "<frozen importlib" not in trace]
     verdict.hold("no traceback in a log", not traces, f"{len(traces)} {traces[:1] or ''}")
     watched = members[-1]
     verdict.hold(

@@ -15,8 +15,7 @@ from benchmarks.torture.run import Torture
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_servers_under_attack(store: str, tmp_path: Path) -> None:
-    scenarios = [name for name in SCENARIOS if name != "older"]
-    torture = Torture(tmp_path, store, 8, scenarios, seed=5, clients=8)
+    torture = Torture(tmp_path, store, 8, SCENARIOS, seed=5, clients=8)
     with ExitStack() as stack:
         verdict = torture.run(stack)
     assert verdict.held, f"{torture.done}\n{verdict}"
