@@ -12,6 +12,7 @@ import pytest
 from remit.gateway import LLMGateway, PromptRequest, PromptResponse, Routed
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.gateway.tenancy import default_session
 from remit.kernel.exchange import ModelCapabilities
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import MockProvider
@@ -205,3 +206,59 @@ async def test_a_session_is_closed_whatever_budgets_do(ledger: LedgerClient, mod
     assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
     assert ledger.read_by_event_type("BUDGET_WARNING") == []
     assert len(ledger.read_by_event_type("DISPATCH")) == 1
+
+
+async def test_a_default_session_is_its_keys_before_it_is_begun(ledger: LedgerClient) -> None:
+    """Its id can be guessed: who names it first must not have it."""
+    one, two = (Identity("x", "agent", key_id=f"KEY-{name * 8}") for name in ("A1", "B2"))
+    gateway = LLMGateway(ledger, None, dev_mode=True)
+    gateway.register_provider("mock", MockProvider())
+    for day in ("20261123", "20991231"):
+        request = prompt_request(session_id=default_session(two, day), work_order_id="")
+        refused = await gateway.aroute(request, identity=one)
+        assert refused.error_code == "SESSION_NOT_YOURS"
+        assert (await gateway.aroute(request, identity=two)).error_code is None
+        again = await gateway.aroute(request, identity=one)
+        assert again.error_message == refused.error_message, "it tells whether there is one"
+    # A user's second key goes on with what the first began.
+    first, second = (replace(who, user_id="ann") for who in (one, two))
+    request = prompt_request(session_id=default_session(first, "20261124"), work_order_id="")
+    assert (await gateway.aroute(request, identity=second)).error_code == "SESSION_NOT_YOURS"
+    for who in (first, second):
+        assert (await gateway.aroute(request, identity=who)).error_code is None
+
+
+async def test_a_work_order_is_the_first_keys(gateway: LLMGateway, ledger: LedgerClient) -> None:
+    def call(session_id: str, order: str = "WO-MINE") -> PromptRequest:
+        return prompt_request(max_tokens=500, session_id=session_id, work_order_id=order)
+
+    assert (await gateway.aroute(call("SES-OFANN001"), identity=ANN)).error_code is None
+    assert (await gateway.aroute(call("SES-OFANN002"), identity=ANN)).error_code is None
+    used = await gateway.aroute(call("SES-OFBOB001"), identity=BOB)
+    assert used.error_code == "SESSION_NOT_YOURS"
+    entry = LedgerEntry("WO_PLANNED", "x", "x", "", metadata={"work_order_id": "WO-PLANNED-2"})
+    ledger.write(entry)
+    planned = await gateway.aroute(call("SES-OFBOB001", "WO-PLANNED-2"), identity=BOB)
+    assert planned.error_message == used.error_message, "it tells whose it is"
+    assert (await gateway.aroute(call("SES-OFBOB001", "WO-OTHER"), identity=BOB)).error_code is None
+    again = LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True)  # a process that knows nothing
+    again.register_provider("mock", MockProvider())
+    refused = await again.aroute(call("SES-OFBOB001"), identity=BOB)
+    assert refused.error_code == "SESSION_NOT_YOURS"
+
+
+async def test_an_erased_answer_is_not_given_again(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    request = prompt_request(
+        max_tokens=500, session_id="SES-ERASED01", work_order_id="", idempotency_key="one"
+    )
+    first = await gateway.aroute(request, identity=ANN)
+    assert (await gateway.aroute(request, identity=ANN)).replayed
+    assert not (
+        await gateway.aroute(replace(request, session_id="SES-OFBOB009"), identity=BOB)
+    ).replayed
+    ledger.erase(first.exchange_entry_id, reason="asked for", requested_by="ann")
+    erased = await gateway.aroute(request, identity=ANN)
+    assert (erased.error_code, erased.content) == ("IDEMPOTENCY_ERASED", "")
+    assert "has been erased" in (erased.error_message or "")

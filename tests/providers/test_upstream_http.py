@@ -479,7 +479,7 @@ async def test_nothing_listens() -> None:
 @pytest.mark.parametrize(
     ("url", "code", "retryable"),
     [
-        ("http://no-such-host.invalid/v1", "SERVER_ERROR", True),
+        ("http://no-such-host.invalid/v1", "LOCAL_ERROR", True),
         ("localhost:1", "INVALID_REQUEST", False),
         ("ftp://x", "INVALID_REQUEST", False),
         ("http://a..b", "INVALID_REQUEST", False),

@@ -255,6 +255,7 @@ def test_an_answer_that_was_erased(anywhere: Served, upstream: Upstream, dialect
         status, body, _ = anywhere.call(
             dialect, "hello", session=session, headers=_key(session), stream=stream
         )
-        assert status == 422
+        assert status == 410
+        assert json.loads(body)["error"]["code"] == "idempotency_erased"
         assert "erased" in json.loads(body)["error"]["message"]
     assert upstream.count() == before

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from remit.kernel.errors import RemitError
-from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
+from remit.ledger import (
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+    is_authentic,
+    parse_entry_id,
+)
 
 __all__ = ["Approval", "ApprovalError", "ApprovalQueue"]
 
@@ -144,7 +151,10 @@ class ApprovalQueue:
         )
 
         def write(tx: Transaction) -> str:
-            if tx.execute(_DECIDED, (request_id,)):
+            decided = [
+                self._ledger.read(str(id_)) for (id_,) in tx.execute(_DECIDED, (request_id,))
+            ]
+            if any(map(is_authentic, decided)):
                 raise ApprovalError(
                     f"{request_id} is decided already.",
                     next_step=f"`remit ledger query --event-type {_GRANTED}` shows by whom.",
@@ -162,9 +172,8 @@ class ApprovalQueue:
         found = (
             decision
             for event_type in (_GRANTED, _DENIED)
-            for decision in self._ledger.query(
-                submission_id=entry.id, event_type=event_type, limit=1
-            )
+            for decision in self._ledger.query(submission_id=entry.id, event_type=event_type)
+            if is_authentic(decision)
         )
         state: Literal["pending", "granted", "denied", "void"]
         if (decision := next(found, None)) is not None:

@@ -256,11 +256,9 @@ class Asking:
                 call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is under way",
                 retry_after_s=1.0,
             )  # fmt: skip
-        answer, problem = await asyncio.to_thread(
-            recorded_answer, self._ledger, exchange_entry_id, call
-        )
-        if answer is None:
-            return await self.reject(call, "IDEMPOTENCY_MISMATCH", problem)
+        answer = await asyncio.to_thread(recorded_answer, self._ledger, exchange_entry_id, call)
+        if isinstance(answer, tuple):
+            return await self.reject(call, *answer)
         return answer
 
     async def _release(self, call: Call) -> None:

@@ -219,7 +219,7 @@ class Attempts:
             message = f"no answer within {within:g} s"
             failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, paid)
         elif isinstance(error, ProviderError):
-            if error.stale:
+            if error.stale or error.code == "LOCAL_ERROR":
                 permit.release()
             else:
                 (permit.fail if error.speaks_of_health else permit.succeed)()

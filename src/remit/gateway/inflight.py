@@ -131,7 +131,7 @@ class InFlightCalls:
 
     def _begun(self, step: StartCall, dispatch_entry_id: str) -> None:
         self._renewal.began(dispatch_entry_id, step.lease_ms)
-        if step.named is not None and step.named.session not in self._known:
+        if step.named is not None and not self._known.issuperset(step.named.owned):
             self._known.note(step.named)
 
     def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:

@@ -13,6 +13,7 @@ from remit.ledger import Erased, LedgerClient
 
 __all__ = ["asked_hash", "recorded_answer"]
 
+_MISMATCH = "IDEMPOTENCY_MISMATCH"
 _DELIVERY = ("stream", "stream_options")
 
 _NEEDED = ("context_hash", "response", "answer", "replied")
@@ -30,17 +31,20 @@ def asked_hash(request: PromptRequest, sent: Sent) -> str:
 
 def recorded_answer(
     ledger: LedgerClient, exchange_entry_id: str, call: Call
-) -> tuple[PromptResponse | None, str]:
-    """The answer in an ``EXCHANGE``, when it is one to this call; else why it is not."""
+) -> PromptResponse | tuple[str, str]:
+    """The answer in an ``EXCHANGE``, when it is one to this call; else code and reason why not."""
     entry = ledger.read(exchange_entry_id)
     meta: dict[str, Any] = entry.metadata
     request = call.request
     if any(isinstance(meta.get(name), Erased) for name in _NEEDED):
-        return None, "the recorded answer of this idempotency key has been erased"
+        return "IDEMPOTENCY_ERASED", (
+            "this idempotency key has been answered, and the answer has been erased; to make the "
+            "call again, name another key"
+        )
     tools = [dict(tool) for tool in request.tools or ()]
     same = meta.get("request_hash", meta["context_hash"]) == call.request_hash
     if not same or (request.body is None and meta.get("tools", []) != tools):
-        return None, "this idempotency key belongs to a call that asked something else"
+        return _MISMATCH, "this idempotency key belongs to a call that asked something else"
     reply = None
     if "wire" in meta:
         answer = ledger.exact(exchange_entry_id)["answer"]
@@ -51,28 +55,25 @@ def recorded_answer(
         assert isinstance(replied, bytes)
         reply = Reply("openai.responses", 200, _JSON, replied)
     blocks = meta.get("content_blocks")
-    return (
-        PromptResponse(
-            content=meta["response"],
-            outcome=RouteOutcome.SUCCESS,
-            input_tokens=meta["input_tokens"],
-            output_tokens=meta["output_tokens"],
-            model_id=meta["model_id"],
-            provider_id=meta.get("provider_id", request.provider_id or ""),
-            latency_ms=meta["latency_ms"],
-            timestamp=entry.timestamp,
-            exchange_entry_id=entry.id,
-            dispatch_entry_id=meta["dispatch_entry_id"],
-            context_hash=meta["context_hash"],
-            cost_incurred=0.0,
-            cost_known=True,
-            cost_certainty=meta.get("cost_certainty", ""),
-            finish_reason=meta["finish_reason"],
-            content_blocks=tuple(blocks) if isinstance(blocks, list) and blocks else None,
-            cached_input_tokens=meta.get("cached_input_tokens", 0),
-            reasoning_tokens=meta.get("reasoning_tokens", 0),
-            reply=reply,
-            replayed=True,
-        ),
-        "",
+    return PromptResponse(
+        content=meta["response"],
+        outcome=RouteOutcome.SUCCESS,
+        input_tokens=meta["input_tokens"],
+        output_tokens=meta["output_tokens"],
+        model_id=meta["model_id"],
+        provider_id=meta.get("provider_id", request.provider_id or ""),
+        latency_ms=meta["latency_ms"],
+        timestamp=entry.timestamp,
+        exchange_entry_id=entry.id,
+        dispatch_entry_id=meta["dispatch_entry_id"],
+        context_hash=meta["context_hash"],
+        cost_incurred=0.0,
+        cost_known=True,
+        cost_certainty=meta.get("cost_certainty", ""),
+        finish_reason=meta["finish_reason"],
+        content_blocks=tuple(blocks) if isinstance(blocks, list) and blocks else None,
+        cached_input_tokens=meta.get("cached_input_tokens", 0),
+        reasoning_tokens=meta.get("reasoning_tokens", 0),
+        reply=reply,
+        replayed=True,
     )

@@ -1,7 +1,8 @@
-"""The owner of a session: others cannot use it (SPEC 6)."""
+"""The owners of sessions and work orders: others cannot use them (SPEC 6)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 
 from msgspec import Struct
@@ -12,9 +13,21 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import Transaction
 
-__all__ = ["KnownOwners", "Named", "NotYoursError", "Sessions", "named_by", "owner_of"]
+__all__ = [
+    "KnownOwners",
+    "Named",
+    "NotYoursError",
+    "Sessions",
+    "default_session",
+    "named_by",
+    "owner_of",
+]
 
 _SESSIONS_ORDER = "WO-SES-"
+_DEFAULT_SESSION = re.compile(r"SES-([A-Z0-9]{16})20\d{6}")
+_ORDER_ROW = "order:"
+_NOT_YOUR_SESSION = "this session is not yours"
+_NOT_YOUR_ORDER = "this work order is not yours"
 _CLAIM = "INSERT INTO session_owners (session_id, owner) VALUES (?, ?)"
 _FIND = "SELECT session_id, owner FROM session_owners WHERE session_id IN ({marks})"
 _BEGUN = (
@@ -37,11 +50,20 @@ class Named(Struct, frozen=True, gc=False):
 
     Attributes:
         session: its owner, and the session's id.
-        order: may be empty.
+        order: the work order's id; may be empty.
+        is_reserved: whether the session is another key's by its name: it cannot be begun.
     """
 
     session: tuple[str, str]
-    order: str
+    order: str = ""
+    is_reserved: bool = False
+
+    @property
+    def owned(self) -> tuple[tuple[str, str], ...]:
+        """What has to be the caller's own: owner and name of each row of ``session_owners``."""
+        if not self.order:
+            return (self.session,)
+        return (self.session, (self.session[0], f"{_ORDER_ROW}{self.order}"))
 
 
 def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
@@ -57,8 +79,18 @@ def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
         return None  # a token for one session was checked against it
     order = request.work_order_id or ""
     if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{request.session_id}-"):
-        raise NotYoursError("this work order is one of another session")
-    return Named((owner_of(identity), request.session_id), order)
+        raise NotYoursError(_NOT_YOUR_ORDER)
+    default = _DEFAULT_SESSION.fullmatch(request.session_id)
+    is_reserved = default is not None and identity.key_id != f"KEY-{default[1]}"
+    return Named((owner_of(identity), request.session_id), order, is_reserved)
+
+
+def default_session(identity: Identity, day: str) -> str:
+    """The session of calls that name none: one for each key and day (``YYYYMMDD``).
+
+    Anybody can guess it, so it is its key's by its name, before it is begun too.
+    """
+    return f"SES-{(identity.key_id.removeprefix('KEY-') or 'LOCAL').upper()}{day}"
 
 
 def owner_of(identity: Identity) -> str:
@@ -72,10 +104,10 @@ class KnownOwners(set[tuple[str, str]]):
     """Owners and sessions of theirs that this process saw on record: they never change."""
 
     def note(self, named: Named) -> None:
-        """A session was found, or made durable, as its owner's."""
+        """What a caller named was found, or made durable, as its own."""
         if len(self) >= _MAX_KNOWN:
             self.clear()
-        self.add(named.session)
+        self.update(named.owned)
 
 
 class Sessions:
@@ -95,7 +127,7 @@ class Sessions:
 
     def ask(self, asked: Collection[Named]) -> Callable[[], None]:
         """Ask for what is not known yet of that which calls name; what is returned notes it."""
-        missing = {named.session[1] for named in asked if named.session not in self._known}
+        missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
         owners = select_in(self._tx, _FIND, missing)
@@ -112,33 +144,38 @@ class Sessions:
         return note
 
     def check(self, named: Named) -> None:
-        """Whether a caller may work in what it names.
+        """Whether a caller may work in what it names; the error does not say whose else it is.
 
         Raises:
             NotYoursError: it may not.
         """
-        (owner, session_id), order = named.session, named.order
-        is_known = named.session in self._known
-        if (not is_known and session_id not in self._owners) or (
+        order = named.order
+        if any(own not in self._known and own[1] not in self._owners for own in named.owned) or (
             order and order not in self._planned
         ):
             self.ask([named])()
-        has = owner if is_known else self._owners[session_id]
-        if has and has != owner:
-            raise NotYoursError("this session belongs to another key")
-        if order and self._planned[order]:
-            raise NotYoursError("this work order was planned for somebody else")
-        if has == "":
-            raise NotYoursError("this session was begun by somebody else")
+        if not self._is_free(named.session, begun=named.is_reserved):
+            raise NotYoursError(_NOT_YOUR_SESSION)
+        if order and (self._planned[order] or not self._is_free(named.owned[1])):
+            raise NotYoursError(_NOT_YOUR_ORDER)
+
+    def _is_free(self, own: tuple[str, str], *, begun: bool = False) -> bool:
+        """Whether it is the owner's, or nobody's yet (unless it has to be ``begun``)."""
+        if own in self._known:
+            return True
+        has = self._owners[own[1]]
+        return has == own[0] or (has is None and not begun)
 
     def begun(self, session_id: str, named: Named | None) -> None:
         """Somebody works in a session now; who is held to its own sessions has it from here on."""
         if named is None:
             if self._owners.get(session_id, "") is None:
                 self._owners[session_id] = ""
-        elif named.session not in self._known and self._owners.get(session_id, "") is None:
-            owner = self._owners[session_id] = named.session[0]
-            self._claimed.append((session_id, owner))
+            return
+        for owner, name in named.owned:
+            if (owner, name) not in self._known and self._owners.get(name, "") is None:
+                self._owners[name] = owner
+                self._claimed.append((name, owner))
 
     def write(self) -> None:
         """Write whose they have become."""

@@ -19,7 +19,7 @@ from remit.ledger.errors import (
     RecordTooLargeError,
     ScopeError,
 )
-from remit.ledger.events import EVENTS, Event
+from remit.ledger.events import EVENTS, KERNEL_ROWS, Event, is_authentic
 from remit.ledger.handles import LedgerPort, ScopedLedger
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey
@@ -34,6 +34,7 @@ from remit.ledger.wire import call_answer, call_body, wire_body
 
 __all__ = [
     "EVENTS",
+    "KERNEL_ROWS",
     "Clock",
     "Content",
     "EncodedValue",
@@ -78,6 +79,7 @@ __all__ = [
     "entry_id",
     "erasure_digest",
     "imported_size",
+    "is_authentic",
     "is_plain_text",
     "keep_mark",
     "ledger_key",

@@ -1,12 +1,17 @@
-"""The event types of SPEC 3.7: writer, metadata keys, meaning.
+"""The event types of SPEC 3.7: writer, metadata keys, meaning; and who may write what.
 
 This table is the source of the one in ``docs/events.md``; a test holds them together and
-holds every entry that the suite writes to it.
+holds every entry that the suite writes to it. The rights of a tier follow from its writers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.record import columns_of
+
+__all__ = ["EVENTS", "KERNEL_ROWS", "Event", "is_authentic", "may_write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +171,48 @@ _TABLE = (
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}
 """Every event type by name, in the order of SPEC 3.7."""
+
+# Of the lower tiers; all other writers are the kernel's.
+_WRITERS = {
+    "ho1": frozenset({"worker", "trail"}),
+    "ho2": frozenset({"supervisor", "sessions", "trail"}),
+}
+_OF_ANY_TIER = frozenset({"gateway", "trail"})  # in the name of who called
+_OPERATOR = "OPERATOR"
+
+KERNEL_ROWS = "coalesce(tier, 'hot') = 'hot'"
+"""A condition on the table ``entries``: what the kernel wrote; :func:`is_authentic` in SQL."""
+
+
+def may_write(tier: str, event_type: str) -> bool:
+    """Whether a handle of a tier writes such entries; a program's own event types all may.
+
+    Args:
+        tier: ``hot``, ``ho2`` or ``ho1``.
+        event_type: as an entry names it.
+    """
+    event = EVENTS.get(event_type)
+    return event is None or tier == "hot" or not _WRITERS[tier].isdisjoint(_writers(event))
+
+
+def is_authentic(entry: LedgerEntry) -> bool:
+    """Whether who wrote an entry, by what is on record, may write such entries.
+
+    Who acts on an entry (an approval, an installation, a key, a limit, a waiver) asks this first:
+    one that a worker wrote counts for nothing.
+    """
+    event = EVENTS.get(entry.event_type)
+    if event is None:
+        return True
+    writers = _writers(event)
+    if "approvals" in writers:  # they are of the tier that waits for them
+        provenance = entry.metadata.get("provenance")
+        return isinstance(provenance, dict) and provenance.get("agent_class") == _OPERATOR
+    tier = columns_of(entry.metadata).tier
+    if tier is None or tier == "hot":
+        return not any(writers <= own for own in _WRITERS.values())
+    return bool(writers & (_WRITERS.get(tier, frozenset()) | _OF_ANY_TIER))
+
+
+def _writers(event: Event) -> set[str]:
+    return set(event.writer.split(" or "))

@@ -10,6 +10,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
+from remit.ledger.events import may_write
 from remit.ledger.prepared import Prepared
 from remit.ledger.record import columns_of
 from remit.ledger.store import Write
@@ -88,7 +89,8 @@ class ScopedLedger:
         """Append an entry of this tier; an entry that names none is given it.
 
         Raises:
-            ScopeError: the entry belongs to another tier or work order.
+            ScopeError: the entry belongs to another tier or work order, or such entries are
+                written by another part of Remit.
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
 
@@ -158,6 +160,11 @@ class ScopedLedger:
         return self._tier != "ho1" or columns.work_order_id == self._work_order_id
 
     def _owned(self, entry: LedgerEntry) -> LedgerEntry:
+        if not may_write(self._tier, entry.event_type):
+            raise ScopeError(
+                f"A {self._tier} handle cannot write {entry.event_type} entries.",
+                next_step="docs/events.md says which part of Remit writes them.",
+            )
         columns = columns_of(entry.metadata)
         scope = _object(entry.metadata, "scope")
         named = columns.tier or ("" if "tier" in entry.metadata else None)

@@ -13,7 +13,7 @@ from typing import Any, Self
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.installed import OWNERSHIP_FILE
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.errors import PackageError
 from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.lock import package_lock
@@ -126,6 +126,8 @@ class Registry:
         events = [ledger.query(event_type=event, order="asc") for event in ("INSTALLED", "REMOVED")]
         for entry in merge(*events, key=_seq):
             last, package_id = _seq(entry), entry.submission_id
+            if not is_authentic(entry):
+                continue
             if entry.event_type == "INSTALLED":
                 packages[package_id] = InstalledPackage.of(entry)
                 history.setdefault(package_id, []).append(packages[package_id])

@@ -8,12 +8,20 @@ the newest. A file that never was on record is not believed. Hold
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from remit.kernel.canonical import sha256_hex
-from remit.ledger import LedgerClient, LedgerEntry, RecordTooLargeError, Transaction, parse_entry_id
+from remit.ledger import (
+    KERNEL_ROWS,
+    LedgerClient,
+    LedgerEntry,
+    RecordTooLargeError,
+    Transaction,
+    is_authentic,
+    parse_entry_id,
+)
 from remit.packages.errors import TrustError
 from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
@@ -30,7 +38,8 @@ __all__ = [
 
 _EVENT = "CONFIG_CHANGED"
 _NEWEST = (
-    "SELECT seq FROM entries WHERE event_type = ? AND submission_id = ? ORDER BY seq DESC LIMIT 1"
+    f"SELECT seq FROM entries WHERE event_type = ? AND submission_id = ? AND {KERNEL_ROWS} "
+    "ORDER BY seq DESC LIMIT 1"
 )
 _MAX_NAMED = 3  # patterns in one sentence
 
@@ -167,7 +176,7 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
 def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry | None, str]:
     """The policy that counts, the entry that records it, and what is unfinished about the file."""
     found = read_policy_file(path)
-    history = iter(ledger.query(event_type=_EVENT, submission_id=TrustPolicy.FILE, order="desc"))
+    history = _history(ledger)
     newest = next(history, None)
     digest = "" if found is None else _digest(found)
     if newest is None:
@@ -197,8 +206,13 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
 
 
 def _newest(ledger: LedgerClient) -> LedgerEntry | None:
-    found = ledger.query(event_type=_EVENT, submission_id=TrustPolicy.FILE, order="desc", limit=1)
-    return next(iter(found), None)
+    return next(_history(ledger), None)
+
+
+def _history(ledger: LedgerClient) -> Iterator[LedgerEntry]:
+    """The changes that count, the newest first."""
+    found = ledger.query(event_type=_EVENT, submission_id=TrustPolicy.FILE, order="desc")
+    return filter(is_authentic, found)
 
 
 def _recorded_policy(entry: LedgerEntry) -> TrustPolicy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 
 EDITABLE_INSTALL = "editable_install"
 """The running code has no hashes to be compared with."""
@@ -27,10 +27,6 @@ def record_waiver(
 
 def waived(ledger: LedgerClient, kind: str) -> str:
     """The id of the entry that lets ``kind`` pass; empty when none does, or no longer."""
-    newest = next(
-        ledger.query(
-            event_type="CONFIG_CHANGED", submission_id=f"waiver:{kind}", order="desc", limit=1
-        ),
-        None,
-    )
+    found = ledger.query(event_type="CONFIG_CHANGED", submission_id=f"waiver:{kind}", order="desc")
+    newest = next(filter(is_authentic, found), None)
     return newest.id if newest is not None and newest.decision == "WAIVED" else ""

@@ -41,8 +41,10 @@ CODES = (
     "INVALID_REQUEST",
     "CONTENT_FILTERED",
     "CONTEXT_LENGTH",
+    "LOCAL_ERROR",
 )
-"""The codes an adapter may give a :class:`ProviderError`."""
+"""The codes an adapter may give a :class:`ProviderError`; the last: nothing was sent, for want of
+something on this machine."""
 
 
 class ProviderRequest(Struct, frozen=True, gc=False):

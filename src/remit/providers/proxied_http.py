@@ -13,7 +13,7 @@ from yarl import URL
 
 from remit.providers.http_connection import BrokenError
 from remit.providers.protocol import ProviderError
-from remit.providers.upstream_errors import hide
+from remit.providers.upstream_errors import hide, own_cause
 
 if TYPE_CHECKING:
     from remit.providers.upstream_http import Timeouts
@@ -74,10 +74,10 @@ async def proxied(
         said = f"the proxy does not let us through (HTTP {error.status})"
         failure = ProviderError("SERVER_ERROR", said, True)
     except aiohttp.ClientConnectorError as error:
-        why = getattr(error, "strerror", None) or type(error).__name__
-        failure = ProviderError(
-            "SERVER_ERROR", hide(f"the proxy cannot be reached: {why}", secrets), True
-        )
+        own = own_cause(error.os_error, None)
+        why = own or getattr(error, "strerror", None) or type(error).__name__
+        said = hide(f"the proxy cannot be reached: {why}", secrets)
+        failure = ProviderError("LOCAL_ERROR" if own else "SERVER_ERROR", said, True)
     except _WIRE_ERRORS as error:
         said = f"the connection broke before an answer came ({type(error).__name__})"
         failure = ProviderError("SERVER_ERROR", said, True, maybe_billed=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import socket
+import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,9 +20,14 @@ import orjson
 
 from remit.providers.protocol import ProviderError
 
-__all__ = ["error_of", "error_of_event", "hide"]
+__all__ = ["error_of", "error_of_event", "hide", "own_cause"]
 
 _MESSAGE_CHARS = 500
+# Of connecting: what this machine lacks, whoever would have been spoken to.
+_OWN = frozenset({
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.ENETDOWN,
+    errno.ENETUNREACH,
+})  # fmt: skip
 _HIDDEN = "[key]"
 
 # The error types and codes of both dialects (and of compatible servers), as HTTP statuses: inside
@@ -128,6 +138,28 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     error.maybe_billed = True
     error.status = None
     return error
+
+
+def own_cause(error: Exception, tls: ssl.SSLContext | None) -> str:
+    """Why a connection that failed says nothing of the provider; empty where it may.
+
+    File descriptors, memory, ports and routes are this machine's, and so are its resolver and the
+    certificates that it trusts.
+    """
+    if isinstance(error, socket.gaierror):
+        return f"its name cannot be looked up ({error.strerror})"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if tls is not None and not tls.cert_store_stats()["x509_ca"] and not _has_folder():
+            return "this machine has no certificates of authorities (SSL_CERT_FILE, SSL_CERT_DIR)"
+        return ""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number in _OWN and number is not None else ""
+
+
+def _has_folder() -> bool:
+    """Whether there is a folder of certificates: they are read from it as they are needed."""
+    folder = ssl.get_default_verify_paths().capath
+    return folder is not None and any(Path(folder).iterdir())
 
 
 def hide(text: str, secrets: Collection[str]) -> str:

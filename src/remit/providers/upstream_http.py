@@ -25,12 +25,13 @@ from yarl import URL
 from remit.providers.http_connection import HttpConnection
 from remit.providers.http_pool import HttpPool
 from remit.providers.protocol import ProviderError
-from remit.providers.upstream_errors import hide
+from remit.providers.upstream_errors import hide, own_cause
 from remit.providers.upstream_reply import Answer, UpstreamReply
 
 __all__ = ["HttpUpstream", "Timeouts"]
 
 _AT_ONCE_S = 0.25
+_RETRY_AFTER_S = 1.0
 _NEXT_ADDRESS_S = 0.25
 _MOST_PREPARED = 256
 _SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
@@ -44,7 +45,7 @@ class Timeouts:
     """How long to wait, in seconds. Nothing ends an answer that goes on.
 
     Attributes:
-        connect_s: until the connection stands, with DNS and TLS.
+        connect_s: until the connection to one address stands, with TLS; and for DNS.
         first_byte_s: from the request being sent to the answer's headers.
         idle_s: between two pieces of the answer.
     """
@@ -195,32 +196,50 @@ class HttpUpstream:
             raise ProviderError("INVALID_REQUEST", f"{self._base_url} is not an HTTP address")
         failure = None
         try:
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout(timeout_s):
-                found = await loop.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
-                # An address that does not answer does not use up the others' time.
-                opened = await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S)
-                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _, connection = await loop.create_connection(
-                    lambda: HttpConnection(pool),
-                    sock=opened,
-                    ssl=self._tls,
-                    server_hostname=url.host if self._tls else None,
-                )
+            return await self._opened(pool, url.host, url.port, timeout_s)
         except TimeoutError:
             said = f"no connection to {self._base_url} within {timeout_s:g} s"
             failure = ProviderError("TIMEOUT", said, True)
         except UnicodeError:
             failure = _unsendable()
         except (OSError, ValueError, RuntimeError) as error:  # the last is uvloop's of a socket
-            why = getattr(error, "strerror", None) or type(error).__name__
+            own = own_cause(error, self._tls)
+            why = own or getattr(error, "strerror", None) or type(error).__name__
             if isinstance(error, ConnectionError) and error.errno:
                 why = os.strerror(error.errno)
             said = hide(f"{self._base_url} cannot be reached: {why}", self.secrets)
-            failure = ProviderError("SERVER_ERROR", said, True)
-        if failure is not None:
-            raise failure
-        return connection
+            failure = ProviderError("LOCAL_ERROR" if own else "SERVER_ERROR", said, True)
+            failure.retry_after_s = _RETRY_AFTER_S if own else None
+        raise failure
+
+    async def _opened(
+        self, pool: HttpPool, host: str, port: int, timeout_s: float
+    ) -> HttpConnection:
+        """A connection to the first address that speaks, TLS included: each has its time."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s):
+            left = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        while True:
+            opened = None
+            try:
+                async with asyncio.timeout(timeout_s):
+                    opened = await start_connection(left, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+                    peer = opened.getpeername()[:2]
+                    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    _, connection = await loop.create_connection(
+                        lambda: HttpConnection(pool),
+                        sock=opened,
+                        ssl=self._tls,
+                        server_hostname=host if self._tls else None,
+                    )
+                    return connection
+            except BaseException as error:
+                if opened is None:
+                    raise
+                opened.close()
+                left = [address for address in left if address[4][:2] != peer]
+                if not left or not isinstance(error, TimeoutError):
+                    raise
 
     def _not_followed(self, response: Answer) -> ProviderError:
         if response.status == 101:

@@ -8,7 +8,7 @@ from typing import Any
 from remit.gateway.bounds import call_bound
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, load
-from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body
+from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
 from remit.providers.prices import PriceTable
 from remit.providers.wire.endpoint import ENDPOINTS
 from remit.routing.errors import DecisionNotFoundError
@@ -199,7 +199,7 @@ def _key(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any] | None:
     if not isinstance(key_id, str) or not key_id:
         return None
     key: dict[str, Any] = {"key_id": key_id, "name": "", "models": None}
-    for made in ledger.query(event_type="KEY_CREATED", submission_id=key_id):
+    for made in filter(is_authentic, ledger.query(event_type="KEY_CREATED", submission_id=key_id)):
         models = made.metadata.get("models")
         key |= {"name": made.metadata.get("name", ""), "models": models if models else []}
     return key

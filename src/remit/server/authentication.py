@@ -22,6 +22,7 @@ from remit.gateway.auth import (
     agent_secret,
     token_from_headers,
 )
+from remit.gateway.tenancy import default_session
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.providers.wire.body import Body
@@ -296,5 +297,4 @@ class Authenticator:
         day = int(time.time()) // _DAY_S
         if day != self._day:
             self._day, self._today = day, time.strftime("%Y%m%d", time.gmtime())
-        owner = identity.key_id.removeprefix("KEY-") or "LOCAL"
-        return f"SES-{owner.upper()}{self._today}"
+        return default_session(identity, self._today)

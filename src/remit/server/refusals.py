@@ -36,6 +36,7 @@ _REJECTED = {
     "CIRCUIT_OPEN": 503,
     "IDEMPOTENCY_CONFLICT": 409,
     "IDEMPOTENCY_MISMATCH": 422,
+    "IDEMPOTENCY_ERASED": 410,
 }
 # What the provider answered, or did not. A provider that refuses Remit's key is not an error of
 # the client's key.
@@ -49,6 +50,7 @@ _FAILED = {
     "PROVIDER_ERROR": 502,
     "CANCELLED": 499,
     "TIMEOUT": 504,
+    "LOCAL_ERROR": 503,
 }
 _NAMES = {"CONTEXT_LENGTH": "context_length_exceeded"}
 """Codes that clients know by another name."""

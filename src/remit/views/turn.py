@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort
+from remit.ledger import LedgerEntry, LedgerPort, is_authentic
 from remit.views import wire
 from remit.views.calls import Calls
 from remit.views.entries import Tally, between_ms, order_of
@@ -116,12 +116,12 @@ def _decisions(
     found = {
         str(entry.metadata.get("request_id") or entry.submission_id): entry
         for entry in entries
-        if entry.event_type in _DECISIONS
+        if entry.event_type in _DECISIONS and is_authentic(entry)
     }
     for entry in entries:
         if entry.event_type == "APPROVAL_REQUESTED" and entry.id not in found:
             for decision in ledger.query(submission_id=entry.id, with_content=with_content):
-                if decision.event_type in _DECISIONS:
+                if decision.event_type in _DECISIONS and is_authentic(decision):
                     found[entry.id] = decision
     return found
 

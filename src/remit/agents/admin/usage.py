@@ -11,7 +11,7 @@ from pydantic import Field
 from remit.agents.admin.output import Toolset
 from remit.agents.tools import tool
 from remit.kernel.budget import usd_of
-from remit.ledger import LedgerEntry
+from remit.ledger import LedgerEntry, is_authentic
 
 _MAX_ROWS = 100
 _NOBODY = "(none)"
@@ -75,7 +75,7 @@ class UsageTools(Toolset):
 
     def _users(self) -> dict[str, str]:
         """Who owns each key."""
-        made = self.ledger.query(event_type="KEY_CREATED")
+        made = filter(is_authentic, self.ledger.query(event_type="KEY_CREATED"))
         return {
             str(entry.metadata.get("key_id")): str(entry.metadata.get("user_id") or "")
             for entry in made

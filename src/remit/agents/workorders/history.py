@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.agents.workorders.recorded import OrderRecordError
 from remit.kernel.exchange import Message
-from remit.ledger import Erased, LedgerEntry, LedgerPort
+from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class OrderHistory:
         found: dict[str, LedgerEntry] = {}
         if self.requests:
             for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED"):
-                for entry in self._query(event_type):
+                for entry in filter(is_authentic, self._query(event_type)):
                     found.setdefault(entry.submission_id, entry)
         return found
 

@@ -17,7 +17,7 @@ from remit.agents.workorders.order import (
     WorkOrderType,
 )
 from remit.kernel.errors import RemitError
-from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, utc_now
+from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authentic, utc_now
 
 _STATES = {
     "WO_DISPATCHED": WorkOrderState.DISPATCHED,
@@ -89,7 +89,7 @@ def recorded_order(
         entry
         for event_type in ("WO_PLANNED", *_STATES)
         for entry in ledger.query(work_order_id=wo_id, event_type=event_type)
-        if entry.submission_id == wo_id
+        if entry.submission_id == wo_id and is_authentic(entry)
     ]
     if not steps:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from remit.gateway.auth.virtual_key import KeyRow, VirtualKey
-from remit.ledger import Finding, Select, Uncheckable, entry_id, imported_size
+from remit.ledger import KERNEL_ROWS, Finding, Select, Uncheckable, entry_id, imported_size
 
 __all__ = ["RecordedKey", "check_keys", "recorded_keys"]
 
@@ -44,7 +44,7 @@ def recorded_keys(select: Select) -> dict[str, RecordedKey]:
     found: dict[str, RecordedKey] = {}
     rows = select(
         "SELECT seq, event_type, record FROM entries "
-        "WHERE event_type IN ('KEY_CREATED', 'KEY_REVOKED') ORDER BY seq",
+        f"WHERE event_type IN ('KEY_CREATED', 'KEY_REVOKED') AND {KERNEL_ROWS} ORDER BY seq",
         (),
     )
     for seq, event_type, stored in rows:

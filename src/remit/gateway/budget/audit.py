@@ -15,6 +15,7 @@ from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.outstanding import Outstanding
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import (
+    KERNEL_ROWS,
     Finding,
     LedgerClient,
     LedgerFormatError,
@@ -269,7 +270,8 @@ def _entries(select: Select, first: int, end: int) -> Iterator[tuple[int, str, d
     marks = ", ".join("?" * len(_EVENTS))
     rows = select(
         "SELECT seq, event_type, record FROM entries WHERE seq >= ? AND seq < ? "
-        f"AND event_type IN ({marks}) ORDER BY seq",
+        f"AND event_type IN ({marks}) AND (event_type LIKE 'EXCHANGE%' OR {KERNEL_ROWS}) "
+        "ORDER BY seq",
         (first, end, *_EVENTS),
     )
     for seq, event_type, stored in rows:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, allows_model, check_ceilings, check_dependencies
 from remit.packages.gates.context import GateContext, GateRun, Summary, in_order, seq_of
 from remit.packages.manifest import Permissions
@@ -202,6 +202,8 @@ def recorded_uses(
             use = _use_of(entry.event_type, entry.metadata)
             if use is not None:
                 yield entry, use, permitted is None or permitted(use)
+            continue
+        if not is_authentic(entry):
             continue
         granted.pop(entry.submission_id, None)
         if entry.event_type == "INSTALLED":

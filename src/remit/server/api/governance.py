@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, is_authentic
 from remit.packages import InstalledPackage, Registry
 from remit.packages.gates import GATES, GateContext, check_gates
 from remit.server.api.requests import GateRequest, Page
@@ -82,7 +83,10 @@ def _newest(ledger: LedgerClient, gate: str) -> dict[str, Any]:
     found = [
         entry
         for event in ("GATE_PASSED", "GATE_FAILED")
-        for entry in ledger.query(event_type=event, submission_id=gate, order="desc", limit=1)
+        for entry in islice(
+            filter(is_authentic, ledger.query(event_type=event, submission_id=gate, order="desc")),
+            1,
+        )
     ]
     if not found:
         return {"gate": gate, "passed": None, "message": "", "checked_at": None, "entry_id": None}

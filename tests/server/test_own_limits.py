@@ -1,0 +1,170 @@
+"""What this machine lacks is never the provider's failure (SPEC 4.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import resource
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from remit.providers import ProviderError
+from remit.providers.upstream_errors import own_cause
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from tests.server.conftest import Serve
+from tests.server.events import streaming
+from tests.server.running import Served, new_session
+
+_CALLS = 8  # more than open a circuit
+
+
+@contextmanager
+def _no_more_files(process: int) -> Iterator[None]:
+    """Let a process open no file descriptor more than it has."""
+    before = resource.prlimit(process, resource.RLIMIT_NOFILE)
+    taken: set[int] = set()
+    while taken != (found := {int(name) for name in os.listdir(f"/proc/{process}/fd")}):
+        taken = found  # connections of calls that have just ended are still being closed
+        time.sleep(0.5)
+    free = next(number for number in range(len(taken) + 1) if number not in taken)
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(process, resource.RLIMIT_NOFILE, before)
+
+
+def _ask(
+    connection: http.client.HTTPConnection, served: Served, session: str
+) -> tuple[int, bytes, str]:
+    body = {"model": "claude-sonnet-4-5", "max_tokens": 5,
+            "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
+    connection.request("POST", "/v1/messages", json.dumps(body).encode(),
+                       {"x-api-key": served.token, "x-remit-session": session})  # fmt: skip
+    reply = connection.getresponse()
+    return reply.status, reply.read(), reply.headers.get("retry-after", "")
+
+
+def test_spent_file_descriptors_are_ours(serve: Serve) -> None:
+    session = new_session()
+    with (
+        serve() as served,
+        ExitStack() as stack,
+        closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection,
+    ):
+        for _ in range(3):  # connections that were kept are in use
+            stream = streaming(served, "anthropic", "[[tokens=900 slow=0.1]]",
+                               model="claude-sonnet-4-5")  # fmt: skip
+            next(iter(stack.enter_context(stream)))
+        assert served.call("openai", "hi")[0] == 200  # what is opened once is open now
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        with _no_more_files(served.process.pid):
+            for _ in range(_CALLS):
+                status, body, wait = _ask(connection, served, session)
+                assert (status, wait) == (503, "1"), body
+                assert json.loads(body)["error"]["code"] != "circuit_open"
+        assert _ask(connection, served, session)[0] == 200
+        codes = {entry.metadata.get("error_code") for entry in served.entries("EXCHANGE", session)}
+        assert codes == {"LOCAL_ERROR", None}
+        assert served.ledger.select("SELECT count(*) FROM breakers WHERE failures > 0") == [(0,)]
+        assert served.entries("PROMPT_REJECTED", session) == []
+
+
+@pytest.mark.parametrize("number", ["EMFILE", "ENOMEM", "EADDRNOTAVAIL", "ENETUNREACH"])
+def test_what_the_machine_lacks_is_its_own(number: str) -> None:
+    import errno
+
+    assert own_cause(OSError(getattr(errno, number), "said"), None)
+
+
+def test_what_the_provider_does_is_its_own() -> None:
+    for error in (ConnectionRefusedError(111, "refused"), ConnectionResetError(104, "reset"),
+                  OSError("no number"), ValueError("a value")):  # fmt: skip
+        assert own_cause(error, None) == ""
+    assert own_cause(socket.gaierror(-3, "Temporary failure"), None)
+    with_authorities = ssl.create_default_context()
+    failed = ssl.SSLCertVerificationError(1, "unable to get local issuer certificate")
+    if with_authorities.cert_store_stats()["x509_ca"]:
+        assert own_cause(failed, with_authorities) == ""
+
+
+def test_certificates_of_authorities_that_are_missing_are_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    failed = ssl.SSLCertVerificationError(1, "unable to get local issuer certificate")
+    assert "SSL_CERT_FILE" in own_cause(failed, ssl.create_default_context())
+
+
+@contextmanager
+def _silent() -> Iterator[tuple[int, list[socket.socket]]]:
+    """A port that takes connections and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        held: list[socket.socket] = []
+
+        def accept() -> None:
+            try:
+                while True:
+                    held.append(listening.accept()[0])
+            except OSError:
+                return
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], held
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for one in held:
+                one.close()
+
+
+def test_a_handshake_that_is_never_answered_ends_in_time_and_leaves_nothing_open() -> None:
+    async def call(port: int, held: list[socket.socket]) -> None:
+        upstream = HttpUpstream(f"https://127.0.0.1:{port}", {})
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(ProviderError) as raised:
+                await asyncio.wait_for(
+                    upstream.send("POST", "/", b"{}", {}, Timeouts(0.2, 60, 60)), timeout=30
+                )
+            assert raised.value.code == "TIMEOUT"
+        await asyncio.sleep(0.1)
+        assert len(os.listdir("/proc/self/fd")) == before + len(held)
+
+    with _silent() as (port, held):
+        asyncio.run(call(port, held))
+
+
+def test_an_address_whose_handshake_hangs_leaves_time_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def call(silent: int, refusing: int) -> str:
+        loop = asyncio.get_running_loop()
+
+        async def both(*_: object, **__: object) -> list[object]:
+            kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+            return [(*kind, ("127.0.0.1", silent)), (*kind, ("127.0.0.1", refusing))]
+
+        monkeypatch.setattr(loop, "getaddrinfo", both)
+        upstream = HttpUpstream("https://127.0.0.1:443", {})
+        with pytest.raises(ProviderError) as raised:
+            await upstream.send("POST", "/", b"{}", {}, Timeouts(0.2, 60, 60))
+        return raised.value.code
+
+    with _silent() as (silent, _), closing(socket.create_server(("127.0.0.1", 0))) as second:
+        refusing = second.getsockname()[1]
+        second.close()
+        assert asyncio.run(call(silent, refusing)) == "SERVER_ERROR"  # the second was asked
