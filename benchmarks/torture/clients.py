@@ -159,6 +159,8 @@ async def ask(session: aiohttp.ClientSession, member: Member, order: Order) -> A
         answer.exchange_id = found[0][1] if found[0] else answer.exchange_id
         answer.dispatch_id = found[1][1] if found[1] else answer.dispatch_id
     ended = '"message_stop"' in text or "[DONE]" in text if order.stream else True
+    # A stream that ends with an error says that it is none.
+    ended = ended and '"error":' not in text
     answer.whole = answer.ended and answer.status == 200 and ended
     answer.said = text[:300]
     return answer

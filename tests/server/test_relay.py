@@ -35,6 +35,8 @@ class _Client:
     def write(self, data: bytes) -> None:
         self.wire += data
 
+    end = write
+
 
 def _chunk(endpoint: str, value: Any) -> WireChunk:
     return WireChunk(endpoint, b"data: %b\n\n" % json.dumps(value).encode(), "", value)
@@ -71,3 +73,18 @@ async def test_another_attempt_is_translated_from_its_beginning(fails: str) -> N
     said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
     assert await relay.take(_chunk(_CHAT, said))
     assert b"hello" in client.wire
+
+
+async def test_a_stream_without_its_record_has_no_end() -> None:
+    client = _Client()
+    raw = json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    ).encode()
+    relay = Relay(Body.read(CHAT, raw), cast("Request", client))
+    await relay.take(Dispatched("LED-1"))
+    said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hi"}}]}
+    await relay.take(_chunk(_CHAT, said))
+    await relay.take(WireChunk(_CHAT, b"data: [DONE]\n\n", "", None, is_last=True))
+    relay.break_off(503, "record_unavailable", "The record cannot be written just now.")
+    assert b"[DONE]" not in client.wire.split(b"record_unavailable")[0]
+    assert client.wire.count(b"record_unavailable") == 1

@@ -154,7 +154,10 @@ class Relay:
         comment = b"" if self._kind else end_comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
-            self.break_off(status_of(response), code, message, comment)
+            if self._held and not self._kind:  # the provider said it itself
+                self._write(comment + self._held, more=False)
+            else:
+                self.break_off(status_of(response), code, message, comment)
         elif self._writer is not None:
             self._write(comment + self._writer.end(answer_of(response)), more=False)
         else:
@@ -174,16 +177,14 @@ class Relay:
         self._write(b"".join(parts) + end, more=False)
 
     def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
-        """An error in the midst of a stream, which ends it.
+        """An error in the midst of a stream, which ends it: its own end, if that came, has not.
 
         Raises:
             HttpError: what is no stream of events cannot say so: it is left without its end.
         """
         if self._kind:
             raise HttpError(status, code, message)
-        if self._held:  # the provider said it itself
-            self._write(comment + self._held, more=False)
-        elif self._writer is not None:
+        if self._writer is not None:
             wire = self._writer.error(status, code.lower(), message)
             self._write(comment + wire, more=False)
         else:
