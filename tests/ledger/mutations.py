@@ -282,7 +282,7 @@ def _statements(sql: str) -> list[str]:
 def no_weight(text: str = "") -> dict[str, set[str]]:
     """By table, the columns and edits that ``docs/ledger-format.md`` lists as of no weight."""
     text = text or FORMAT.read_text(encoding="utf-8")
-    part = text.partition("## What carries no weight")[2].partition("\n## ")[0]
+    part = text.partition("### What carries no weight\n")[2].partition("\n## ")[0]
     found: defaultdict[str, set[str]] = defaultdict(set)
     for line in part.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -294,7 +294,8 @@ def no_weight(text: str = "") -> dict[str, set[str]]:
 def is_listed(mutation: Mutation, listed: dict[str, set[str]]) -> bool:
     """Whether nobody relies on what a mutation changes."""
     of = listed.get(mutation.table, set())
-    return mutation.column in of or ("*" in of and mutation.column != "declared")
+    column = mutation.column
+    return bool({column, f"{column}={mutation.kind}"} & of) or ("*" in of and column != "declared")
 
 
 def shown(found: Sequence[Found]) -> list[str]:

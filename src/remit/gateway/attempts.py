@@ -299,6 +299,8 @@ class Attempts:
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
             kept = request.keeper.on_record(entry.metadata, attempt, result)
+        if call.on_record is not None:
+            entry.metadata.update(call.on_record.stated)
         prepared = prepare_exchange(self._ledger, entry, request.subject_id)
         step = FinishCall((prepared,), attempt.dispatch_entry_id, hold, usage, kept=kept)
         beside = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -25,6 +25,11 @@ __all__ = ["Attempt", "Call", "CallReport", "Candidate", "Failure", "OnRecord"]
 
 class OnRecord(Protocol):
     """What the answer of a call changes beside the record, in the transaction that records it."""
+
+    @property
+    def stated(self) -> Mapping[str, Any]:
+        """Metadata that the ``EXCHANGE`` has besides its own."""
+        ...
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
         """Whether what the call held lives on."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.gateway.auth.audit import RecordedKey, recorded_keys
-from remit.ledger import Finding, Select, entry_id, parse_entry_id
+from remit.ledger import Finding, LedgerClient, Select, entry_id, parse_entry_id
 
 __all__ = ["Entry", "check_owners", "entries_of", "owner_on_record"]
 
@@ -65,14 +65,14 @@ def _entry(seq: int, event_type: str, stored: Any) -> Entry:
         return Entry(seq, event_type, "", {})
 
 
-def check_owners(select: Select) -> Iterator[Finding]:
+def check_owners(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
     """What of the tables of owners is not what the entries say."""
     keys = recorded_keys(select)
     yield from _check_sessions(select, keys)
     yield from _check_tasks(select, keys)
     yield from _check_idempotency(select)
-    yield from _check_responses(select, keys)
-    yield from _check_objects(select, keys)
+    yield from _check_responses(ledger, select, keys)
+    yield from _check_objects(ledger, select, keys)
 
 
 def _check_sessions(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
@@ -157,24 +157,28 @@ def _given(table: str, name: str, owner: str, recorded: str) -> str:
 def _check_idempotency(select: Select) -> Iterator[Finding]:
     """A kept answer is one to the caller of its row."""
     rows = select(
-        "SELECT caller, idempotency_key, exchange_entry_id FROM idempotency "
+        "SELECT caller, idempotency_key, exchange_entry_id, token FROM idempotency "
         "WHERE exchange_entry_id <> ''",
         (),
     )
     entries = entries_of(select, (row[2] for row in rows))
-    for caller, key, exchange_id in rows:
+    for caller, key, exchange_id, token in rows:
         entry = entries.get(exchange_id)
         if entry is None or entry.event_type != "EXCHANGE":
             yield None, f"idempotency: {key!r} of {caller} leads to {exchange_id!r}, no EXCHANGE"
             continue
         meta = entry.metadata
+        if meta.get("claim", token) != token:
+            yield entry.seq, f"idempotency: {key!r} of {caller} leads to another call's answer"
         if caller != f"key:{meta.get('key_id')}" and (
             meta.get("key_id") or not caller.endswith(f"/session:{meta.get('session_id')}")
         ):
             yield entry.seq, f"idempotency: {key!r} of {caller} leads to another's {exchange_id}"
 
 
-def _check_responses(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
+def _check_responses(
+    ledger: LedgerClient, select: Select, keys: dict[str, RecordedKey]
+) -> Iterator[Finding]:
     """An id of the Responses API leads to a call of its owner."""
     rows = select(
         "SELECT r.response_id, r.owner, r.session_id, r.entry_id, f.key_id FROM response_ids r "
@@ -195,6 +199,7 @@ def _check_responses(select: Select, keys: dict[str, RecordedKey]) -> Iterator[F
             for column, differs in (
                 ("session_id", entry.metadata.get("session_id") != session_id),
                 ("owner", owner_on_record(metadata, keys) != owner),
+                ("response_id", not _is_named(ledger, name, entry)),
             )
             if differs
         ]
@@ -203,6 +208,25 @@ def _check_responses(select: Select, keys: dict[str, RecordedKey]) -> Iterator[F
 
 
 _ANSWERS = ("EXCHANGE", "DISPATCH", "CONVERSATION_CHANGED")
+
+
+def _is_named(ledger: LedgerClient, name: str, entry: Entry) -> bool:
+    """Whether a call has this id: its response, an item of that, or its conversation."""
+    if entry.event_type == "DISPATCH":
+        return True  # its answer, which has the id, is not there
+    known = (entry.metadata.get("response_id"), entry.metadata.get("conversation_id"))
+    return name in known or (
+        entry.event_type == "EXCHANGE" and _says(ledger, entry_id(entry.seq), name)
+    )
+
+
+def _says(ledger: LedgerClient, made: str, name: str) -> bool:
+    """Whether the answer of a call has this id in it, or may have had: it is erased."""
+    sought = orjson.dumps(name)
+    return any(
+        not isinstance(text, bytes) or sought in text
+        for text in ledger.exact(made, ("replied", "answer")).values()
+    )
 
 
 def _orphan(select: Select, dispatch: Entry) -> dict[str, Any]:
@@ -218,7 +242,9 @@ def _orphan(select: Select, dispatch: Entry) -> dict[str, Any]:
     return dispatch.metadata
 
 
-def _check_objects(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
+def _check_objects(
+    ledger: LedgerClient, select: Select, keys: dict[str, RecordedKey]
+) -> Iterator[Finding]:
     """A file or a batch is that of the call that made it."""
     rows = select("SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects", ())
     entries = entries_of(select, (row[4] for row in rows))
@@ -233,13 +259,15 @@ def _check_objects(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Fin
         dispatch = dispatches.get(entry.metadata.get("dispatch_entry_id", ""))
         to = dispatch.reason.removeprefix("Dispatching to ") if dispatch else ""
         wire = str(entry.metadata.get("wire", ""))
+        of_batch = "batches" in wire and kind == "batch"
         wrong = [
             column
             for column, differs in (
                 ("provider_id", to.partition("/")[0] != provider_id),
                 ("owner", owner_on_record(entry.metadata, keys) != owner),
-                # The files of a batch's results are kept under the call that made it.
-                ("kind", kind not in ("file", "batch") or ("files" in wire and kind != "file")),
+                ("kind", kind != ("batch" if of_batch else "file")),
+                # Files of results, whose ids came later, are kept under the batch's call too.
+                ("object_id", (of_batch or "files" in wire) and not _says(ledger, made, name)),
             )
             if differs
         ]

@@ -157,6 +157,7 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
         metadata["headers"] = dict(outgoing.headers)
     if call.claim is not None:
         metadata["request_hash"] = Content(call.request_hash)
+        metadata["claim"] = call.claim[2]
 
 
 def _add_answer(

@@ -28,7 +28,7 @@ from remit.ledger.prepared import Prepared
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
-from remit.ledger.state import Finding, Select, Uncheckable, imported_size, settled
+from remit.ledger.state import Finding, Select, Uncheckable, imported_size, of_other_types, settled
 from remit.ledger.store import Clock, Stage, Transaction, Write
 from remit.ledger.wire import call_answer, call_body, wire_body
 
@@ -83,6 +83,7 @@ __all__ = [
     "is_plain_text",
     "keep_mark",
     "ledger_key",
+    "of_other_types",
     "open_root_ledger",
     "parse_entry_id",
     "read_mark",

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remit.ledger.errors import LedgerWriteError
+from remit.ledger.schema import STATE_TABLES
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["Finding", "Select", "Uncheckable", "imported_size", "settled"]
+__all__ = ["Finding", "Select", "Uncheckable", "imported_size", "of_other_types", "settled"]
 
 Select = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a portable query, inside a transaction or outside."""
@@ -35,6 +36,27 @@ def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) 
         return ledger.transact(lambda tx: list(check(tx.execute)))
     except LedgerWriteError:  # on a medium that cannot be written nobody else writes
         return found
+
+
+_STORED = {"bigint": "integer", "text": "text", "bytea": "blob"}
+
+
+def of_other_types(ledger: LedgerClient) -> list[Finding]:
+    """Values in tables of state that are not of their column's type, which SQLite takes."""
+    if "://" in ledger.location:
+        return []
+    found: list[Finding] = []
+    for table, columns in STATE_TABLES.items():
+        counts = ", ".join(
+            f"total(typeof({name}) NOT IN ('{_STORED[kind]}', '{'null' if nullable else ''}'))"
+            for name, kind, nullable, _ in columns
+        )
+        [row] = ledger.select(f"SELECT {counts} FROM {table}")
+        for column, number in zip(columns, row, strict=True):
+            if number:
+                said = f"values of {column.name} that are not {column.postgres_type}"
+                found.append((None, f"{table}: there are {int(number)} {said}"))
+    return found
 
 
 def imported_size(select: Select) -> int:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from remit.gateway.auth.audit import check_keys
+from remit.gateway.batches.audit import check_batches
 from remit.gateway.budget.audit import audit_budgets, check_budgets
 from remit.gateway.ownership import check_owners
-from remit.ledger import Finding, LedgerClient, settled
+from remit.ledger import Finding, LedgerClient, of_other_types, settled
 from remit.routing.trail.chains import prepare_table
 from remit.routing.trail.verification import check_trail
 
 
 def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """A :data:`~remit.ledger.StateCheck` of all that other parts keep in the ledger's database."""
-    for check in (check_keys, check_owners):
-        yield from settled(ledger, check)
+    if wrong := of_other_types(ledger):  # the others could not read them
+        yield from wrong
+        return
+    yield from settled(ledger, check_keys)
+    for check in (check_owners, check_batches):
+        yield from settled(ledger, functools.partial(check, ledger))
     yield from check_budgets(ledger, since_mark)
     yield from check_trail(ledger, since_mark)
 

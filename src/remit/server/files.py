@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from remit.gateway.call import Attempt
@@ -89,6 +90,11 @@ class _Kept:
 
     provider_id: str
     owner: str
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Nothing more."""
+        return {}
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
         """It holds nothing."""

@@ -249,6 +249,11 @@ class Gone:
 
     object_id: str
 
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Nothing more."""
+        return {}
+
     def keeps_hold(self, answer: ProviderResponse) -> bool:
         """It holds nothing."""
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from msgspec import structs
 
 from remit.gateway.auth import Identity
 from remit.gateway.batches.lines import Place, id_of, place, read_line
-from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_text, hold_name
+from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, caller_text, hold_name
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
 from remit.gateway.call import Attempt
@@ -20,7 +20,7 @@ from remit.gateway.objects import KeptObject, Objects, files_named, keep
 from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
-from remit.ledger import LedgerClient, Transaction, is_plain_text
+from remit.ledger import Content, LedgerClient, Transaction, is_plain_text
 from remit.providers import ProviderResponse
 from remit.providers.wire.body import Body, BodyError
 from remit.providers.wire.endpoint import RESPONSES, Dialect
@@ -72,6 +72,18 @@ class BatchPlan:
     amount: Amount
     unpriced: str
 
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The most that each request can use, for the record."""
+        return {BOUNDS: Content([list(row) for row in self._rows()])}
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        """Custom id, and the :class:`LineRow`, of each request."""
+        for number, line in enumerate(self.lines):
+            nano = NO_PRICE if line.amount.nano is None else line.amount.nano
+            yield (line.custom_id, number, line.body.endpoint.name, line.body.model,
+                   line.amount.tokens, line.tokens_in, nano)  # fmt: skip
+
     def keeps_hold(self, answer: ProviderResponse) -> bool:
         """Whether what was reserved lives on: the provider said which batch it made."""
         return bool(id_of(answer))
@@ -92,13 +104,8 @@ class BatchPlan:
         tx.execute_many(
             f"INSERT INTO batch_lines (batch_id, custom_id, {', '.join(LineRow._fields)}) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (batch_id, line.custom_id, number, line.body.endpoint.name, line.body.model,
-                 line.amount.tokens, line.tokens_in,
-                 NO_PRICE if line.amount.nano is None else line.amount.nano)
-                for number, line in enumerate(self.lines)
-            ],
-        )  # fmt: skip
+            [(batch_id, *row) for row in self._rows()],
+        )
         if attempt.hold is not None:
             hold = structs.replace(attempt.hold, turns=0, model=None)
             tx.execute_many(

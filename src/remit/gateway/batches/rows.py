@@ -9,12 +9,14 @@ import orjson
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
 
-__all__ = ["NO_PRICE", "LineRow", "Row", "caller_of", "caller_text", "hold_name"]
+__all__ = ["BOUNDS", "NO_PRICE", "LineRow", "Row", "caller_of", "caller_text", "hold_name"]
 
 _CALLER = (
     "contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier", "subject_id",
 )  # fmt: skip
 _OWNERS = ("name", "role", "key_id", "user_id", "team_id", "organisation_id")
+BOUNDS = "batch_bounds"
+"""Metadata of the ``EXCHANGE`` that made a batch: for each request its custom id and its row."""
 NO_PRICE = -1
 """Of a request whose model has no price."""
 

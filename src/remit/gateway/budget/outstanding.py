@@ -95,7 +95,7 @@ def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
     if not held:
         return
     hold = Hold.read(held)
-    if hold is None:
+    if hold is None or hold.encode() != held:
         yield "hold"
         return
     if hold.tokens != reserved:

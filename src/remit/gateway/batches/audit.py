@@ -1,0 +1,84 @@
+"""Batches that are out, held against the calls that made them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from remit.gateway.auth.audit import recorded_keys
+from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name
+from remit.gateway.budget import Hold
+from remit.gateway.ownership import entries_of
+from remit.ledger import Finding, LedgerClient, Select
+
+__all__ = ["check_batches"]
+
+_STATED = ("contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier")
+_OF_KEY = ("name", "role", "user_id", "team_id", "organisation_id")
+
+
+def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
+    """What of ``batches``, ``batch_lines`` and what they hold is not what the record says."""
+    rows = [Row(*row) for row in select(f"SELECT {', '.join(Row._fields)} FROM batches", ())]
+    entries = entries_of(select, (row.entry_id for row in rows))
+    kept = "SELECT object_id, entry_id, provider_id FROM provider_objects WHERE kind = 'batch'"
+    made = {name: of for name, *of in select(kept, ())}
+    keys = recorded_keys(select)
+    lines: defaultdict[str, dict[str, LineRow]] = defaultdict(dict)
+    named = f"SELECT batch_id, custom_id, {', '.join(LineRow._fields)} FROM batch_lines"
+    for batch_id, custom_id, *line in select(named, ()):
+        lines[batch_id][custom_id] = LineRow(*line)
+    holds: dict[Any, Any] = dict(
+        select("SELECT reservation_id, hold FROM holds WHERE reservation_id LIKE 'batch:%'", ())
+    )
+    for row in rows:
+        entry, of_batch = entries.get(row.entry_id), lines.pop(row.batch_id, {})
+        if entry is None or made.get(row.batch_id) != [row.entry_id, row.provider_id]:
+            yield None, f"batches: no call made the batch {row.batch_id!r}"
+            continue
+        meta = entry.metadata
+        key = keys.get(meta.get("key_id", ""))
+        expected: dict[str, Any] = {name: meta.get(name) or "" for name in _STATED}
+        if key is not None:
+            identity = {name: key.columns.get(name) or "" for name in _OF_KEY}
+            expected["identity"] = {**identity, "key_id": key.columns["key_id"]}
+        if not _is_like(row.caller, expected):
+            yield entry.seq, f"batches: the caller of {row.batch_id} is not who made it"
+        if row.dispatch_entry_id != meta.get("dispatch_entry_id"):
+            yield entry.seq, f"batches: the dispatch of {row.batch_id} is not on record so"
+        bounds = ledger.read(row.entry_id).metadata.get(BOUNDS)
+        if isinstance(bounds, list):  # else it is erased, or an older version made it
+            recorded = {line[0]: LineRow(*line[1:]) for line in bounds}
+            for name in sorted(of_batch.keys()):
+                if recorded.get(name) != of_batch[name]:
+                    yield entry.seq, f"batch_lines: {name!r} of {row.batch_id} is not on record so"
+        text = holds.pop(hold_name(row.batch_id), None)
+        if text is not None and not _holds(Hold.read(text), of_batch):
+            yield entry.seq, f"holds: {row.batch_id} does not hold what its requests need"
+    for batch_id in lines:
+        yield None, f"batch_lines: there is no batch {batch_id!r}"
+    for name in holds:
+        yield None, f"holds: there is no batch for {name!r}"
+
+
+def _is_like(text: str, expected: dict[str, Any]) -> bool:
+    """Whether a caller is written as Remit writes it, and is who is expected."""
+    try:
+        caller = orjson.loads(text)
+        if orjson.dumps(caller).decode() != text:
+            return False
+        if caller.keys() != {*_STATED, "subject_id", "identity"}:
+            return False
+        return all(caller[name] == value for name, value in expected.items())
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _holds(hold: Hold | None, lines: dict[str, LineRow]) -> bool:
+    if hold is None or hold.tokens != sum(line.tokens for line in lines.values()):
+        return False
+    prices = [line.nano for line in lines.values()]
+    return hold.nano is None or NO_PRICE in prices or hold.nano == sum(prices)
