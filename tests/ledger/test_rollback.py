@@ -241,12 +241,17 @@ def test_a_running_writer_stops_when_what_it_wrote_is_gone(place: Place) -> None
         for attempt in (lambda: client.write(_entry()), client.checkpoint, client.require_whole):
             with pytest.raises(LedgerRollbackError) as refused:
                 attempt()
-            assert "it has 3 entries, and this process has seen 5" in refused.value.message
+            assert "it has 3 entries, and there were 5" in refused.value.message
             assert "LED-00000003 to LED-00000004 are missing" in refused.value.message
         with LedgerClient(place.target) as bare:
             bare.write_many([_entry("other") for _ in range(5)])
-        with pytest.raises(LedgerRollbackError, match="LED-00000004 is not the entry that this"):
+        with pytest.raises(LedgerRollbackError, match="LED-00000004 is not the entry that was"):
             client.write(_entry())
+    with place.open() as client:  # nothing of it was ever signed
+        for attempt in (lambda: client.write(_entry()), client.checkpoint, client.require_whole):
+            with pytest.raises(LedgerRollbackError, match="LED-00000004 is not the entry that"):
+                attempt()
+        assert not client.verify().verified
 
 
 @pytest.mark.parametrize("how", ["renamed", "copied over", "removed", "without its log"])
@@ -276,8 +281,11 @@ def test_a_file_that_is_replaced_under_a_running_writer(tmp_path: Path, how: str
                 client.require_whole()
     empty(str(path))
     shutil.copy(newer, path)
-    place.append()
-    with place.open() as client:
+    with place.open() as client:  # all that was signed is there, and the last entry is not
+        with pytest.raises(LedgerRollbackError, match="620 entries, and there were 621"):
+            client.write(_entry())
+        fork(client, place.kept, reason="it was put back", by="ann")
+        client.write(_entry())
         assert client.verify().verified
 
 

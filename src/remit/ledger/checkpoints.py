@@ -17,6 +17,7 @@ from remit.ledger.errors import (
     LedgerRollbackError,
     LedgerWriteError,
     NoSignerError,
+    lost,
 )
 from remit.ledger.kept_head import KeptHead, contradiction
 from remit.ledger.keyfiles import known_as
@@ -80,12 +81,19 @@ class Checkpoints:
         Raises:
             LedgerKeyError: that head cannot be read.
         """
-        kept = self._read_kept()
-        return "" if kept is None else self._contradiction(kept, self._store.select)
+        return self._contradiction(self._read_kept(), self._store.select)
 
-    def _contradiction(self, kept: SignedCheckpoint, execute: Execute) -> str:
+    def _contradiction(self, kept: SignedCheckpoint | None, execute: Execute) -> str:
+        if self._kept is None:
+            return ""
         tree, place = LedgerTree(execute, self._store), self._store.location
-        found = contradiction(kept.checkpoint, tree, tree.size(), place)
+        size = tree.size()
+        found = contradiction(kept.checkpoint, tree, size, place) if kept is not None else ""
+        seq, entry_hash = self._kept.seen()
+        if not found and seq >= 0:
+            rows = execute("SELECT entry_hash FROM entries WHERE seq = ?", (seq,))
+            if rows != [(entry_hash,)]:
+                found = lost(place, size, seq + 1).message
         if not found and (owner := _owner(execute)) not in ("", str(self.key)):
             found = f"The ledger {place} belongs to {owner.partition('+')[0]!r}."
         return found
@@ -101,7 +109,9 @@ class Checkpoints:
         if self.key is None or self._kept is None:
             return
         kept = self._kept.read(self.key)
-        last, _ = self._tip(execute, kept)
+        if problem := self._contradiction(kept, execute):
+            raise LedgerRollbackError(problem)
+        last, _ = self._tip(execute)
         if last is None or (kept is not None and kept.checkpoint.size >= last.checkpoint.size):
             return
         if kept is None:
@@ -115,13 +125,9 @@ class Checkpoints:
         except LedgerWriteError as error:  # it then stops the next signature
             _log.warning("%s", error)
 
-    def _tip(
-        self, execute: Execute, kept: SignedCheckpoint | None
-    ) -> tuple[SignedCheckpoint | None, Checkpoint]:
-        """The last stored checkpoint of this key, and the tree head now, which leads to both."""
+    def _tip(self, execute: Execute) -> tuple[SignedCheckpoint | None, Checkpoint]:
+        """The last stored checkpoint of this key, and the tree head now, which leads to it."""
         assert self.key is not None
-        if kept is not None and (problem := self._contradiction(kept, execute)):
-            raise LedgerRollbackError(problem)
         tree = LedgerTree(execute, self._store)
         size = tree.size()
         rows = execute("SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 9", ())
@@ -172,14 +178,19 @@ class Checkpoints:
     ) -> SignedCheckpoint | None:
         """The tree head now, signed and kept; ``None`` where another process has kept another."""
         kept = self._read_kept()
-        held = None if is_forked else kept
+
+        def look(tx: Transaction) -> tuple[SignedCheckpoint | None, Checkpoint]:
+            if not is_forked and (problem := self._contradiction(kept, tx.execute)):
+                raise LedgerRollbackError(problem)
+            return self._tip(tx.execute)
+
         # Only what is committed is signed: no crash leaves a head that is not led to.
-        last, head = transact(lambda tx: self._tip(tx.execute, held))
+        last, head = transact(look)
         signed: SignedCheckpoint
         if last is not None and last.checkpoint == head:
             signed = last
-        elif held is not None and held.checkpoint == head:
-            signed = held
+        elif kept is not None and kept.checkpoint == head:
+            signed = kept
         else:
             signed = head.sign(signer)
         if self._kept is not None and (kept is None or signed.checkpoint != kept.checkpoint):
@@ -210,6 +221,7 @@ class Checkpoints:
         name = self._transact(begin)
         self._kept.files.rename(signer)
         note = self.sign_in(self._transact, is_forked=True)
+        self._kept.forget_seen()
         self._store.guard = self.hold
         return str(name), note
 

@@ -80,7 +80,7 @@ class LedgerClient(LedgerQueries, Closeable):
         self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer, kept)
         if kept is not None:
-            store.guard = self.checkpoints.hold
+            store.guard, store.missed = self.checkpoints.hold, kept.note_seen
         schedule = CheckpointSchedule(
             self.checkpoints,
             store,

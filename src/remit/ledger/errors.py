@@ -35,12 +35,12 @@ def missing(location: str, size: int, seen: int, how: str) -> str:
 
 
 def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
-    """The error of a process that saw a ledger's first ``seen`` entries, which are not there."""
+    """The error where a ledger's first ``seen`` entries were seen, and are not there."""
     if seen > size:
-        return LedgerRollbackError(missing(location, size, seen, f"this process has seen {seen}"))
+        return LedgerRollbackError(missing(location, size, seen, f"there were {seen}"))
     return LedgerRollbackError(
         f"The ledger {location} has another history: {entry_id(seen - 1)} is not the entry that "
-        "this process has seen."
+        "was there."
     )
 
 

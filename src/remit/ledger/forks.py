@@ -6,7 +6,6 @@ histories are ever signed under one name; checkpoints from before are still veri
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 
 from remit.ledger.client import LedgerClient
@@ -56,16 +55,18 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
     checkpoints = ledger.checkpoints
     key = kept.files.signer()
     head = kept.read(key.verifier_key)
-    if head is None or not (problem := checkpoints.problem()):
+    if not (problem := checkpoints.problem()):
         raise LedgerError(
             f"The ledger {ledger.location} has all that its key signed: there is nothing to leave "
             "behind.",
             next_step="`remit ledger verify` checks the rest of it.",
         )
-    old = head.checkpoint
-    names = [key.name, old.origin, checkpoints.owner().partition("+")[0]]
-    signer = Signer.from_pem(next_origin(*filter(None, names)), key.to_pem())
+    old_origin = head.checkpoint.origin if head is not None else key.name
+    old_size = head.checkpoint.size if head is not None else 0
+    owner = checkpoints.owner().partition("+")[0] or key.name
+    signer = Signer.from_pem(next_origin(key.name, old_origin, owner), key.to_pem())
     entries = ledger.count()
+    lost = max(old_size, kept.seen()[0] + 1) - entries
     entry = LedgerEntry(
         EVENT, "ledger", "FORKED", reason,
         metadata={
@@ -73,14 +74,13 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
             "fork": {
                 "origin": signer.name,
                 "verifier_key": str(signer.verifier_key),
-                "old_origin": old.origin,
-                "old_size": old.size,
-                "old_root": base64.b64encode(old.root).decode(),
-                "old_head": str(head),
+                "old_origin": old_origin,
+                "old_size": old_size,
+                "old_head": "" if head is None else str(head),  # with its root
                 "entries": entries,
                 "problem": problem,
                 # What they cost is known to nobody: budgets begin with what is here.
-                "lost_entries": max(0, old.size - entries),
+                "lost_entries": max(0, lost),
                 "lost_spend": "unknown",
             },
         },
@@ -88,4 +88,4 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
     name, note = checkpoints.fork(signer, entry)
     if ledger.marks is not None:  # it says that entries were verified which are gone
         ledger.marks.path("verification").unlink(missing_ok=True)
-    return Fork(name, old.origin, old.size, entries, str(signer.verifier_key), note)
+    return Fork(name, old_origin, old_size, entries, str(signer.verifier_key), note)

@@ -24,6 +24,7 @@ class KeptHead:
     def __init__(self, files: LedgerKey) -> None:
         self.files = files
         self.path = files.directory / "ledger.head"
+        self._seen = files.directory / "ledger.seen"
 
     def read(self, key: VerifierKey) -> SignedCheckpoint | None:
         """The head; ``None`` where none was kept yet.
@@ -86,6 +87,24 @@ class KeptHead:
             kept = self.read(key)
             if kept is None or kept.checkpoint.size < signed.checkpoint.size:
                 self.write(signed)
+
+    def note_seen(self, seq: int, entry_hash: str) -> None:
+        """Keep, for the next process, which entry one had seen when it found that it was gone."""
+        with self.locked():
+            if self.seen()[0] < seq:
+                write_over(self._seen, f"{seq} {entry_hash}\n".encode(), 0o600)
+
+    def seen(self) -> tuple[int, str]:
+        """Sequence number and hash of that entry; ``(-1, "")`` where none was missed."""
+        try:
+            seq, _, entry_hash = self._seen.read_text("ascii").strip().partition(" ")
+            return int(seq), entry_hash
+        except (OSError, ValueError):
+            return -1, ""
+
+    def forget_seen(self) -> None:
+        """What was missed is left behind; raises OSError."""
+        self._seen.unlink(missing_ok=True)
 
 
 def contradiction(head: Checkpoint, tree: LedgerTree, size: int, location: str) -> str:

@@ -190,6 +190,7 @@ class Store(Reader):
             that has it no longer is written no more.
         guard: called in the first transaction, and again where the database may be another one;
             raises where it is.
+        missed: called once with ``seen`` when that is found to be gone.
         is_held: whether the guard has passed this database.
     """
 
@@ -200,11 +201,18 @@ class Store(Reader):
     size: int = 0
     seen: tuple[int, str] = (-1, "")
     guard: Callable[[Execute], None] | None = None
+    missed: Callable[[int, str], None] | None = None
     is_held: bool = False
 
     def doubt(self) -> None:
         """Call the guard again before anything is written."""
         self.is_held = False
+
+    def _miss(self) -> None:
+        """Tell :attr:`missed`; the database turned out to be another one."""
+        call, self.missed = self.missed, None
+        if call is not None and self.seen[0] >= 0:
+            call(*self.seen)
 
     def _hold(self, batch: Appends) -> None:
         """Refuse another database than before, in a transaction that has not written anything yet.
@@ -218,7 +226,7 @@ class Store(Reader):
             raise lost(self.location, batch.head.seq + 1, seq + 1)
         if not self.is_held and self.guard is not None:
             self.guard(batch.execute)
-            self.is_held = True
+        self.is_held = True
 
     def require_seen(self) -> None:
         """Have an older copy show without writing.

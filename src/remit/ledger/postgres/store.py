@@ -18,6 +18,7 @@ from remit.ledger.errors import (
     LedgerConnectionError,
     LedgerError,
     LedgerFormatError,
+    LedgerRollbackError,
     LedgerWriteError,
 )
 from remit.ledger.postgres.batch import PostgresBatch, is_refusal
@@ -147,6 +148,8 @@ class PostgresStore(Store):
                 self.size, self.seen = sent.seen[0] + 1, sent.seen
                 return sent.results
             except BaseException as error:
+                if isinstance(error, LedgerRollbackError):
+                    self._miss()
                 self._writer.drop()
                 lost = is_connection_error(error) or isinstance(error, _TRANSIENT)
                 in_doubt = in_doubt or (lost and sent is not None)
@@ -166,7 +169,8 @@ class PostgresStore(Store):
         """Everything but the commit, as far as nobody waits for it."""
         writer = self._writer
         batch = PostgresBatch(writer, units, self._content_keys, self.seen[0])
-        self._hold(batch)
+        if batch.head.seen_hash != self.seen[1] or not self.is_held:
+            self._hold(batch)
         first = batch.head.seq + 1
         results = [batch.do(unit) for unit in units]
         batch.flush()

@@ -32,15 +32,11 @@ class SameFile:
         self._path, self._log = str(path), f"{path}-wal"
         self._connection = connection
         self._has_log = os.path.exists(self._log)  # one that is read as it is has none
-        self._ids, _ = self._look()
+        file = os.stat(path)
+        self._ids = (file.st_dev, file.st_ino, os.stat(self._log).st_ino if self._has_log else 0)
         # Of the file without its log: its time and size, and its last entry then.
         self._state: tuple[int, int] | None = None
         self._copied: tuple[int, str] = (-1, "")
-
-    def _look(self) -> tuple[tuple[int, int, int], tuple[int, int]]:
-        file = os.stat(self._path)
-        log = os.stat(self._log).st_ino if self._has_log else 0
-        return (file.st_dev, file.st_ino, log), (file.st_mtime_ns, file.st_size)
 
     def require(self, *, deep: bool = False) -> None:
         """Refuse files that were replaced, removed or copied over.
@@ -51,17 +47,20 @@ class SameFile:
         Raises:
             LedgerRollbackError: they were.
         """
+        # Every commit comes by here.
         try:
-            ids, state = self._look()
+            file = os.stat(self._path)
+            log = os.stat(self._log).st_ino if self._has_log else 0
         except OSError as error:
             raise LedgerRollbackError(
                 f"The file {error.filename} was removed while this process has it open."
             ) from error
-        if ids != self._ids:
+        if (file.st_dev, file.st_ino, log) != self._ids:
             raise LedgerRollbackError(
                 f"The ledger {self._path} was replaced while this process has it open: it would "
                 "write to the file that was there before."
             )
+        state = (file.st_mtime_ns, file.st_size)
         if deep and state != self._state:
             self._copied = self._require_copied()
             self._state = state

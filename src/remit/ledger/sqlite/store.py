@@ -14,7 +14,13 @@ from typing import Any
 from typing_extensions import override
 
 from remit.ledger.clock import BootClock
-from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
+from remit.ledger.errors import (
+    LedgerClosedError,
+    LedgerError,
+    LedgerFormatError,
+    LedgerRollbackError,
+    LedgerWriteError,
+)
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal
 from remit.ledger.sqlite.migrations import migrate
@@ -181,7 +187,8 @@ class SqliteStore(Store):
                 writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
             )
             self._same.require(deep=True)
-            self._hold(batch)
+            if batch.head.seen_hash != self.seen[1] or not self.is_held:
+                self._hold(batch)
             batch.look_up(units)
             batch.open_stages(units)
             for unit in units:
@@ -189,6 +196,8 @@ class SqliteStore(Store):
             batch.flush()
             writer.execute("COMMIT")
         except BaseException as error:
+            if isinstance(error, LedgerRollbackError):
+                self._miss()
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
                 is_shared = len(units) > 1 and is_refusal(error)
