@@ -104,10 +104,11 @@ def doctor(root: Path | None, as_json: bool, full: bool) -> None:
                 since_mark=not full and is_great(client, root),
                 progress=bar,
             )
+            lost = client.checkpoints.problem()
         how = f"{report.entries} entries, {report.problem_count} problems"
         if report.last_full:
             how += f"; {report.unread} not read again, all checked on {report.last_full} (--full)"
-        check("ledger", report.verified, how)
+        check("ledger", report.verified, f"{how}. {lost}" if lost else how)
         rules = rules_of(place, settings.routing)
         there = rules.version_hash != RULES_UNAVAILABLE
         how = "cannot be read; `remit init` puts the shipped ones back where they are missing"

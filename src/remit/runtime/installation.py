@@ -14,7 +14,8 @@ from remit.agents.tools.installed import GROUP
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root, RootError
 from remit.kernel.settings import LoadedSettings, load_settings
-from remit.ledger import LedgerClient, ledger_key, open_root_ledger
+from remit.ledger import KeptHead, LedgerClient, ledger_key, open_root_ledger
+from remit.ledger.forks import fork
 from remit.packages import (
     IncomingArchive,
     InstalledPackage,
@@ -150,6 +151,9 @@ def _founding(
             )
         if new_ledger:  # what was checked of the one that is gone says nothing of this one
             shutil.rmtree(root.marks, ignore_errors=True)
+            if ledger.checkpoints.problem():
+                kept = KeptHead(ledger_key(root, loaded.settings.ledger))
+                fork(ledger, kept, reason="A new ledger was begun: the old one is lost.", by=by)
         wait_s = loaded.settings.packages.lock_timeout_s
         editable = found_packages(root, ledger, by=by, wait_s=wait_s, new_ledger=new_ledger)
         yield package_manager(root, ledger, loaded, by=by, step=step), ledger, editable

@@ -26,15 +26,13 @@ from remit.providers.wire.endpoint import Endpoint
 from remit.runtime import Runtime
 from remit.server.answers import failure, upstream_answer
 from remit.server.authentication import AuthenticatedRequest, Authenticator
-from remit.server.refusals import HttpError
+from remit.server.refusals import HttpError, no_record
 from remit.server.replies import Receive, Scope, Send, read_body, reply, reply_json
 
 _MOST_LIST_BYTES = 32 * 1024 * 1024
 _MOST_PAGES = 100
 _PAGE = 20
 _LIMIT = re.compile(r"[0-9]{1,9}")
-
-_NO_RECORD = "The record of this request cannot be written just now."
 
 
 class ProviderDoor:
@@ -142,7 +140,7 @@ class ProviderDoor:
                 identity=caller.identity, amount=amount or Amount(0, 0), on_record=on_record,
             )  # fmt: skip
         except RemitError as error:
-            raise HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1) from error
+            raise no_record(error) from error
         answered = response.reply is not None and response.error_code != "AUTH_ERROR"
         if not answered and response.outcome is not RouteOutcome.SUCCESS:
             raise failure(response)

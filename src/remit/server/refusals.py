@@ -10,6 +10,7 @@ from typing import Any, Literal
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
+from remit.ledger import LedgerRollbackError
 from remit.providers.dialects import error_body
 
 _log = logging.getLogger("remit.server")
@@ -113,6 +114,8 @@ def shutting_down() -> HttpError:
 def no_record(error: RemitError) -> HttpError:
     """The record could not be made: then nothing is answered either."""
     _log.error("a record could not be made: %s", error.message)
+    if isinstance(error, LedgerRollbackError):  # which does not pass by itself
+        return HttpError(503, "record_unavailable", str(error))
     said = "The record of this request cannot be written just now."
     return HttpError(503, "record_unavailable", said, retry_after_s=1)
 

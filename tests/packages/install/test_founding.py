@@ -150,6 +150,10 @@ def test_a_new_ledger_begins_where_that_is_asked_for(root: Path) -> None:
     own = PackageKey.load(root_key_path(Root(root))).key_id
     lose_ledger(root)
     make_root(Root(root), new_ledger=True)
+    with opened(root) as ledger:  # what its key signed is left behind, on record
+        assert ledger.read("LED-00000000").decision == "FORKED"
+        assert ledger.verifier_key is not None
+        assert ledger.verifier_key.name.endswith("/fork-1")
     with managing(root) as manager:
         assert set(manager.registry().packages) == set(shipped_ids())
     assert TrustPolicy.load(root / TrustPolicy.FILE).find(own).status == "active"

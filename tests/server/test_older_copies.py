@@ -1,0 +1,154 @@
+"""An older copy of the ledger under a running server, and at its start: SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from remit.ledger import LedgerClient
+from remit.ledger.tlog import SignedCheckpoint
+from tests.server.running import Served, serving
+from tests.support.postgres import PostgresServer
+from tests.support.upstream import Upstream
+from tests.support.waiting import until
+
+_QUICK = "\n[ledger]\nlock_timeout_s = 20\n"
+
+
+def _remit(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    variables = {name: value for name, value in os.environ.items() if name[:6] != "REMIT_"}
+    return subprocess.run(
+        [sys.executable, "-m", "remit", *arguments, "--root", str(root)],
+        env=variables, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def _assert_refused(served: Served, missing: str) -> str:
+    """No call gets through, and everybody is told the same."""
+    status, answer, _ = served.call("openai", "once more")
+    assert status == 503, answer
+    message: str = json.loads(answer)["error"]["message"]
+    assert missing in message
+    assert "remit ledger fork --reason" in message
+    status, answer, _ = served.ask("GET", "/readyz")
+    assert status == 503
+    assert json.loads(answer)["status"] == "not ready"
+    assert missing in json.loads(answer)["reason"]
+    return message
+
+
+def test_a_file_put_back_under_a_server(upstream: Upstream, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    older, path = tmp_path / "older.db", root / "ledger.db"
+    with serving(root, upstream.url, checked=False) as served:
+        assert served.call("openai", "hello")[0] == 200
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(older)) as copy:
+            source.backup(copy)
+        assert served.call("openai", "this is paid")[0] == 200
+        os.replace(older, path)
+        for suffix in ("-wal", "-shm"):  # which belong to the newer one
+            path.with_name(f"ledger.db{suffix}").unlink()
+        _assert_refused(served, "while this process has it open")
+        with closing(sqlite3.connect(path)) as file:
+            (before,) = file.execute("SELECT count(*), max(size) FROM entries, checkpoints")
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(60)
+        served.killed = True
+        assert "Traceback" not in served.errors.read_text()
+    started = _remit(root, "serve", "--port", "0")
+    assert started.returncode != 0
+    said = next(line for line in started.stderr.splitlines() if "older copy" in line)
+    assert "are missing" in said
+    assert "Traceback" not in started.stderr
+    sentence = said[said.index("The ledger ") : said.index("are missing.") + 12]
+    for command in (
+        ("ledger", "verify"),
+        ("doctor",),
+        ("gate", "check", "--gate", "G6", "--enforce"),
+    ):
+        found = _remit(root, *command)
+        assert found.returncode == 1, (command, found)
+        assert sentence in (found.stdout + found.stderr).replace("\n", " "), (command, found)
+        assert "Traceback" not in found.stderr
+    for command in (("ledger", "checkpoint"), ("key", "create", "--name", "x")):
+        found = _remit(root, *command)
+        assert found.returncode != 0
+        assert sentence in found.stderr.replace("\n", " "), (command, found)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*), max(size) FROM entries, checkpoints").fetchall() == [
+            before
+        ]
+    assert _remit(root, "ledger", "fork", "--reason", "x").returncode != 0  # nobody said yes
+    old_key = _remit(root, "ledger", "key").stdout.strip()
+    done = _remit(root, "ledger", "fork", "--reason", "the disk burned", "--yes", "--json")
+    assert done.returncode == 0, done
+    report = json.loads(done.stdout)
+    new_key = _remit(root, "ledger", "key").stdout.strip()
+    assert report["verifier_key"] == new_key != old_key
+    assert SignedCheckpoint.parse(report["checkpoint"]).checkpoint.origin == new_key.split("+")[0]
+    with serving(root, upstream.url) as served:
+        assert served.call("openai", "hello again")[0] == 200
+        entry = served.ledger.read(report["entry_id"])
+        assert entry.reason == "the disk burned"
+        assert entry.metadata["fork"]["lost_spend"] == "unknown"
+
+
+def test_a_server_whose_database_is_restarted_on_an_older_copy(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    # Not below pytest's directory: the database's server is another user.
+    place = Path(tempfile.mkdtemp(prefix="remit-older-"))
+    database = PostgresServer(place / "data")
+    try:
+        url = database.database()
+        root = tmp_path / "root"
+        with serving(root, upstream.url, toml=_QUICK, database=url, checked=False) as served:
+            assert served.call("openai", "hello")[0] == 200
+            database.kill()
+            skip = shutil.ignore_patterns(".s.PGSQL*", "postmaster.pid")
+            shutil.copytree(place / "data", place / "older", ignore=skip)
+            _chown(place / "older", place / "data")
+            database.start()
+            until(lambda: served.call("openai", "this is paid")[0] == 200, 60)
+            with LedgerClient(url) as ledger:
+                size = ledger.count()
+            database.kill()
+            (place / "data").rename(place / "newer")
+            (place / "older").rename(place / "data")
+            database.start()
+            with LedgerClient(url) as ledger:
+                left = ledger.count()
+            assert left < size
+            until(lambda: b"fork" in served.call("openai", "once more")[1], 60)
+            _assert_refused(served, f"it has {left} entries, and there were ")
+            with LedgerClient(url) as ledger:
+                assert ledger.count() == left
+            database.kill()
+            (place / "data").rename(place / "older")
+            (place / "newer").rename(place / "data")
+            database.start()
+            until(lambda: served.call("openai", "the newer one is back")[0] == 200, 60)
+            with LedgerClient(url) as ledger:
+                assert ledger.count() > size
+                assert ledger.verify().verified
+            served.stop()
+            served.killed = True
+    finally:
+        database.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _chown(copy: Path, like: Path) -> None:
+    """Give a copied data directory to the user that the database runs as."""
+    owner = like.stat()
+    for path in (copy, *copy.rglob("*")):
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    copy.chmod(owner.st_mode & 0o777)
