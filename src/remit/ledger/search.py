@@ -14,6 +14,7 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger.content import StoredValue, texts_in
+from remit.ledger.errors import LedgerWriteError
 from remit.ledger.store import Store, Transaction
 
 Run = Callable[[Callable[[Transaction], Any]], Any]
@@ -63,7 +64,22 @@ class TextIndex:
         return self._store.search_expression(terms)
 
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Index what was written since the last search."""
+        """Index what was written since the last search.
+
+        Raises:
+            LedgerWriteError: the ledger is where it cannot be written, and not all is indexed.
+        """
+        try:
+            self._catch_up(progress)
+        except LedgerWriteError as error:
+            raise LedgerWriteError(
+                "The text of this ledger has not been indexed, or not all of it, and the index "
+                f"cannot be written: {error.message}",
+                next_step="Search where the ledger can be written: a copy will do. Once indexed "
+                "there, it can be searched anywhere.",
+            ) from error
+
+    def _catch_up(self, progress: Callable[[int, int], None] | None) -> None:
         rows = self._store.select("SELECT max(content_id) FROM contents")
         total = rows[0][0] or 0
         if not self._store.has_text_index():

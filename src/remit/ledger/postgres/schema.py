@@ -103,7 +103,7 @@ MIGRATIONS: dict[int, str] = {
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""
 
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # read-only where the database is
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
 

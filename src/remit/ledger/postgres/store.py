@@ -102,6 +102,7 @@ class PostgresStore(Store):
         self._closed = False
         self._pid = os.getpid()
         self._name = f"writer {secrets.token_hex(8)}"
+        self._has_mark = False
         milliseconds = str(int(lock_timeout_s * 1000))
         self._writer = Writer(
             url,
@@ -181,6 +182,7 @@ class PostgresStore(Store):
         if size == first:
             sign = (-1, secrets.token_hex(8))
             writer.put(_WRITE_MARK, (self._name, sign[1]))
+            self._has_mark = True
         return _Attempt(results, seen, sign)
 
     def _was_committed(self, sent: _Attempt) -> bool:
@@ -341,7 +343,8 @@ class PostgresStore(Store):
         self._closed = True
         self._pool.close()
         with contextlib.suppress(*ENGINE_ERRORS):
-            self._writer.fetch("DELETE FROM ledger_info WHERE name = $1", (self._name,))
+            if self._has_mark:
+                self._writer.fetch("DELETE FROM ledger_info WHERE name = $1", (self._name,))
         self._writer.close()
 
 

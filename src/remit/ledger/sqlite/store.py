@@ -150,12 +150,12 @@ class SqliteStore(Store):
         return connection
 
     def _is_read_only(self) -> bool:
-        """Whether this is a closed ledger where SQLite cannot make the files that it keeps beside
-        an open one: it is then read as it is."""
-        return not (
-            os.access(self._path.parent, os.W_OK)
-            or self._path.with_name(f"{self._path.name}-wal").exists()
-        )
+        """Whether this is a closed ledger that cannot be written, or where SQLite cannot make the
+        files that it keeps beside an open one: it is then read as it is."""
+        if os.access(self._path.parent, os.W_OK) and os.access(self._path, os.W_OK):
+            return False
+        log, shared = (self._path.with_name(f"{self._path.name}{end}") for end in ("-wal", "-shm"))
+        return not shared.exists() and not (log.exists() and log.stat().st_size)
 
     def _migrate(self, connection: sqlite3.Connection, version: int) -> None:
         try:
