@@ -41,6 +41,9 @@ class PromptContract:
     Attributes:
         digest: SHA-256 of the contract's canonical JSON (RFC 8785), 64 hex digits; the way
             its file is laid out does not matter to it.
+        package_id: the installed package that owns its file, whatever the contract itself says;
+            empty where none does.
+        framework_id: that package's; empty without one.
     """
 
     contract_id: str
@@ -55,6 +58,8 @@ class PromptContract:
     examples: tuple[Any, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
+    package_id: str = ""
+    framework_id: str = ""
 
     @classmethod
     def parse(cls, data: bytes, source: str) -> PromptContract:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,11 +37,17 @@ class ContractLoader:
         more: folders of the same form, searched after it.
         installed: of the root that ``directory`` belongs to: only what packages brought to it
             is loaded, and only as they brought it.
+        framework_of: the framework of an installed package, by the package's id.
     """
 
     def __init__(
-        self, directory: Path, *more: Path, installed: InstalledFiles | None = None
+        self,
+        directory: Path,
+        *more: Path,
+        installed: InstalledFiles | None = None,
+        framework_of: Callable[[str], str] | None = None,
     ) -> None:
+        self._directory, self._installed, self._framework_of = directory, installed, framework_of
         places = [(directory, installed), *((place, None) for place in more)]
         self._contracts = [
             Folder(place / "contracts", (".json",), parse_contract, known)
@@ -71,7 +78,15 @@ class ContractLoader:
             raise self._not_found(contract_id, version, versions)
         newest = max(found, key=lambda known: _rank(found[known][0][1]))
         _same(f"{contract_id} {newest}", found[newest])
-        return found[newest][0][1]
+        return self._owned(*found[newest][0])
+
+    def _owned(self, path: Path, contract: PromptContract) -> PromptContract:
+        """The contract with the package that brought it."""
+        if self._installed is None or not path.is_relative_to(self._directory):
+            return contract
+        owner = self._installed.owner(self._installed.path_of(path))
+        framework = self._framework_of(owner) if owner and self._framework_of else ""
+        return replace(contract, package_id=owner, framework_id=framework)
 
     def load_pack(self, prompt_pack_id: str) -> PromptPack:
         """The pack with that id.

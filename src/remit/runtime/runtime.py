@@ -24,7 +24,7 @@ from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
 from remit.kernel.settings import LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import require_ownership
+from remit.packages import Registry, require_ownership
 from remit.packages.gates import GateContext
 from remit.providers.prices import PriceTable
 from remit.runtime.agent import Agent, AgentShape, Resources
@@ -119,7 +119,10 @@ class Runtime(Closeable):
             self.gateway.register_provider(name, provider)
         self.gateway.recover()
         self._installed = InstalledFiles(self.root.path)
-        self._contracts = ContractLoader(self.root.tier("ho1"), installed=self._installed)
+        self._frameworks: dict[str, str] = {}
+        self._contracts = ContractLoader(
+            self.root.tier("ho1"), installed=self._installed, framework_of=self._framework_of
+        )
         self.router = make_router(
             self.root, settings, self.ledger, self.gateway, self.prices, self._contracts,
             (self.provider_id, self.model_id),
@@ -226,7 +229,10 @@ class Runtime(Closeable):
         loader = self._contracts
         if contracts is not None:
             loader = ContractLoader(
-                self.root.tier("ho1"), Path(contracts), installed=self._installed
+                self.root.tier("ho1"),
+                Path(contracts),
+                installed=self._installed,
+                framework_of=self._framework_of,
             )
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
@@ -264,6 +270,13 @@ class Runtime(Closeable):
             session_usd,
         )
         return Agent(self._shared, shape, loader, own, shares_sessions=shares_sessions)
+
+    def _framework_of(self, package_id: str) -> str:
+        """The framework of an installed package, by the record."""
+        if package_id not in self._frameworks:
+            found = Registry.from_ledger(self.ledger).packages
+            self._frameworks = {name: one.manifest.framework_id for name, one in found.items()}
+        return self._frameworks.get(package_id, "")
 
     def gate_context(self) -> GateContext:
         """What the gates of this root look at, as it stands now."""
