@@ -6,6 +6,7 @@ holds every entry that the suite writes to it. The rights of a tier follow from 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from remit.ledger.entry import LedgerEntry
@@ -180,6 +181,7 @@ _WRITERS = {
 }
 _OF_ANY_TIER = frozenset({"gateway", "trail"})  # in the name of who called
 _OPERATOR = "OPERATOR"
+_BETWEEN = re.compile(", | or ")
 
 KERNEL_ROWS = "coalesce(tier, 'hot') = 'hot'"
 """A condition on the table ``entries``: what the kernel wrote; :func:`is_authentic` in SQL."""
@@ -206,14 +208,14 @@ def is_authentic(entry: LedgerEntry) -> bool:
     if event is None:
         return True
     writers = _writers(event)
-    if "approvals" in writers:  # they are of the tier that waits for them
+    tier = columns_of(entry.metadata).tier
+    if "approvals" in writers and tier in _WRITERS:  # of the tier that waits for them
         provenance = entry.metadata.get("provenance")
         return isinstance(provenance, dict) and provenance.get("agent_class") == _OPERATOR
-    tier = columns_of(entry.metadata).tier
     if tier is None or tier == "hot":
         return not any(writers <= own for own in _WRITERS.values())
     return bool(writers & (_WRITERS.get(tier, frozenset()) | _OF_ANY_TIER))
 
 
 def _writers(event: Event) -> set[str]:
-    return set(event.writer.split(" or "))
+    return set(_BETWEEN.split(event.writer))
