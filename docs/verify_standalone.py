@@ -81,15 +81,17 @@ def check_proof(text: str, record: bytes, vkey: str) -> str:
 def check_export(path: str, vkey: str, held: str) -> str:
     values, steps, gone, erasures, peaks, roots = {}, {}, {}, {}, [], {0: sha256(b"").digest()}
     objects, previous, seq, file = [], "", -1, open(path, encoding="utf-8", newline="\n")
-    note = lambda pairs: objects.append(pairs) or dict(pairs)  # every object of a record
-    head = json.loads(file.readline())
+    once = lambda pairs: need(len(dict(pairs)) == len(pairs), "an object has a key twice")
+    note = lambda pairs: once(pairs) or objects.append(pairs) or dict(pairs)  # every object
+    head = json.loads(file.readline(), object_pairs_hook=note)
+    before = head.get("subjects_before", head["entries"])  # where no record names its subject
     need(head["format"] == "remit-ledger-export/1", "not an export of a ledger")
     heads = [read_checkpoint(text, vkey) for text in (head["checkpoint"], held) if text]
     need(heads or vkey is None, "there is no checkpoint to hold against the key")
     for seq, line in enumerate(file):
-        WHERE[0], told, objects[:] = f"line {seq + 2} (seq {seq})", json.loads(line), []
+        WHERE[0] = f"line {seq + 2} (seq {seq})"
+        told, objects[:] = json.loads(line, object_pairs_hook=note), []
         record, data = json.loads(told["record"], object_pairs_hook=note), told["record"].encode()
-        need(all(len(dict(pairs)) == len(pairs) for pairs in objects), "an object has a key twice")
         need(sha256(data).hexdigest() == told["entry_hash"], "the record does not match entry_hash")
         name, meta = f"LED-{seq:08x}", record["metadata"]
         need([record["seq"], record["id"]] == [seq, name], f"it is not entry {seq}")
@@ -103,11 +105,15 @@ def check_export(path: str, vkey: str, held: str) -> str:
         ids = [x["session_id"] for x in places if isinstance(x, dict) and "session_id" in x]
         scope = ids[0] if ids and ids[0] and isinstance(ids[0], str) else seq  # of its content
         for item in told["contents"] + told["steps"]:
-            mac, parent = item["commitment"], item.get("parent")
+            mac, parent, whose = item["commitment"], item.get("parent"), None
             if "erased" in item: gone[mac] = item["erased"]
             elif text := item.get("jcs", item.get("json")):  # JSON in RFC 8785's form, or in any
                 nonce, value = unbase64(item["nonce"], 32), text.encode()
                 values[scope, hmac.new(nonce, value, "sha256").hexdigest()] = len(value)
+                named = meta.get("subject_id")  # the value of it says whom the entry speaks of
+                is_named = isinstance(named, dict) and named.get("$content") == f"hmac-sha256:{mac}"
+                whose = [json.loads(text)] if is_named else None
+            need(seq < before or item.get("subjects") == whose, "a subject is not the record's")
             need((scope, mac) in values or mac in gone, "content is missing, or another was put in")
             if parent:  # it is a step of a message list
                 step = sha256(bytes.fromhex(parent) + bytes.fromhex(mac)).hexdigest()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import Erased, LedgerClient, LedgerEntry, content
+from remit.ledger import Erased, ExportFormatError, LedgerClient, LedgerEntry, content
 from tests.support.postgres import PostgresServer
 from tests.support.stores import conversation, outside
 
@@ -144,3 +146,25 @@ def test_the_place_of_the_commitment_is_the_ledgers(tmp_path: Path) -> None:
             client.write(taken)
         client.write(LedgerEntry("E", "S", "D", "r", metadata={"subject_id": "plain"}))
         assert client.verify().problems == []
+
+
+def test_an_export_whose_people_were_changed_is_refused(tmp_path: Path) -> None:
+    _fill(str(tmp_path / "ledger.db"))
+    with LedgerClient(tmp_path / "ledger.db") as client, LedgerClient(tmp_path / "copy.db") as copy:
+        file = io.BytesIO()
+        client.export(file)
+        for changed in (
+            file.getvalue().replace(b'"subjects":["person-1"]', b'"subjects":["person-9"]', 1),
+            file.getvalue().replace(b',"subjects":["person-1"]', b"", 1),
+            file.getvalue().replace(b'"jcs":"', b'"subjects":["person-9"],"jcs":"', 1),
+        ):
+            assert changed != file.getvalue()
+            with pytest.raises(ExportFormatError, match="subject"):
+                copy.import_jsonl(io.BytesIO(changed))
+            standalone = Path(__file__).parents[2] / "docs" / "verify_standalone.py"
+            (tmp_path / "changed.jsonl").write_bytes(changed)
+            done = subprocess.run(
+                [sys.executable, str(standalone), str(tmp_path / "changed.jsonl")],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert "a subject is not the record's" in done.stderr, done

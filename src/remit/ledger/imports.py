@@ -209,6 +209,13 @@ class Import:
         known = self._values[scope] if columns.session_id else {}
         subject = commitment_in(record["metadata"]) if seq >= self._subjects_before else None
         named = subject["$content"][12:] if subject is not None else ""
+        for item in line["contents"] if seq >= self._subjects_before else ():
+            whose = (
+                [orjson.loads(item["jcs"])]
+                if named == item["commitment"] and ("jcs" in item)
+                else None
+            )
+            _require(item.get("subjects") == whose, "a subject is not the record's")
         apart: dict[str, int] = {}  # in the entry's own scope
         shown = {
             self._content(content_scope(None, seq), apart, item)
