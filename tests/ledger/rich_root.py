@@ -140,7 +140,7 @@ def _use(served: Served) -> None:
         store.revoke("gone", "no more")
     for number, key in enumerate(keys):
         for turn in range(3):
-            named = {"idempotency-key": f"i{turn}"}
+            named = {"idempotency-key": f"i{turn}", "x-remit-work-order": f"WO-MUT-{number}"}
             status, said, _ = served.call("openai", f"hello {turn}", session=f"SES-MUT{number}",
                                           token=key.key, headers=named)  # fmt: skip
             assert status == 200, said

@@ -66,6 +66,8 @@ _ATTACKS = (
     ("UPDATE budgets SET token_limit = 1000000000000 WHERE token_limit > 500", "token_limit of"),
     ("UPDATE session_owners SET owner = (SELECT min(owner) FROM session_owners)",
      "session_owners: SES-MUT"),
+    ("UPDATE session_owners SET owner = (SELECT max(owner) FROM session_owners)",
+     "session_owners: order:WO-MUT-"),
     ("UPDATE idempotency SET exchange_entry_id = (SELECT i.exchange_entry_id FROM idempotency i "
      "WHERE i.caller <> idempotency.caller LIMIT 1)", "idempotency: 'i0' of key:"),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.gateway.auth.audit import RecordedKey, recorded_keys
+from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import Finding, LedgerClient, Select, entry_id, parse_entry_id
 
 __all__ = ["Entry", "check_owners", "entries_of", "owner_on_record"]
@@ -15,7 +16,7 @@ __all__ = ["Entry", "check_owners", "entries_of", "owner_on_record"]
 _AT_ONCE = 500
 _CALLS = "'EXCHANGE', 'EXCHANGE_ORPHANED'"
 _BEGUN = (
-    "SELECT seq FROM entries WHERE session_id = ? "
+    "SELECT seq FROM entries WHERE {column} = ? "
     "AND event_type IN ('SESSION_START', 'WO_PLANNED', 'DISPATCH') ORDER BY seq LIMIT 1"
 )
 _LOCAL = {"local": "user:local-operator"}  # over stdio there is no virtual key
@@ -76,14 +77,17 @@ def check_owners(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
 
 
 def _check_sessions(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
-    """A session is that of the first key that was held to its own sessions and called in it."""
-    for session_id, owner, first in _first(select, "session_owners", "session_id", "EXCHANGE"):
+    """A session, or a work order, is that of the first key that was held to its own and called
+    in it."""
+    for name, owner, first in _first(select, "session_owners", "session_id", "EXCHANGE"):
         if first is not None and _held_owner(first, keys, owner) == owner:
             continue
+        order = name.partition(ORDER_ROW)[2] if name.startswith(ORDER_ROW) else ""
+        column, own = ("work_order_id", order) if order else ("session_id", name)
         rows = select(
-            "SELECT seq, event_type, record FROM entries WHERE session_id = ? "
+            f"SELECT seq, event_type, record FROM entries WHERE {column} = ? "
             f"AND event_type IN ({_CALLS}) ORDER BY seq",
-            (session_id,),
+            (own,),
         )
         calls = (_entry(*row) for row in rows)
         held = next(
@@ -91,13 +95,13 @@ def _check_sessions(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Fi
         )
         if held is not None:
             if held[1] != owner:
-                yield held[0], _given("session_owners", session_id, owner, held[1])
+                yield held[0], _given("session_owners", name, owner, held[1])
             continue
-        out = select("SELECT key_id FROM in_flight WHERE session_id = ?", (session_id,))
+        out = select(f"SELECT key_id FROM in_flight WHERE {column} = ?", (own,))
         if any(owner_on_record({"key_id": key_id}, keys) == owner for (key_id,) in out if key_id):
             continue
-        for (seq,) in select(_BEGUN, (session_id,)):
-            yield seq, _given("session_owners", session_id, owner, "nobody")
+        for (seq,) in select(_BEGUN.format(column=column), (own,)):
+            yield seq, _given("session_owners", name, owner, "nobody")
 
 
 def _check_tasks(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.ledger import Transaction
 
 __all__ = [
+    "ORDER_ROW",
     "KnownOwners",
     "Named",
     "NotYoursError",
@@ -25,7 +26,8 @@ __all__ = [
 
 _SESSIONS_ORDER = "WO-SES-"
 _DEFAULT_SESSION = re.compile(r"SES-([A-Z0-9]{16})20\d{6}")
-_ORDER_ROW = "order:"
+ORDER_ROW = "order:"
+"""Before the id of a work order, the name of its row in ``session_owners``."""
 _NOT_YOUR_SESSION = "this session is not yours"
 _NOT_YOUR_ORDER = "this work order is not yours"
 _CLAIM = "INSERT INTO session_owners (session_id, owner) VALUES (?, ?)"
@@ -63,7 +65,7 @@ class Named(Struct, frozen=True, gc=False):
         """What has to be the caller's own: owner and name of each row of ``session_owners``."""
         if not self.order:
             return (self.session,)
-        return (self.session, (self.session[0], f"{_ORDER_ROW}{self.order}"))
+        return (self.session, (self.session[0], f"{ORDER_ROW}{self.order}"))
 
 
 def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:

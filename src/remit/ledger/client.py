@@ -31,6 +31,7 @@ from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
 _T = TypeVar("_T")
+_OF_RECORDS = ("unreadable", "gap", "hash", "field")
 
 
 class LedgerClient(LedgerQueries, Closeable):
@@ -283,7 +284,9 @@ class LedgerClient(LedgerQueries, Closeable):
         if problem := self.checkpoints.problem():
             report.add(None, "checkpoint", problem)
             report.checkpoint = "failed"
-        for check in () if start else self._checks:
+        damaged = any(problem.kind in _OF_RECORDS for problem in report.problems)
+        # Against a record that is damaged itself nothing can be held.
+        for check in () if start or damaged else self._checks:
             try:
                 for seq, message in check(self, since_mark):
                     if isinstance(message, Uncheckable):

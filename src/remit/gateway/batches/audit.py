@@ -8,10 +8,11 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.auth.audit import recorded_keys
+from remit.gateway.auth.audit import RecordedKey, recorded_keys
 from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name
 from remit.gateway.budget import Hold
 from remit.gateway.ownership import entries_of
+from remit.kernel.budget import path_of
 from remit.ledger import Finding, LedgerClient, Select
 
 __all__ = ["check_batches"]
@@ -56,12 +57,24 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
                 if recorded.get(name) != of_batch[name]:
                     yield entry.seq, f"batch_lines: {name!r} of {row.batch_id} is not on record so"
         text = holds.pop(hold_name(row.batch_id), None)
-        if text is not None and not _holds(Hold.read(text), of_batch):
+        path = _path(meta, key) if key is not None else set()
+        if text is not None and not _holds(Hold.read(text), of_batch, path):
             yield entry.seq, f"holds: {row.batch_id} does not hold what its requests need"
     for batch_id in lines:
         yield None, f"batch_lines: there is no batch {batch_id!r}"
     for name in holds:
         yield None, f"holds: there is no batch for {name!r}"
+
+
+def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:
+    """Every account that can pay for a batch."""
+    owners = [key.columns.get(name) for name in ("user_id", "team_id", "organisation_id")]
+    return set(
+        path_of(
+            meta.get("session_id", ""), meta.get("work_order_id"), meta.get("agent_id"),
+            key.columns["key_id"], *owners,
+        )
+    )  # fmt: skip
 
 
 def _is_like(text: str, expected: dict[str, Any]) -> bool:
@@ -77,8 +90,10 @@ def _is_like(text: str, expected: dict[str, Any]) -> bool:
         return False
 
 
-def _holds(hold: Hold | None, lines: dict[str, LineRow]) -> bool:
+def _holds(hold: Hold | None, lines: dict[str, LineRow], path: set[str]) -> bool:
     if hold is None or hold.tokens != sum(line.tokens for line in lines.values()):
+        return False
+    if path and not path.issuperset(hold.scopes):
         return False
     prices = [line.nano for line in lines.values()]
     return hold.nano is None or NO_PRICE in prices or hold.nano == sum(prices)
