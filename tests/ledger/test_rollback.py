@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -504,3 +508,46 @@ def _run(place: Place, steps: list[str]) -> None:
                     for (note,) in bare._store.select("SELECT note FROM checkpoints")
                 ]
     _assert_one_history(place)
+
+
+_WRITES = """
+import os, sys
+from remit.ledger import LedgerClient, LedgerEntry
+ledger = LedgerClient(sys.argv[1])
+for n in range(int(sys.argv[2])):
+    entry = LedgerEntry("T", f"WO-{n}", "D", "r" * 900, [], {"session_id": "SES-1"})
+    ledger.write_many([entry] + [LedgerEntry("T", "W", "D", "r" * 900, [], {}) for _ in range(99)])
+os.kill(os.getpid(), 9)
+"""
+
+
+def _half_copied(path: Path) -> None:
+    """Copy half of what the log has into the file, as a process killed in the midst leaves it."""
+    log = Path(f"{path}-wal").read_bytes()
+    size = int.from_bytes(log[8:12], "big")
+    pages = {
+        int.from_bytes(log[at : at + 4], "big"): log[at + 24 : at + 24 + size]
+        for at in range(32, len(log) - size - 23, 24 + size)
+        if log[at + 8 : at + 16] == log[16:24]
+    }
+    with path.open("r+b") as file:
+        for number in sorted(pages)[: len(pages) // 2]:
+            file.seek((number - 1) * size)
+            file.write(pages[number])
+
+
+def test_a_process_killed_while_the_log_is_copied_refuses_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    for number in (3, 15):
+        subprocess.run([sys.executable, "-c", _WRITES, str(path), str(number)], check=False)
+    _half_copied(path)
+    alone = sqlite3.connect(f"file:{path}?immutable=1", uri=True)
+    with contextlib.closing(alone), pytest.raises(sqlite3.DatabaseError):
+        alone.execute("SELECT max(seq), max(entry_hash) FROM entries").fetchone()
+    place = Place(str(path), tmp_path / "keys", None)
+    with place.open() as ledger:
+        before = ledger.count()
+        for _ in range(3):
+            ledger.write(LedgerEntry("T", "WO-X", "D", "r", [], {}))
+        assert ledger.count() == before + 3 == 1803
+        assert ledger.verify().verified

@@ -67,8 +67,12 @@ class SameFile:
 
     def _require_copied(self) -> tuple[int, str]:
         """The last entry in the file without its log: what the engine copied there from the log,
-        which is never less than before, and never another."""
-        known = self._copied[0]
+        which is never less than before, and never another.
+
+        A process that was killed while it copied leaves a file that cannot be read without its log,
+        for as long as nothing more is copied: of such a file nothing is said, until it changes.
+        """
+        known, problem = self._copied[0], None
         for attempt in range(_LOOKS):  # what is being copied just now cannot be read
             if attempt:
                 time.sleep(_LOOK_AGAIN_S)
@@ -76,13 +80,12 @@ class SameFile:
                 url = f"{Path(self._path).absolute().as_uri()}?immutable=1"
                 with contextlib.closing(sqlite3.connect(url, uri=True)) as file:
                     seq, entry_hash = file.execute(_LAST).fetchone() or (-1, "")
-            except sqlite3.Error as error:
-                problem = LedgerRollbackError(
-                    f"The file {self._path} was overwritten while it is open here: {error}."
-                )
+            except sqlite3.Error:
                 continue
             found = self._connection.execute(_HASH, (seq,)).fetchone()
             if seq >= known and (seq < 0 or found == (entry_hash,)):
                 return seq, entry_hash
             problem = lost(self._path, seq + 1, max(seq, known) + 1)
-        raise problem
+        if problem is not None:
+            raise problem
+        return self._copied
