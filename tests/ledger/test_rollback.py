@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import default_settings
 from remit.ledger import (
     KeptHead,
@@ -26,6 +27,7 @@ from remit.ledger import (
     LedgerKey,
     LedgerKeyError,
     LedgerRollbackError,
+    LedgerWriteError,
 )
 from remit.ledger import checkpoints as checkpoints_module
 from remit.ledger.forks import fork
@@ -168,6 +170,8 @@ def test_a_fork_goes_on_under_a_new_origin_and_names_the_old_head(place: Place) 
     assert old_key is not None
     place.put_back(older)
     with place.open() as client:
+        with pytest.raises(InvalidInputError, match="needs a reason"):
+            fork(client, place.kept, reason=" ", by="ann")
         done = fork(client, place.kept, reason="the disk burned", by="ann")
         assert client.verify().verified
     new_key = place.key.verifier_key()
@@ -213,7 +217,9 @@ def test_a_fork_that_was_broken_off_is_refused_and_forked_again(
                 raise OSError(5, "the power failed")
 
             broken.setattr(LedgerKey if part == "rename" else KeptHead, part, fail)
-            with pytest.raises((OSError, LedgerError), match="power failed"):
+            with pytest.raises(
+                LedgerWriteError, match=r"The head cannot be kept in .*power failed"
+            ):
                 fork(client, place.kept, reason="x", by="ann")
         with place.open() as client, pytest.raises(LedgerRollbackError):
             client.write(_entry())

@@ -219,9 +219,11 @@ class Checkpoints:
 
         # A crash on the way leaves a ledger that is refused as before: it is forked again.
         name = self._transact(begin)
-        self._kept.files.rename(signer)
+        with self._kept.locked():
+            self._kept.files.rename(signer)
         note = self.sign_in(self._transact, is_forked=True)
-        self._kept.forget_seen()
+        with self._kept.locked():
+            self._kept.forget_seen()
         self._store.guard = self.hold
         return str(name), note
 

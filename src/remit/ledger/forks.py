@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.client import LedgerClient
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError
@@ -50,8 +51,12 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
 
     Raises:
         LedgerError: the ledger leads to its head, so that nothing is lost; or there is none.
-        LedgerKeyError: the key files cannot be read or written.
+        LedgerKeyError: the key files cannot be read.
+        LedgerWriteError: they, or the ledger, cannot be written.
+        InvalidInputError: there is no reason.
     """
+    if not reason.strip():
+        raise InvalidInputError("A fork needs a reason, for the record.")
     checkpoints = ledger.checkpoints
     key = kept.files.signer()
     head = kept.read(key.verifier_key)

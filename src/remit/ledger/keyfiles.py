@@ -159,9 +159,8 @@ class LedgerKey(KeyFiles):
         return key
 
     def rename(self, signer: Signer) -> None:
-        """Give the key the name that it has in ``signer``; raises OSError."""
-        with self.locked():
-            write_over(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
+        """Give the key the name that it has in ``signer``; under :meth:`locked`; raises OSError."""
+        write_over(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
 
 
 def known_as(key: VerifierKey, origin: str) -> VerifierKey | None:
