@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from remit.kernel.canonical import MAX_SAFE_INTEGER, is_plain_float
+import orjson
+
+from remit.kernel.canonical import (
+    MAX_SAFE_INTEGER,
+    canonical_json,
+    is_plain_float,
+    number_text,
+)
 from remit.ledger.content import is_commitment
 
 MAX_RECORD_BYTES = 65_535
@@ -105,6 +112,38 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
             return "", found, odd
         level = below
     return f"its metadata is nested more than {_DEEPEST} deep", [], 1
+
+
+def encode_record(record: dict[str, Any], odd: int) -> bytes:
+    """The canonical form of a record with so many values that ``orjson`` may write otherwise,
+    as :func:`inspect_record` counts them.
+
+    Nearly all of these are costs: small numbers. With their texts given, the fast encoder is exact
+    for the rest.
+    """
+    if odd:
+        given: list[float] = []
+        metadata = _with_texts(record["metadata"], given)
+        if len(given) != odd:
+            return canonical_json(record)
+        record = {**record, "metadata": metadata}
+    return orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+
+
+def _with_texts(value: Any, given: list[float]) -> Any:
+    """``value`` with the text of each number that only a canonical encoder writes; these numbers go
+    into ``given``."""
+    if type(value) is dict:
+        return {
+            key: item if type(item) is str else _with_texts(item, given)
+            for key, item in value.items()
+        }
+    if type(value) is list:
+        return [_with_texts(item, given) for item in value]
+    if type(value) is float and abs(value) < 1e15 and not is_plain_float(value):
+        given.append(value)
+        return orjson.Fragment(number_text(value))
+    return value
 
 
 def columns_of(metadata: Mapping[str, Any]) -> Columns:

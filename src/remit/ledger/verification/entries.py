@@ -14,16 +14,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.kernel.canonical import canonical_json, is_plain_float, number_text, sha256_hex
-from remit.ledger.content import StoredValue
+from remit.kernel.canonical import sha256_hex
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.reader import chunks, marks
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
     columns_of,
     content_scope,
+    encode_record,
     inspect_record,
 )
 from remit.ledger.report import VerificationReport
@@ -33,6 +32,7 @@ from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
+from remit.ledger.verification.subjects import check_subjects
 
 _PAGE = 400
 _GREATEST = (1 << 63) - 1  # a 64-bit integer column
@@ -186,7 +186,9 @@ class _EntryChecker:
                 stored = row.columns[1]
                 previous = found.last_hash = stored if isinstance(stored, str) else ""
                 report.entries += 1
-            self._check_subjects()
+            check_subjects(report, self._store, self._subjects)
+            found.named.update(self._subjects)
+            self._subjects.clear()
             if shown or lists:
                 report.add(None, "store", "content is noted for an entry that is not there")
         if expected <= last:
@@ -250,7 +252,7 @@ class _EntryChecker:
             problem, items, odd = inspect_record(record)
             if problem := problem or row.problem:
                 raise ValueError(problem)
-            again = _canonical(record, odd)
+            again = encode_record(record, odd)
             if again != data:
                 raise ValueError("it is not in canonical form")
         except ValueError as error:
@@ -366,63 +368,11 @@ class _EntryChecker:
                 return
             step_id = step[0]
 
-    def _check_subjects(self) -> None:
-        """Whether the values by which a page's entries name their subjects are found by these."""
-        found: dict[int, list[bool]] = defaultdict(list)
-        for chunk in chunks([*self._subjects]):
-            for content_id, codec, value, subject_id in self._store.select(
-                "SELECT c.content_id, c.codec, c.value, p.subject_id FROM contents AS c "
-                "LEFT JOIN content_subjects AS p ON p.content_id = c.content_id "
-                f"WHERE c.content_id IN ({marks(chunk)})",
-                chunk,
-            ):
-                found[content_id].append(StoredValue(codec, value).decode() == subject_id)
-        for content_id, matches in found.items():
-            if matches != [True]:
-                report = self._found.report
-                report.add(
-                    self._subjects[content_id], "content",
-                    "whom it speaks of is noted otherwise than its record has it",
-                )  # fmt: skip
-        self._found.named.update(self._subjects)
-        self._subjects.clear()
-
     def _is_sound(self, seq: int) -> bool:
         """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""
         if seq not in self._sound:
             self._sound[seq] = erasure_is_sound(self._store, seq)
         return self._sound[seq]
-
-
-def _canonical(record: dict[str, Any], odd: int) -> bytes:
-    """The canonical form of a record with so many values that ``orjson`` may write otherwise.
-
-    Nearly all of these are costs: small numbers. With their texts given, the fast encoder is exact
-    for the rest.
-    """
-    if odd:
-        given: list[float] = []
-        metadata = _with_texts(record["metadata"], given)
-        if len(given) != odd:
-            return canonical_json(record)
-        record = {**record, "metadata": metadata}
-    return orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
-
-
-def _with_texts(value: Any, given: list[float]) -> Any:
-    """``value`` with the text of each number that only a canonical encoder writes; these numbers go
-    into ``given``."""
-    if type(value) is dict:
-        return {
-            key: item if type(item) is str else _with_texts(item, given)
-            for key, item in value.items()
-        }
-    if type(value) is list:
-        return [_with_texts(item, given) for item in value]
-    if type(value) is float and abs(value) < 1e15 and not is_plain_float(value):
-        given.append(value)
-        return orjson.Fragment(number_text(value))
-    return value
 
 
 def _by_entry(rows: _Rows) -> dict[int, _Rows]:

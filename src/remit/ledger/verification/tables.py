@@ -8,7 +8,7 @@ from remit.ledger.entry import entry_id
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.store import Store
-from remit.ledger.subjects import BEFORE, subjects_before
+from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.entries import as_hash, erasure_is_sound, report_tree_hash
@@ -81,31 +81,6 @@ def check_unnamed_steps(
         (first_step, first_step, first_seq),
     ):
         report.add(None, "messages", f"message step {step_id} belongs to no entry's list")
-
-
-def check_unnamed_subjects(
-    report: VerificationReport, store: Store, first: int, last: Any, named: set[int]
-) -> None:
-    """Rows that say of a value in a range of ids whom it speaks of, where no entry names anybody.
-
-    ``named`` are the values that entries name somebody by.
-    """
-    if not isinstance(last, int):
-        report.add(None, "store", f"content_subjects has a row with content_id {last!r}")
-        return
-    where = "WHERE content_id >= ? AND content_id <= ?"
-    ((number,),) = store.select(f"SELECT count(*) FROM content_subjects {where}", (first, last))
-    if number <= sum(first <= content_id <= last for content_id in named):
-        return
-    before = subjects_before(store.select)
-    for content_id, seq in store.select(
-        "SELECT p.content_id, (SELECT min(s.seq) FROM shown_contents AS s "
-        f"WHERE s.content_id = p.content_id) FROM content_subjects AS p {where}",
-        (first, last),
-    ):
-        if content_id not in named and not (isinstance(seq, int) and seq < before):
-            report.add(seq, "content", f"content {content_id} is noted to speak of somebody whom "
-                                       "no entry names")  # fmt: skip
 
 
 def check_erasures(report: VerificationReport, store: Store, known: int) -> None:

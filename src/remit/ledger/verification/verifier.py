@@ -24,13 +24,13 @@ from remit.ledger.verification.entries import (
 from remit.ledger.verification.heads import check_heads, read_heads
 from remit.ledger.verification.mark import VerifiedMark, tree_digest
 from remit.ledger.verification.processes import runner
+from remit.ledger.verification.subjects import check_unnamed_subjects
 from remit.ledger.verification.tables import (
     bounds,
     check_erasures,
     check_info,
     check_outliers,
     check_unnamed_steps,
-    check_unnamed_subjects,
     check_upper_tree,
 )
 
