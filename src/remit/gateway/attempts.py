@@ -141,12 +141,8 @@ class Attempts:
                 attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
                 attempt.first_after_ms = tap.first_after_ms
             entry, bill, finishing = self._finish(call, attempt, result)
-            try:
-                finished = await finishing
-            except asyncio.CancelledError as gone:  # by now it is on record, or could not be
-                if not finishing.done() or finishing.exception() is not None:
-                    raise
-                finished, error = finishing.result(), gone
+            finished, gone = await finishing
+            error = gone or error
         finally:
             self._in_flight.ended(attempt.dispatch_entry_id)
         response = call.last = self._response(call, attempt, result, entry, bill, finished)
@@ -282,8 +278,8 @@ class Attempts:
 
     def _finish(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
-    ) -> tuple[LedgerEntry, Bill, asyncio.Future[FinishedCall]]:
-        """Submit ``EXCHANGE``, settlement and the end of the in-flight row: one transaction."""
+    ) -> tuple[LedgerEntry, Bill, Awaitable[tuple[FinishedCall, asyncio.CancelledError | None]]]:
+        """What puts ``EXCHANGE``, settlement and the end of the in-flight row on record."""
         request, hold = call.request, attempt.hold
         bill = self._bill(call, attempt, result)
         usage = bill.usage

@@ -81,6 +81,7 @@ class LLMGateway:
         if budget_mode not in ("enforce", "warn", "off"):
             raise InvalidInputError(f"budget_mode is {budget_mode!r}; use enforce, warn or off.")
         self._config = config = config or RouterConfig()
+        self._outage = ledger_client.outage
         self._auth = auth_provider
         self._dev_mode = dev_mode
         self._providers: dict[str, AnyProvider] = {}
@@ -279,6 +280,8 @@ class LLMGateway:
     def _route(self, call: Call) -> Awaitable[PromptResponse]:
         """Steps 1 and 2, and who goes on with the call."""
         request = call.request
+        if call.routed is None:  # what comes from a router was let in with its request
+            self._outage.check()
         if problem := check_request(request):
             return self._asking.reject(call, "INVALID_INPUT", problem)
         try:
@@ -335,6 +338,7 @@ class LLMGateway:
         Raises:
             LedgerWriteError, LeaseLostError: as :meth:`aroute`.
         """
+        self._outage.check()
         raw = outgoing.body.raw
         sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
         call = Call(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +21,7 @@ from remit.gateway.steps import (
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
+    LeaseLostError,
     NameSession,
     ReleaseClaim,
     StartCall,
@@ -26,10 +29,13 @@ from remit.gateway.steps import (
 )
 from remit.gateway.tenancy import KnownOwners, Named, NotYoursError
 from remit.kernel.exchange import WritesAhead
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
 __all__ = ["CancelledAfterWriteError", "InFlightCalls"]
 
+_log = logging.getLogger("remit.gateway")
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
 
 
@@ -155,24 +161,80 @@ class InFlightCalls:
         stage.write()
         return begun
 
-    def finish(
+    async def finish(
         self, step: FinishCall, beside: Beside | None = None
-    ) -> asyncio.Future[FinishedCall]:
-        """Do a :class:`FinishCall`. Who is cancelled meanwhile learns it when that is done.
+    ) -> tuple[FinishedCall, asyncio.CancelledError | None]:
+        """Do a :class:`FinishCall`: while the ledger cannot be written, again and again.
+
+        An answer is paid for, so it is kept for as long as the process lives. What waits here is
+        bounded: where nothing can be written, nothing is begun. Who is cancelled meanwhile learns
+        it when that is done.
 
         Args:
             step: the call.
             beside: goes on record right after it.
 
+        Returns:
+            What it came to, and how the caller was cancelled, if it was.
+
         Raises:
-            LeaseLostError: of the future: the call is on record as an orphan.
+            LeaseLostError: the call is on record as an orphan.
+            CancelledError: cancelled, and it is not on record.
         """
+        gone: asyncio.CancelledError | None = None
+        wait_s = 0.0
+        while True:
+            finishing = self._submit(step, beside)
+            try:
+                return await finishing, gone
+            except asyncio.CancelledError as error:
+                gone = error
+                if not finishing.done():
+                    raise
+                failure = finishing.exception()
+            except Exception as error:  # noqa: BLE001 - raised below, or tried again
+                failure = error
+            if failure is None:
+                return finishing.result(), gone
+            if wait_s and isinstance(failure, LeaseLostError):
+                # A commit that broke off may have taken place.
+                found = await asyncio.to_thread(self._answer_to, step.dispatch_entry_id)
+                if found:
+                    return FinishedCall(found, None), gone
+            if not isinstance(failure, LedgerUnavailableError):
+                self._recovery.give_up(step.dispatch_entry_id, failure)
+                if gone is not None:
+                    raise gone from failure
+                raise failure
+            if not wait_s:
+                _log.warning(
+                    "the answer to %s cannot be put on record just now, and is kept: %s",
+                    step.dispatch_entry_id, failure.message,
+                )  # fmt: skip
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S) or _FIRST_WAIT_S
+            try:
+                await asyncio.sleep(random.uniform(0.5, 1.0) * wait_s)  # noqa: S311
+            except asyncio.CancelledError as error:
+                gone = error
+
+    def _submit(self, step: FinishCall, beside: Beside | None) -> asyncio.Future[FinishedCall]:
         if beside is None:
             return self._ledger.step(self.stage, step)
+        if beside.done is not None:  # of an attempt before
+            beside.done.add_done_callback(lambda failed: failed.cancelled() or failed.exception())
         finishing, beside.done = self._ledger.step_both(
             (self.stage, step), (beside.opener, beside.step)
         )
         return finishing
+
+    def _answer_to(self, dispatch_entry_id: str) -> str:
+        """The ``EXCHANGE`` of a dispatch; empty where there is none."""
+        for entry in self._ledger.query(
+            event_type="EXCHANGE", after=dispatch_entry_id, with_content=False
+        ):
+            if entry.metadata.get("dispatch_entry_id") == dispatch_entry_id:
+                return entry.id
+        return ""
 
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
         """The stage of all steps, for :meth:`~remit.ledger.LedgerClient.step`."""

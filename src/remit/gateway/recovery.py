@@ -16,6 +16,7 @@ __all__ = ["Policy", "Recovery"]
 Policy = Literal["charge", "release"]
 """What the reservation of an unanswered call becomes: its bound is charged, or nothing."""
 
+_MOST_GIVEN_UP = 1000
 _COLUMNS = ", ".join(FIELDS)
 
 
@@ -27,9 +28,6 @@ class Recovery:
         budgeter: where their reservations are settled.
         owner: of this process's own rows.
         freed: called with the accounts on which money came free.
-
-    Attributes:
-        given_up: why this process itself gave up calls, by dispatch.
     """
 
     def __init__(
@@ -43,7 +41,14 @@ class Recovery:
         self._budgeter = budgeter
         self._owner = owner
         self._freed = freed
-        self.given_up: dict[str, str] = {}
+        self._given_up: dict[str, str] = {}
+
+    def give_up(self, dispatch_entry_id: str, why: BaseException) -> None:
+        """An answer came here that cannot be put on record: what its orphan is to say."""
+        if len(self._given_up) < _MOST_GIVEN_UP:
+            self._given_up[dispatch_entry_id] = (
+                f"The answer came, but could not be put on record ({type(why).__name__})"
+            )
 
     def run(self, policy: Policy) -> list[str]:
         """See :meth:`InFlightCalls.recover`."""
@@ -73,7 +78,7 @@ class Recovery:
         """What is known of why the answer is not on record."""
         if owner in dead:
             return "The process that sent the call ended before the answer was on record"
-        return self.given_up.pop(dispatch_entry_id, None) or (
+        return self._given_up.pop(dispatch_entry_id, None) or (
             "The lease of the call ran out: no process is known to wait for its answer"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.marks import Marks
+from remit.ledger.outage import Outage
 from remit.ledger.prepared import Prepared, prepare
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
@@ -32,6 +34,11 @@ from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
 _T = TypeVar("_T")
 _OF_RECORDS = ("unreadable", "gap", "hash", "field")
+
+_PROBE = (
+    "INSERT INTO ledger_info VALUES ('probe', ?) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
 
 
 class LedgerClient(LedgerQueries, Closeable):
@@ -90,6 +97,7 @@ class LedgerClient(LedgerQueries, Closeable):
         )
         self._committer = GroupCommitter(store, schedule if signer is not None else None)
         self._closing = threading.RLock()
+        self._probing: asyncio.Future[Any] | None = None
         if signer is not None:
             try:
                 self.checkpoints.bind(signer.verifier_key)
@@ -235,6 +243,17 @@ class LedgerClient(LedgerQueries, Closeable):
         self._store.require_seen()
         if not self._store.is_held and (problem := self.checkpoints.problem()):
             raise LedgerRollbackError(problem)
+
+    @property
+    def outage(self) -> Outage:
+        """Whether this ledger could be written the last time."""
+        return self._store.outage
+
+    def probe(self) -> None:
+        """Have something written, without waiting for it, to see whether an outage is over."""
+        if self._probing is None or self._probing.done():
+            self._probing = self.submit(lambda tx: tx.execute(_PROBE, (secrets.token_hex(4),)))
+            self._probing.add_done_callback(lambda probing: probing.exception())
 
     def close(self) -> None:
         """Commit what is waiting and close. Twice, or in two threads at once, is harmless."""

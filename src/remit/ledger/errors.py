@@ -72,7 +72,12 @@ class LedgerKeyError(LedgerError):
     """The ledger's key is missing, damaged, or another ledger's."""
 
 
-class LedgerConnectionError(LedgerWriteError):
+class LedgerUnavailableError(LedgerWriteError):
+    """The store cannot be written just now: a full disk, an I/O error, a lock, a lost server. The
+    same write may succeed later."""
+
+
+class LedgerConnectionError(LedgerUnavailableError):
     """The database server could not be reached, or the connection broke for good."""
 
 

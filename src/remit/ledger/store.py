@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from remit.ledger.appends import Appends
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import lost
+from remit.ledger.outage import Outage
 from remit.ledger.prepared import Prepared
 from remit.ledger.reader import EntryRow, Reader, as_bytes
 
@@ -192,7 +193,10 @@ class Store(Reader):
             raises where it is.
         missed: called once with ``seen`` when that is found to be gone.
         is_held: whether the guard has passed this database.
+        outage: whether it could be written the last time.
     """
+
+    outage: Outage
 
     text_sql: str
     """The condition that finds entries by a :attr:`Filter.text`."""

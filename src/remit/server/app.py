@@ -199,9 +199,13 @@ class App:
     async def _readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = "starting or ending"
         if self.ready:
+            ledger = self.runtime.ledger
             try:
-                await asyncio.to_thread(self.runtime.ledger.require_whole)
-                problem = ""
+                if problem := ledger.outage.reason:
+                    problem = f"the ledger cannot be written: {problem}"
+                    ledger.probe()
+                else:
+                    await asyncio.to_thread(ledger.require_whole)
             except LedgerRollbackError as error:
                 problem = str(error)
                 _log.warning("%s", problem)

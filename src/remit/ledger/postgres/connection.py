@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import asyncpg
 
+from remit.ledger.outage import Outage
 from remit.ledger.postgres.pipeline import Pipeline, Rows
 
 _T = TypeVar("_T")
@@ -209,12 +210,14 @@ class Pool:
         url: of the database.
         size: most connections.
         retry_s: how long a broken connection is retried, in seconds.
+        outage: while that is long nothing is retried.
     """
 
-    def __init__(self, url: str, *, size: int, retry_s: float) -> None:
+    def __init__(self, url: str, *, size: int, retry_s: float, outage: Outage) -> None:
         self._url = url
         self._size = size
         self._retry_s = retry_s
+        self._outage = outage
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="remit-postgres", daemon=True
@@ -236,7 +239,7 @@ class Pool:
             try:
                 return self._call(lambda: self._fetch(sql, parameters))
             except CONNECTION_ERRORS:
-                if self._closing or time.monotonic() + delay > end:
+                if self._closing or self._outage.is_long or time.monotonic() + delay > end:
                     raise
             time.sleep(delay)
             delay = min(delay * 2, 1.0)

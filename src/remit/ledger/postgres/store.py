@@ -19,8 +19,10 @@ from remit.ledger.errors import (
     LedgerError,
     LedgerFormatError,
     LedgerRollbackError,
+    LedgerUnavailableError,
     LedgerWriteError,
 )
+from remit.ledger.outage import Outage
 from remit.ledger.postgres.batch import PostgresBatch, is_refusal
 from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
@@ -100,6 +102,7 @@ class PostgresStore(Store):
         self._content_keys = content_keys
         self._timeout = lock_timeout_s
         self._closed = False
+        self.outage = Outage()
         self._pid = os.getpid()
         self._name = f"writer {secrets.token_hex(8)}"
         self._has_mark = False
@@ -110,7 +113,7 @@ class PostgresStore(Store):
             lock_timeout=milliseconds,
             idle_in_transaction_session_timeout=milliseconds,
         )
-        self._pool = Pool(url, size=_READERS, retry_s=lock_timeout_s)
+        self._pool = Pool(url, size=_READERS, retry_s=lock_timeout_s, outage=self.outage)
         try:
             self._writer.connect()
             prepare(self._writer, self.location, create=create)
@@ -147,6 +150,7 @@ class PostgresStore(Store):
                     sent = attempt
                     self._writer.fetch("COMMIT")
                 self.size, self.seen = sent.seen[0] + 1, sent.seen
+                self.outage.over()
                 return sent.results
             except BaseException as error:
                 if isinstance(error, LedgerRollbackError):
@@ -159,7 +163,10 @@ class PostgresStore(Store):
                 is_engine = isinstance(error, ENGINE_ERRORS)
                 # Whatever keeps the server from saying what became of a commit may pass.
                 goes_on = lost or (in_doubt and is_engine)
-                if not goes_on or time.monotonic() + delay > end:
+                goes_on = goes_on and time.monotonic() + delay <= end
+                if is_engine and not is_refusal(error):
+                    self.outage.failed(_detail(error), is_retrying=goes_on)
+                if not goes_on:
                     if is_engine:
                         raise self._refused(error, in_doubt=in_doubt) from error
                     raise
@@ -213,7 +220,7 @@ class PostgresStore(Store):
                 f"The ledger {self.location} cannot be reached: {detail}.",
                 next_step="Nothing was recorded. Check that the server runs, then try again.",
             )
-        return LedgerWriteError(
+        return (LedgerWriteError if is_refusal(error) else LedgerUnavailableError)(
             f"The ledger {self.location} did not take the write: {detail}.",
             next_step="Nothing was recorded. Check the server's free space and its log, then try "
             "again.",

@@ -19,8 +19,10 @@ from remit.ledger.errors import (
     LedgerError,
     LedgerFormatError,
     LedgerRollbackError,
+    LedgerUnavailableError,
     LedgerWriteError,
 )
+from remit.ledger.outage import Outage
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal
 from remit.ledger.sqlite.migrations import migrate
@@ -97,6 +99,7 @@ class SqliteStore(Store):
         self._turns = Turns(path.absolute().parent)
         self._clock = BootClock()
         self._same = SameFile(path, self._writer)
+        self.outage = Outage()
 
     def _connect(self) -> sqlite3.Connection:
         connection = None
@@ -178,9 +181,11 @@ class SqliteStore(Store):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         writer = self._writer
         results: list[Any] = []
-        is_shared = False
+        is_shared, before = False, writer.total_changes
         try:
             self._turns.take()
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
             self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
             batch = SqliteBatch(
@@ -199,12 +204,16 @@ class SqliteStore(Store):
             if isinstance(error, LedgerRollbackError):
                 self._miss()
             if writer.in_transaction:
-                writer.execute("ROLLBACK")
                 is_shared = len(units) > 1 and is_refusal(error)
+                with contextlib.suppress(sqlite3.Error):  # done before the next transaction begins
+                    writer.execute("ROLLBACK")
             if is_shared:
                 return self._run_each(units, is_refusal)
-            if isinstance(error, sqlite3.Error):
-                raise LedgerWriteError(
+            if isinstance(error, (sqlite3.Error, OSError)):
+                passes = isinstance(error, OSError) or not is_refusal(error)
+                if passes:
+                    self.outage.failed(str(error))
+                raise (LedgerUnavailableError if passes else LedgerWriteError)(
                     f"The ledger {self._path} did not take the write: {error}.",
                     next_step="Nothing was recorded. Check free space, permissions and whether "
                     "another process holds the file, then try again.",
@@ -213,6 +222,8 @@ class SqliteStore(Store):
         finally:
             self._turns.give_back()
         self.size, self.seen = batch.head.seq + 1, (batch.head.seq, batch.head.entry_hash)
+        if self.outage.reason and writer.total_changes > before:  # what changes nothing shows none
+            self.outage.over()
         return results
 
     # -- reading -----------------------------------------------------------------------

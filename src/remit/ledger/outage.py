@@ -1,0 +1,63 @@
+"""Whether a store can be written just now, as far as its writer knows."""
+
+from __future__ import annotations
+
+import time
+
+from remit.ledger.errors import LedgerUnavailableError
+
+__all__ = ["Outage"]
+
+_BLIP_S = 1.0  # a server that is back by then has refused nobody
+_TRY_EVERY_S = 1.0
+
+
+class Outage:
+    """What the last transaction came to. Set by the writer's thread, read by any.
+
+    Attributes:
+        reason: why it was not written; empty when it was.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self._began = self._failed = 0.0
+        self._is_retrying = False
+
+    def failed(self, reason: str, *, is_retrying: bool = False) -> None:
+        """The store did not take a transaction, or its writer tries again now."""
+        self._failed = time.monotonic()
+        if not self.reason:
+            self._began = self._failed
+        self.reason, self._is_retrying = reason, is_retrying
+
+    def over(self) -> None:
+        """It took one."""
+        self.reason, self._is_retrying = "", False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is no blip any more: then who only reads does not wait for its end either."""
+        return bool(self.reason) and time.monotonic() - self._began > _BLIP_S
+
+    def check(self) -> None:
+        """Let nobody wait for what cannot be; once in a while one may see whether it can again.
+
+        Raises:
+            LedgerUnavailableError: the store could not be written a moment ago.
+        """
+        if not self.reason:
+            return
+        now = time.monotonic()
+        if self._is_retrying:
+            refused = self.is_long
+        else:
+            refused = now - self._failed < _TRY_EVERY_S
+            if not refused:
+                self._failed = now
+        if refused:
+            raise LedgerUnavailableError(
+                f"The ledger cannot be written just now: {self.reason}.",
+                next_step="Nothing was sent. Make room, or bring the database back; calls are "
+                "taken again by themselves then.",
+            )
