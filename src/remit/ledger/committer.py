@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from remit.ledger.clock import WALL_WATCH
 from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Store, Unit
 
+_LOOK_EVERY_S = 1.0
 _MAX_BATCH = 512  # units in one transaction
 _GATHER_S = 0.0003  # a commit waits up to this long for as many units as came before
 
@@ -71,6 +73,7 @@ class GroupCommitter:
         # a timed get can wait for ever.
         self._lock = threading.Lock()
         self._items: deque[_Item] = deque()
+        self._look_at = 0.0  # when to compare the wall clock again
         self._wanted = 0  # for how many items the thread waits; 0 when it does not
         self._wake = threading.Lock()  # released to wake it
         self._wake.acquire()
@@ -176,7 +179,9 @@ class GroupCommitter:
             results = self._store.run([unit for unit, _ in batch])
         except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
-        WALL_WATCH.look()
+        if (now := time.monotonic()) > self._look_at:
+            self._look_at = now + _LOOK_EVERY_S
+            WALL_WATCH.look()
         # Waking a loop costs a system call: each is woken once.
         loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}
         for (unit, waiter), result in zip(batch, results, strict=True):

@@ -51,7 +51,7 @@ class SameFile:
         try:
             file = os.stat(self._path)
             log = os.stat(self._log).st_ino if self._has_log else 0
-        except OSError as error:
+        except FileNotFoundError as error:
             raise LedgerRollbackError(
                 f"The file {error.filename} was removed while this process has it open."
             ) from error
