@@ -145,12 +145,16 @@ class Attempts:
             error = gone or error
         finally:
             self._in_flight.ended(attempt.dispatch_entry_id)
-        response = call.last = self._response(call, attempt, result, entry, bill, finished)
-        if routed is not None and routed.on_record is not None:
-            routed.on_record(response)
-        if isinstance(error, asyncio.CancelledError):
-            raise error
-        return response, error
+        try:
+            response = call.last = self._response(call, attempt, result, entry, bill, finished)
+            if routed is not None and routed.on_record is not None:
+                routed.on_record(response)
+            if isinstance(error, asyncio.CancelledError):
+                raise error
+            return response, error
+        finally:
+            # With its traceback it holds this call, and all that came, until a collection.
+            error = None
 
     def _start(self, call: Call, attempt: Attempt) -> StartCall:
         """The step that begins an attempt."""

@@ -122,7 +122,10 @@ async def _streamed(
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    error = None  # with its traceback it holds what came until a collection
             if last:
                 break
             if size + total.size > MAX_BODY_BYTES:

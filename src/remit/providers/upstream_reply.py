@@ -173,6 +173,7 @@ class UpstreamReply:
             if failure is not None:
                 raise failure
         finally:
+            failure = None  # with its traceback it holds what came until a collection
             await self.aclose()
 
     def _without_secrets(self, events: list[SseEvent]) -> list[SseEvent]:

@@ -71,7 +71,7 @@ class Relay:
             try:
                 self._translate(self._read(event) if kind is WireChunk else [event])
             except RemitError as error:  # it cannot be translated
-                self._problem = error
+                self._problem = error.with_traceback(None)  # which holds all that came
         if self._request.full:
             await self._request.drain()
         return self.started or bool(self._ready)  # what is ready goes out with what came with it
