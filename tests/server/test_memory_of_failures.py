@@ -5,77 +5,93 @@ The collector runs seldom in a server, so what only it would free stays for hour
 
 from __future__ import annotations
 
-import http.client
+import asyncio
+import gc
 import json
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.server.running import Served, new_session
-from tests.support.waiting import until
+from remit.runtime import Runtime
+from remit.server.app import App
+from tests.server.conftest import QUICK
+from tests.support.roots import new_root
+from tests.support.upstream import Upstream
 
-_SIZE = 8_000_000
-_TIMES = 5
-_KEPT = 2.5 * _SIZE  # what the C library has not given back, and one body in tables of its own
-
-
-def _body(order: str, model: str = "gpt-4o-mini", **more: object) -> bytes:
-    text = "x" * _SIZE + order
-    return json.dumps(
-        {"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": text}], **more}
-    ).encode()
-
-
-def _hung_up(served: Served, body: bytes) -> None:
-    """Ask, wait until it is at the upstream, and go."""
-    session = new_session()
-    head = {"authorization": f"Bearer {served.token}", "x-remit-session": session}
-    with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
-        connection.request("POST", "/v1/chat/completions", body, head)
-        until(lambda: len(served.entries("DISPATCH", session)) == 1)
-    until(lambda: len(served.entries("EXCHANGE", session)) == 1)
-
-
-def _asked(order: str, model: str = "gpt-4o-mini", **more: object) -> Callable[[Served], None]:
-    body = _body(order, model, **more)
-
-    def ask(served: Served) -> None:
-        with suppress(http.client.IncompleteRead):
-            assert served.ask("POST", "/v1/chat/completions", body)[0] != 401
-
-    return ask
+_HOLDS_A_BODY = ("Call", "Attempt", "Relay", "UpstreamReply")
+_FAILURES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "refused by the provider": ("[[status=400]]", "gpt-4o-mini", {}),
+    "no model": ("", "", {}),
+    "no such provider": ("", "nobody/x", {}),
+    "untranslatable": ("", "claude-sonnet-4-5", {"logit_bias": {"1": 1}}),
+    "unreadable": ("[[garbage=html]]", "gpt-4o-mini", {}),
+    "unreadable, translated": ("[[garbage=html]]", "claude-sonnet-4-5", {}),
+    "a stream breaks off": ("[[tokens=9 cut=3]]", "gpt-4o-mini", {"stream": True}),
+    "a stream breaks off, translated": ("[[tokens=9 cut=3]]", "claude-sonnet-4-5",
+                                        {"stream": True}),
+    "the client goes": ("[[delay=30]]", "gpt-4o-mini", {"gone": True}),
+    "the client goes from a stream": ("[[tokens=99 slow=1]]", "gpt-4o-mini",
+                                      {"stream": True, "gone": True}),
+    "the provider fails": ("[[status=500]]", "gpt-4o-mini", {}),
+    "its circuit is open": ("[[status=500]]", "gpt-4o-mini", {}),
+}  # fmt: skip
 
 
-_FAILURES: dict[str, Callable[[], Callable[[Served], None]]] = {
-    "refused by the provider": lambda: _asked("[[status=400]]"),
-    "no JSON": lambda: (
-        lambda served: (
-            served.ask("POST", "/v1/chat/completions", _body("")[:-1]),
-            None,
-        )[1]
-    ),
-    "no such provider": lambda: _asked("", "nobody/x"),
-    "another dialect's field": lambda: _asked("", "claude-sonnet-4-5", logit_bias={"1": 1}),
-    "an answer that cannot be read": lambda: _asked("[[garbage=html]]", "claude-sonnet-4-5"),
-    "a stream that breaks off": lambda: _asked("[[tokens=9 cut=3]]", stream=True),
-    "a stream that breaks off, translated": lambda: _asked(
-        "[[tokens=9 cut=3]]", "claude-sonnet-4-5", stream=True
-    ),
-    "a client that goes": lambda: lambda served: _hung_up(served, _body("[[delay=30]]")),
-    "a client that goes from a stream": lambda: (
-        lambda served: _hung_up(served, _body("[[delay=30]]", stream=True))
-    ),
-    "failed thrice, then its circuit is open": lambda: _asked("[[status=500]]"),
-}
+@pytest.fixture(scope="module")
+def runtime(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", f"{upstream.url}/v1")
+        patch.setenv("ANTHROPIC_BASE_URL", upstream.url)
+        for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+            patch.setenv(name, "x")
+        with Runtime.open(new_root(tmp_path_factory.mktemp("left") / "root", QUICK)) as opened:
+            yield opened
 
 
-@pytest.mark.parametrize("kind", _FAILURES)
-def test_nothing_is_left(served: Served, kind: str) -> None:
-    fail = _FAILURES[kind]()
-    served.call("openai", "hi")
-    fail(served)  # what is made once
-    before = served.rss_bytes()
-    for _ in range(_TIMES):
-        fail(served)
-    assert served.rss_bytes() - before < _KEPT
+async def _ask(app: App, order: str, model: str, more: dict[str, Any]) -> int:
+    more = {**more}
+    gone = asyncio.Event()
+    if more.pop("gone", False):
+        asyncio.get_running_loop().call_later(1.0, gone.set)
+    body = {"model": model, "max_tokens": 9, **more,
+            "messages": [{"role": "user", "content": f"hi {order}"}]}  # fmt: skip
+    received = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        if not received:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+        return received.pop()
+
+    async def send(message: Any) -> None:
+        if "status" in message:
+            statuses.append(message["status"])
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
+             "headers": [(b"host", b"localhost")]}  # fmt: skip
+    await app(scope, receive, send)
+    return statuses[0]
+
+
+def _holding() -> list[str]:
+    return [type(one).__name__ for one in gc.get_objects() if type(one).__name__ in _HOLDS_A_BODY]
+
+
+async def test_nothing_is_left(runtime: Runtime) -> None:
+    app = App(runtime, dev=True)
+    assert await _ask(app, "", "gpt-4o-mini", {}) == 200
+    left: dict[str, list[str]] = {}
+    for kind, (order, model, more) in _FAILURES.items():
+        gc.collect()
+        gc.disable()
+        try:
+            await _ask(app, order, model, more)
+            await asyncio.sleep(0.05)  # tasks that were cancelled end
+            if found := _holding():
+                left[kind] = found
+        finally:
+            gc.enable()
+    await runtime.aclose()
+    assert left == {}

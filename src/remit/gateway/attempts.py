@@ -30,6 +30,7 @@ from remit.gateway.sending import send_body
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream_tap import ENDED_BY
 from remit.gateway.validation import Sent, check_output, response_schema
+from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.ledger import Content, LedgerClient, LedgerEntry, utc_now
@@ -138,6 +139,7 @@ class Attempts:
                 except BaseException as raised:  # noqa: BLE001 - what is none of a call's is raised again
                     error = raised
                     result = self._failed(call, attempt, permit, error)
+                    let_go(error)
                 attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
                 attempt.first_after_ms = tap.first_after_ms
             entry, bill, finishing = self._finish(call, attempt, result)

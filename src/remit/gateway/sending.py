@@ -122,10 +122,7 @@ async def _streamed(
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
-                try:
-                    raise error
-                finally:
-                    error = None  # with its traceback it holds what came until a collection
+                raise error
             if last:
                 break
             if size + total.size > MAX_BODY_BYTES:

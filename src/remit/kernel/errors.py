@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 
 class RemitError(Exception):
     """What went wrong, and what to do next.
@@ -26,3 +28,14 @@ class InvalidInputError(RemitError, ValueError):
 
 class ConfigError(RemitError):
     """``remit.toml``, an environment variable or a flag cannot be used as it stands."""
+
+
+def let_go(error: BaseException | None) -> None:
+    """Forget the local variables of where an error was raised and passed, once it is dealt with.
+
+    A function that raises what it has a name for stays in memory with all that it knew, a whole
+    body or answer, until a garbage collection; a server collects seldom.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from remit.kernel.errors import let_go
 from remit.providers.http_connection import BrokenError
 from remit.providers.inflate import Inflate
 from remit.providers.protocol import ProviderError
@@ -173,7 +174,6 @@ class UpstreamReply:
             if failure is not None:
                 raise failure
         finally:
-            failure = None  # with its traceback it holds what came until a collection
             await self.aclose()
 
     def _without_secrets(self, events: list[SseEvent]) -> list[SseEvent]:
@@ -221,6 +221,7 @@ class UpstreamReply:
                 ends = not piece
         except _BROKEN as error:
             failure = self._broken(error)
+            let_go(error)  # its connection keeps it
         except BaseException:
             await self._give_up()
             raise

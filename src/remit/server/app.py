@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import RemitError, let_go
 from remit.ledger import LedgerRollbackError
 from remit.runtime import Runtime
 from remit.server import request
@@ -147,6 +147,7 @@ class App:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
             # No name for it: with its traceback it would hold the body until a collection.
             answer = refusal(shape_of(scope), refusal_of(error))
+            let_go(error)
             if not started:
                 await reply(send, answer)
         finally:

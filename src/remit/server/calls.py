@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 
 from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.settings import ServerSettings
 from remit.providers.dialects import DialectError
@@ -95,6 +95,7 @@ class ModelCalls:
                 dialect_of(request.path, request.headers),
                 no_record(error) if isinstance(error, RemitError) else self._refused(error),
             )
+            let_go(error)
             if not request.started:
                 request.answer(answer)
         finally:
