@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := -m pip --disable-pip-version-check --quiet install
+# For all that is only developers': what takes pip a minute's work takes it seconds.
+UV := $(BIN)/uv pip install --quiet --python
 ROOT ?= .remit
 # One more than two cores: tests wait a lot, for disks, servers and each other.
 WORKERS ?= 3
@@ -56,9 +58,9 @@ packages: $(VENV)/.dev  ## recompute the hashes of the shipped packages, and wha
 
 # One file for each environment: every version and hash, for every system and Python. Versions
 # stay as they are while they satisfy pyproject.toml; UPGRADE=--upgrade takes the newest.
-LOCK = $(VENV)/release/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate $(UPGRADE) pyproject.toml
-lock: $(VENV)/.release  ## rewrite requirements/ from pyproject.toml
+lock: $(BIN)/uv  ## rewrite requirements/ from pyproject.toml
 	$(LOCK) -o requirements/run.txt
 	$(LOCK) -c requirements/run.txt --extra dev -o requirements/dev.txt
 	$(LOCK) -c requirements/run.txt $(if $(UPGRADE),,-c requirements/local.txt) --extra local \
@@ -77,36 +79,42 @@ release: $(VENV)/.release  ## wheel, source archive, SBOM and provenance into di
 clean:  ## remove what make made; never a root
 	rm -rf $(VENV) .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
-$(VENV)/bin/python:
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+$(BIN)/uv: | $(BIN)/python
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements/release.txt > $(VENV)/uv.txt
+	@$(BIN)/python $(PIP) --require-hashes -r $(VENV)/uv.txt
+
 # The local model's runtime is optional weight: where it cannot be installed the rest works.
-# pip's hash mode cannot take the project itself, so that comes in a step of its own.
+# Hash mode cannot take the project itself, so that comes in a step of its own.
 HASHED := --require-hashes -r requirements/build.txt
 ITSELF := --no-deps --no-build-isolation -e .
 
-$(VENV)/.run: pyproject.toml requirements/build.txt requirements/run.txt requirements/local.txt | $(VENV)/bin/python
-	$(PIP) install $(HASHED) -r requirements/run.txt
-	$(PIP) install $(ITSELF)
-	@$(PIP) install --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL instead."
+$(VENV)/.run: pyproject.toml requirements/build.txt requirements/run.txt requirements/local.txt | $(BIN)/python
+	$(BIN)/python $(PIP) $(HASHED) -r requirements/run.txt
+	$(BIN)/python $(PIP) $(ITSELF)
+	@$(BIN)/python $(PIP) --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL instead."
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml requirements/build.txt requirements/dev.txt requirements/local.txt | $(VENV)/bin/python
-	$(PIP) install $(HASHED) -r requirements/dev.txt
-	$(PIP) install $(ITSELF)
-	@$(PIP) install --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; tests that need it will be skipped."
+$(VENV)/.dev: pyproject.toml requirements/build.txt requirements/dev.txt requirements/local.txt | $(BIN)/uv
+	$(UV) $(BIN)/python $(HASHED) -r requirements/dev.txt
+	$(UV) $(BIN)/python $(ITSELF)
+	@$(UV) $(BIN)/python --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; tests that need it will be skipped."
 	@touch $@ $(VENV)/.run
 
 # What makes and examines releases, apart from what is released.
-$(VENV)/.release: requirements/release.txt | $(VENV)/bin/python
+$(VENV)/.release: requirements/release.txt | $(BIN)/uv
 	@$(PYTHON) -m venv $(VENV)/release
-	@$(VENV)/release/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	@$(UV) $(VENV)/release/bin/python --require-hashes -r $<
 	@touch $@
 
-# Other people's verifiers, which only tests use, in an environment of their own.
+# Other people's verifiers, which only tests use, in an environment of their own. One says that it
+# wants a newer Python than ours, which pip alone overlooks.
 $(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/oracles
-	@$(VENV)/oracles/bin/python -m pip --disable-pip-version-check --quiet install --ignore-requires-python -r $< || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
+	@{ $(UV) $(VENV)/oracles/bin/python -r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt && \
+	$(VENV)/oracles/bin/python $(PIP) --ignore-requires-python -r $<; } || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
 	@touch $@
 
 # Other people's clients, which only tests use: four environments, since their needs contradict
@@ -118,7 +126,7 @@ $(VENV)/clients/.node: tests/clients/node/package.json tests/clients/node/packag
 	@touch $@
 
 $(VENV)/clients/.%: tests/clients/requirements/%.txt | $(VENV)/.dev
-	@$(PYTHON) -m venv $(VENV)/clients/$*
-	@$(VENV)/clients/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-compile -r $< || { \
+	@$(PYTHON) -m venv --without-pip $(VENV)/clients/$*
+	@$(UV) $(VENV)/clients/$*/bin/python --no-deps -r $< || { \
 	rm -rf $(VENV)/clients/$*; echo "The clients of $< could not be installed; their tests will be skipped."; }
 	@touch $@

@@ -51,7 +51,9 @@ class PostgresServer:
     def database(self, template: str = "template1") -> str:
         """The URL of a new database: an empty one, or a copy of the URL ``template``."""
         name = f"t{uuid.uuid4().hex[:12]}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {urlsplit(template).path.lstrip('/')}")
+        copied = urlsplit(template).path.lstrip("/")
+        # Its files are copied as they are: page by page through the log takes twice the work.
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {copied} STRATEGY file_copy")
         return str(self._server.get_uri(database=name))
 
     def drop(self, url: str) -> None:

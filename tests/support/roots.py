@@ -9,9 +9,11 @@ import shutil
 import tempfile
 from pathlib import Path
 from unittest import mock
+from urllib.parse import urlsplit
 
 from remit.kernel.root import Root
 from remit.runtime import make_root
+from tests.support.postgres import run_sql
 
 __all__ = ["new_root"]
 
@@ -22,16 +24,22 @@ def new_root(place: Path, toml: str = "", *, database: str = "") -> Path:
     Args:
         place: its directory, which is not there yet.
         toml: appended to its ``remit.toml``.
-        database: where its ledger is to be, such as the URL of an empty PostgreSQL database;
-            a file in the root when left out.
+        database: where its ledger is to be, a file or the URL of an empty PostgreSQL database;
+            the root's own file when left out.
 
     Returns:
         Its directory.
     """
-    if database:
-        _make(place, database)
+    if database.startswith("postgresql://"):
+        server, name = _split(database)
+        root, template = _made_on(server)
+        shutil.copytree(root, place, symlinks=True)
+        copied = f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
+        run_sql(server, f"DROP DATABASE {name}", copied)
     else:
         shutil.copytree(_made(), place, symlinks=True)
+        if database:
+            (place / "ledger.db").rename(database)
     if toml:
         with (place / "remit.toml").open("a", encoding="utf-8") as file:
             file.write(toml)
@@ -43,6 +51,23 @@ def _made() -> Path:
     directory = Path(tempfile.mkdtemp(prefix="remit-root-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return _make(directory / "root")
+
+
+@functools.cache
+def _made_on(server: str) -> tuple[Path, str]:
+    """A root whose ledger is on a server, and the name of its database."""
+    directory = Path(tempfile.mkdtemp(prefix="remit-root-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    name = f"root{os.getpid()}"
+    run_sql(server, f"CREATE DATABASE {name}")
+    path = urlsplit(server).path
+    return _make(directory / "root", server.replace(f"{path}?", f"/{name}?")), name
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The URL of a database that every server has, and a database's name."""
+    name = urlsplit(url).path
+    return url.replace(f"{name}?", "/postgres?"), name[1:]
 
 
 def _make(place: Path, database: str = "") -> Path:
