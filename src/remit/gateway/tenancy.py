@@ -54,18 +54,14 @@ class Named(Struct, frozen=True, gc=False):
         session: its owner, and the session's id.
         order: the work order's id; may be empty.
         is_reserved: whether the session is another key's by its name: it cannot be begun.
+        owned: what has to be the caller's own: owner and name of rows of ``session_owners``; the
+            session, and behind it the order.
     """
 
     session: tuple[str, str]
-    order: str = ""
-    is_reserved: bool = False
-
-    @property
-    def owned(self) -> tuple[tuple[str, str], ...]:
-        """What has to be the caller's own: owner and name of each row of ``session_owners``."""
-        if not self.order:
-            return (self.session,)
-        return (self.session, (self.session[0], f"{ORDER_ROW}{self.order}"))
+    order: str
+    is_reserved: bool
+    owned: tuple[tuple[str, str], ...]
 
 
 def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
@@ -84,7 +80,9 @@ def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
         raise NotYoursError(_NOT_YOUR_ORDER)
     default = _DEFAULT_SESSION.fullmatch(request.session_id)
     is_reserved = default is not None and identity.key_id != f"KEY-{default[1]}"
-    return Named((owner_of(identity), request.session_id), order, is_reserved)
+    session = (owner_of(identity), request.session_id)
+    owned = (session, (session[0], f"{ORDER_ROW}{order}")) if order else (session,)
+    return Named(session, order, is_reserved, owned)
 
 
 def default_session(identity: Identity, day: str) -> str:
@@ -151,14 +149,16 @@ class Sessions:
         Raises:
             NotYoursError: it may not.
         """
-        order = named.order
-        if any(own not in self._known and own[1] not in self._owners for own in named.owned) or (
-            order and order not in self._planned
+        order, owned = named.order, named.owned
+        known = self._known.issuperset(owned)
+        if (order and order not in self._planned) or (
+            not known
+            and any(own not in self._known and own[1] not in self._owners for own in owned)
         ):
             self.ask([named])()
-        if not self._is_free(named.session, begun=named.is_reserved):
+        if not known and not self._is_free(named.session, begun=named.is_reserved):
             raise NotYoursError(_NOT_YOUR_SESSION)
-        if order and (self._planned[order] or not self._is_free(named.owned[1])):
+        if order and (self._planned[order] or not (known or self._is_free(owned[1]))):
             raise NotYoursError(_NOT_YOUR_ORDER)
 
     def _is_free(self, own: tuple[str, str], *, begun: bool = False) -> bool:
