@@ -156,7 +156,7 @@ def prepare(
     subject = None
     if subject_id:
         subject = EncodedValue.of(orjson.dumps(subject_id))
-        metadata[subjects.KEY] = walk.commitment(subject)
+        metadata[subjects.KEY] = walk.subject(subject)
     try:
         record = orjson.dumps(
             {
@@ -301,24 +301,26 @@ class _Walk:
     def hole(self, content: Content) -> dict[str, Any]:
         """What stands for a content value: its commitment, but for the digits."""
         parts, form = encode_content(content)
+        number = len(self.contents)
+        self.contents.append(parts)
+        stands: dict[str, Any]
         if isinstance(parts, list):
-            hole = orjson.Fragment(b'"\xff%d\xff"' % len(self.contents))
-            self.contents.append(parts)
             for part in parts:
                 self.values[part.digest] = part
-            stands: dict[str, Any] = {"$messages": hole, "count": len(parts)}
+            hole = orjson.Fragment(b'"\xff%d\xff"' % number)
+            stands = {"$messages": hole, "count": len(parts)}
         else:
             self.values[parts.digest] = parts
-            stands = self.commitment(parts)
+            hole = _CONTENT[number] if number < len(_CONTENT) else _content(number)
+            stands = {"$content": hole, "bytes": len(parts.encoded)}
         if form:
             stands["form"] = form
         return stands
 
-    def commitment(self, value: EncodedValue) -> dict[str, Any]:
-        number = len(self.contents)
+    def subject(self, value: EncodedValue) -> dict[str, Any]:
+        """What stands for whom the entry speaks of, which is none of its ``values``."""
         self.contents.append(value)
-        hole = _CONTENT[number] if number < len(_CONTENT) else _content(number)
-        return {"$content": hole, "bytes": len(value.encoded)}
+        return {"$content": _content(len(self.contents) - 1), "bytes": len(value.encoded)}
 
 
 def _in_order(value: Any) -> Any:
