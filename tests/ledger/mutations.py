@@ -151,14 +151,18 @@ def mutations(store: str, *, rows: int, seed: int = 1) -> list[Mutation]:
             )  # fmt: skip
         rest = [name for name in names if name not in key]
         if len(there) > 1 and rest:
-            one, two = rng.sample(there, 2)
+            one = rng.choice(there)
+            others = [row for row in there if [row[names.index(n)] for n in rest] !=
+                      [one[names.index(n)] for n in rest]]  # fmt: skip
+            two = rng.choice(others or there)
             sets = [
                 f"UPDATE {table} SET "
                 + ", ".join(f"{n} = {_literal(b[names.index(n)], sqlite)}" for n in rest)
                 + f" WHERE {where(a)}"
                 for a, b in ((one, two), (two, one))
             ]
-            found.append(Mutation(table, "rows swapped", "two", ";".join(sets)))
+            if two is not one:
+                found.append(Mutation(table, "rows swapped", "two", ";".join(sets)))
         found.append(Mutation(table, "row deleted", "all", f"DELETE FROM {table}"))
         found += _declared(table, names, sqlite)
     return found

@@ -71,13 +71,7 @@ def make(root: Path, database: str = "") -> Rich:
             served.kill()
             asking.join()
     store = database or str(root / "ledger.db")
-    said = run_remit(
-        "ledger",
-        "key",
-        "--root",
-        str(root),
-        **({"REMIT_DATABASE_URL": database} if database else {}),
-    ).stdout
+    said = run_remit("ledger", "key", "--root", root, environment=_environment(store)).stdout
     return Rich(root, store, VerifierKey.parse(said.strip()))
 
 
