@@ -275,6 +275,7 @@ def test_a_step_of_the_clock_is_told(
     monkeypatch.setattr("remit.ledger.entry.time", shifted)
     first, second = (ledger.read(ledger.write(LedgerEntry("NOTE", "x", "d", "r"))) for _ in "ab")
     assert first.timestamp < second.timestamp < f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
+    assert ledger.steps_back() == [1]
     told = [one.getMessage() for one in caplog.records if one.name == "remit.ledger"]
     assert sum("was set back by 3600 s" in one for one in told) == 1
     assert sum("check the clocks of all machines" in one for one in told) == 1

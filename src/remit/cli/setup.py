@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from remit.cli.shared import (
     whoami,
 )
 from remit.kernel.errors import RemitError
+
+_CLOCKS_APART_S = 60.0
 
 
 @click.command()
@@ -77,6 +80,7 @@ def doctor(root: Path | None, as_json: bool, full: bool) -> None:
     In a great ledger ([gates] full_entries) it goes on from the last verification.
     """
     from remit.kernel.installed import InstalledFiles
+    from remit.ledger import entry_id
     from remit.routing import RULES_UNAVAILABLE
     from remit.runtime import require_reachable, resolve_model
     from remit.runtime.routing import rules_of
@@ -105,10 +109,19 @@ def doctor(root: Path | None, as_json: bool, full: bool) -> None:
                 progress=bar,
             )
             lost = client.checkpoints.problem()
+            back = client.steps_back()
+            apart_s = abs(client.wall_ms / 1000 - time.time())
         how = f"{report.entries} entries, {report.problem_count} problems"
         if report.last_full:
             how += f"; {report.unread} not read again, all checked on {report.last_full} (--full)"
         check("ledger", report.verified, f"{how}. {lost}" if lost else how)
+        how = "no step back among the latest entries"
+        if back:
+            how = f"it went back {len(back)} times lately, last at {entry_id(back[-1])}: order is "
+            how += "that of the entries' numbers"
+        if apart_s > _CLOCKS_APART_S:
+            how = f"this machine's and the database's differ by {apart_s:.0f} s"
+        check("clock", apart_s <= _CLOCKS_APART_S, how)
         rules = rules_of(place, settings.routing)
         there = rules.version_hash != RULES_UNAVAILABLE
         how = "cannot be read; `remit init` puts the shipped ones back where they are missing"

@@ -13,10 +13,12 @@ import functools
 import logging
 import sqlite3
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-__all__ = ["WALL_WATCH", "BootClock", "boot_id"]
+__all__ = ["WALL_WATCH", "BootClock", "boot_id", "steps_back"]
 
 _log = logging.getLogger("remit.ledger")
 
@@ -28,6 +30,7 @@ _PUT = (
 )
 _STEP_S = 1.0  # what is less is no step of a clock, but two clocks that are not quite one
 _TELL_EVERY_S = 60.0
+_LOOKED_AT = 10_000
 
 
 @functools.lru_cache(maxsize=1)
@@ -104,7 +107,7 @@ class _WallWatch:
         """An entry's timestamp is earlier than that of the one before it."""
         if _steady_s() - self._told < _TELL_EVERY_S:
             return
-        behind = (datetime.fromisoformat(before) - datetime.fromisoformat(now)).total_seconds()
+        behind = _behind_s(before, now)
         if behind < _STEP_S:
             return
         self._told = _steady_s()
@@ -112,6 +115,21 @@ class _WallWatch:
             "the entry before was written at %s by its writer's clock, %.0f s after this one's: "
             "check the clocks of all machines that write this ledger", before, behind,
         )  # fmt: skip
+
+
+def steps_back(select: Callable[..., list[tuple[Any, ...]]], size: int) -> list[int]:
+    """The latest entries, of a ledger of ``size``, that are a second or more older than the one
+    before them."""
+    rows = select(
+        "SELECT e.seq, e.timestamp, p.timestamp FROM entries AS e JOIN entries AS p "
+        "ON p.seq = e.seq - 1 WHERE e.seq > ? AND e.timestamp < p.timestamp ORDER BY e.seq",
+        (size - _LOOKED_AT,),
+    )
+    return [seq for seq, now, before in rows if _behind_s(before, now) >= _STEP_S]
+
+
+def _behind_s(before: str, now: str) -> float:
+    return (datetime.fromisoformat(before) - datetime.fromisoformat(now)).total_seconds()
 
 
 def _steady_s() -> float:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, Unpack
 
 from remit.kernel.errors import InvalidInputError
+from remit.ledger.clock import steps_back
 from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import EntryNotFoundError
@@ -55,6 +56,10 @@ class LedgerQueries:
     def is_of_one_machine(self) -> bool:
         """Whether all processes that write it run on one machine, as those of a SQLite file do."""
         return not self.location.startswith("postgresql")
+
+    def steps_back(self) -> list[int]:
+        """Where among the latest entries a clock went back: their sequence numbers."""
+        return steps_back(self.select, self.count())
 
     @property
     def now_ms(self) -> int:
