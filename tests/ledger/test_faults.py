@@ -187,6 +187,7 @@ def test_a_connection_cut_at_any_moment_neither_loses_nor_doubles(server: Postgr
         assert ids == [f"LED-{number:08x}" for number in range(len(ids))]
         assert client.select("SELECT n FROM counter") == [(len(ids),)]
         assert client.count() == len(ids)
+        client.transact(lambda tx: tx.execute("DROP TABLE counter"))  # not a ledger's
         assert client.verify().verified
 
 

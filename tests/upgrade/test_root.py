@@ -156,7 +156,7 @@ def test_what_does_not_belong_in_an_old_ledger_is_still_found(tmp_path: Path) ->
     with LedgerClient(old.ledger) as ledger:
         assert any("sneaky" in problem.message for problem in ledger.verify().problems)
         assert ledger.select("SELECT scope FROM old_budgets")
-    outside(old.ledger, "DROP TRIGGER sneaky")
+    outside(old.ledger, "DROP TRIGGER sneaky", "DROP VIEW old_budgets", "DROP VIEW broken")
     with LedgerClient(old.ledger) as ledger:
         assert ledger.verify().verified
 
