@@ -212,10 +212,7 @@ class Installation:
             )  # fmt: skip
         assert process.stdout is not None
         line = process.stdout.readline()
-        if "listens on" not in line:
-            process.kill()
-            process.communicate()
-            raise AssertionError((self.root / "server.log").read_text()[-2000:])
+        assert "listens on" in line, (self.root / "server.log").read_text()[-2000:]
         return Server(process, line.split()[-1])
 
     @contextlib.contextmanager

@@ -31,6 +31,17 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
         exec(compile(code, f"{page.name}#{number}", "exec"), {"__name__": "example"})
 
 
+def test_every_threat_has_a_test_that_exists() -> None:
+    page = (TOP / "docs/threat-model.md").read_text()
+    rows = [row.split("|")[1:-1] for row in page.splitlines() if row.startswith("| ")]
+    held = [cells for cells in rows if len(cells) == 3 and cells[1].strip()][1:]
+    assert len(held) > 25
+    for threat, _, tests in held:
+        named = re.findall(r"`([a-z_/]+(?:\.py)?)`", tests)
+        assert named, threat
+        assert all((TOP / "tests" / name).exists() for name in named), tests
+
+
 def test_the_table_of_events_is_the_one_in_the_code() -> None:
     rows = {}
     for line in (TOP / "docs/events.md").read_text().splitlines():
