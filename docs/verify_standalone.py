@@ -100,10 +100,11 @@ def check_export(path: str, vkey: str, held: str) -> str:
         while width % 2: peaks[-2:], width = [node(*peaks[-2:])], width // 2  # equal subtrees join
         if seq + 1 in [size for _, size, _ in heads]:
             roots[seq + 1] = functools.reduce(lambda right, left: node(left, right), peaks[::-1])
-        if record["event_type"] == "ERASURE": erasures[name] = meta, record["reason"]
-        places = [meta, meta.get("provenance"), meta.get("scope")]
-        ids = [x["session_id"] for x in places if isinstance(x, dict) and "session_id" in x]
-        scope = ids[0] if ids and ids[0] and isinstance(ids[0], str) else seq  # of its content
+        places = [x for x in (meta, meta.get("provenance"), meta.get("scope")) if type(x) is dict]
+        tier, session = [next((x[n] for x in places if n in x), 0) for n in ("tier", "session_id")]
+        is_kernels = type(tier) is not str or tier in ("", "hot")  # no worker's entry erases
+        if record["event_type"] == "ERASURE" and is_kernels: erasures[name] = meta, record["reason"]
+        scope = session if session and type(session) is str else seq  # of its content
         for item in told["contents"] + told["steps"]:
             mac, parent, whose = item["commitment"], item.get("parent"), None
             if "erased" in item: gone[mac] = item["erased"]

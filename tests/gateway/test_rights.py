@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,15 @@ from remit.agents.workorders.recorded import recorded_order
 from remit.gateway.auth.audit import recorded_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.gateway.budget.audit import audit_budgets
-from remit.ledger import EVENTS, LedgerClient, LedgerEntry, ScopeError, is_authentic
+from remit.ledger import (
+    EVENTS,
+    LedgerClient,
+    LedgerEntry,
+    ScopeError,
+    Transaction,
+    is_authentic,
+)
+from remit.ledger.erasure import erasure_digest
 from remit.packages.registry import Registry
 from remit.packages.trust import sync_trust
 from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
@@ -104,3 +114,44 @@ def test_keys_limits_and_plans_of_a_worker_are_none(ledger: LedgerClient) -> Non
     called = LedgerEntry("EXCHANGE", "x", "x", "x", metadata={"key_id": "KEY-EVIL"})
     assert _key(ledger, called) == {"key_id": "KEY-EVIL", "name": "", "models": None}
     assert ledger.read(key).metadata["name"] == "evil"  # it is on record all the same
+
+
+def test_an_erasure_of_a_worker_accounts_for_nothing(target: str, tmp_path: Path) -> None:
+    """Somebody who can write to the database and has a worker's entry of it hides what was said."""
+    with LedgerClient(target) as ledger:
+        said = ledger.write(
+            LedgerEntry("X", "x", "x", "x", metadata={"session_id": "S", "prompt": "a long secret"})
+        )
+        ((content_id, mac),) = ledger.select("SELECT content_id, commitment FROM contents")
+        forged = _forged(ledger, "ERASURE", "a worker", target="entry", requested_by="the boss",
+                         erased_count=1, erased_hash=erasure_digest([mac]))  # fmt: skip
+        seq = int(forged.removeprefix("LED-"), 16)
+
+        def hide(tx: Transaction) -> None:
+            tx.execute("INSERT INTO erasures VALUES (?, ?)", (mac, seq))
+            for table in ("shown_contents", "contents"):
+                tx.execute(f"DELETE FROM {table} WHERE content_id = ?", (content_id,))
+
+        ledger.transact(hide)
+        kinds = {(found.seq, found.kind) for found in ledger.verify().problems}
+        assert {(0, "content"), (seq, "erasure")} <= kinds
+        export = tmp_path / "export.jsonl"
+        with export.open("wb") as file:
+            ledger.export(file)
+    done = subprocess.run(
+        [sys.executable, "docs/verify_standalone.py", str(export)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert f"{forged} does not account for its erasure" in done.stderr
+    assert said == "LED-00000000"
+
+
+def test_a_tier_that_is_no_text_is_no_way_around_its_handle(ledger: LedgerClient) -> None:
+    handle = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    for place in ("provenance", "scope"):
+        entry = LedgerEntry("A_PROGRAMS_OWN", "x", "x", "x", metadata={place: {"tier": ["hot"]}})
+        try:
+            written = handle.write(entry)
+        except ScopeError:
+            continue
+        assert handle.read(written).metadata["scope"]["tier"] == "ho1"

@@ -15,7 +15,7 @@ from remit.ledger.content import StoredValue, texts_in
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
 from remit.ledger.reader import chunks, marks
-from remit.ledger.record import is_plain_text
+from remit.ledger.record import columns_of, is_plain_text
 from remit.ledger.search import Run, TextIndex
 from remit.ledger.store import Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
@@ -76,10 +76,11 @@ def erasure_digest(commitments: list[str]) -> str:
 
 
 def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
-    """Whether a parsed record is an ``ERASURE`` of exactly these values."""
+    """Whether a parsed record is an ``ERASURE`` of exactly these values, by the kernel."""
     metadata = record["metadata"]
     return bool(
         record["event_type"] == "ERASURE"
+        and columns_of(metadata).tier in (None, "hot")
         and metadata.get("erased_count") == len(commitments)
         and metadata.get("erased_hash") == erasure_digest(commitments)
     )

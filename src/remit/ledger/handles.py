@@ -169,6 +169,8 @@ class ScopedLedger:
         scope = _object(entry.metadata, "scope")
         named = columns.tier or ("" if "tier" in entry.metadata else None)
         if named is None:
+            if "tier" in _object(entry.metadata, "provenance"):  # it would stand before the scope's
+                raise ScopeError("The tier in the entry's provenance is no text.")
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
         elif named != self._tier:
             raise ScopeError(f"A {self._tier} handle cannot write an entry of {named!r}.")
