@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -33,6 +34,7 @@ def _post(served: Served, body: bytes, *lines: str, token: str | None = None) ->
     return "\r\n".join([*head, f"content-length: {len(body)}", "", ""]).encode() + body
 
 
+_SLOW = b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi [[delay=2]]"}]}'
 _UNKNOWN = "sk-remit-" + "x" * 43
 _HOSTILE: dict[str, Callable[[Served], bytes]] = {
     "silent": lambda _: b"",
@@ -64,19 +66,110 @@ def test_an_honest_client_gets_in(full: Served, kind: str) -> None:
 
 
 def test_calls_under_way_are_not_closed_for_strangers(full: Served) -> None:
-    body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi [[delay=2]]"}]}
+    other = full.key().key
     with ExitStack() as stack:
         calls = [
             stack.enter_context(closing(socket.create_connection(full.address, timeout=30)))
             for _ in range(_MOST - 1)
         ]
-        for one in calls:
-            one.sendall(_post(full, json.dumps(body).encode()))
+        for number, one in enumerate(calls):
+            one.sendall(_post(full, _SLOW, token=other if number % 2 else None))
         until(lambda: len(full.ledger.select("SELECT 1 FROM in_flight")) == len(calls))
         for _ in range(3 * _MOST):
             stack.enter_context(closing(socket.create_connection(full.address, timeout=30)))
         for one in calls:
             assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_one_key_does_not_take_all_places(full: Served) -> None:
+    other, most = full.key().key, _MOST * 3 // 4
+    with ExitStack() as stack:
+        calls = [
+            stack.enter_context(closing(socket.create_connection(full.address, timeout=30)))
+            for _ in range(most)
+        ]
+        for one in calls:
+            one.sendall(_post(full, _SLOW))
+        until(lambda: len(full.ledger.select("SELECT 1 FROM in_flight")) == most)
+        for dialect, kind in (("openai", "rate_limit"), ("anthropic", "rate_limit_error")):
+            status, raw, headers = full.call(dialect, "hi")
+            assert (status, headers["retry-after"]) == (429, "1"), raw
+            assert kind in json.loads(raw)["error"]["type"]
+        assert full.ask("GET", "/v1/models")[0] == 429
+        assert full.ask("GET", "/api/sessions")[0] == 429
+        assert full.call("openai", "hi", token=other)[0] == 200
+        for one in calls:
+            assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert full.call("openai", "hi")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files", "/v1/conversations"])
+def test_bodies_that_come_are_bounded_together(full: Served, path: str) -> None:
+    """A key's slow bodies leave room for another's, and all of them for small ones."""
+    largest, other, third = 32 * 1024 * 1024, full.key().key, full.key().key
+
+    def begin(token: str, *lines: str) -> bytes:
+        head = [f"POST {path} HTTP/1.1", "host: x", f"authorization: Bearer {token}", *lines]
+        return "\r\n".join([*head, "", ""]).encode()
+
+    with ExitStack() as stack:
+
+        def send(token: str, *lines: str) -> socket.socket:
+            made = socket.create_connection(full.address, timeout=30)
+            stack.enter_context(closing(made)).sendall(begin(token, *lines, "expect: 100-continue"))
+            return made
+
+        for _ in range(6):
+            took = send(full.token, f"content-length: {largest}").recv(65536)
+            assert took.startswith(b"HTTP/1.1 100 ")
+        told = send(full.token, f"content-length: {largest}").recv(65536).lower()
+        assert told.startswith(b"http/1.1 429 ")
+        assert b"retry-after: 1\r\n" in told
+        unsaid = send(full.token, "transfer-encoding: chunked")
+        assert unsaid.recv(65536).startswith(b"HTTP/1.1 100 ")
+        for _ in range(2):
+            unsaid.sendall(b"1\r\n \r\n")
+            time.sleep(0.05)
+        assert unsaid.recv(65536).startswith(b"HTTP/1.1 429 ")
+        for _ in range(2):
+            took = send(other, f"content-length: {largest}").recv(65536)
+            assert took.startswith(b"HTTP/1.1 100 ")
+        told = send(third, f"content-length: {largest}").recv(65536).lower()
+        assert told.startswith(b"http/1.1 503 ")
+        assert b"retry-after: 1\r\n" in told
+        assert full.call("openai", "hi")[0] == full.call("openai", "hi", token=third)[0] == 200
+    until(lambda: send_again(full, begin(third, f"content-length: {largest}")))
+
+
+def send_again(full: Served, head: bytes) -> bool:
+    """Whether there is room for a body again."""
+    with closing(socket.create_connection(full.address, timeout=30)) as made:
+        made.settimeout(0.2)
+        made.sendall(head)
+        try:
+            return not made.recv(65536)
+        except TimeoutError:
+            return True
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-api-key"])
+def test_two_keys_in_one_request_are_refused(full: Served, name: str) -> None:
+    other = full.key().key
+    for method, path in (("POST", "/v1/chat/completions"), ("POST", "/v1/files"),
+                         ("GET", "/v1/models"), ("GET", "/v1/responses/a"), ("GET", "/metrics"),
+                         ("GET", "/api/sessions"), ("POST", "/v1/conversations")):  # fmt: skip
+        for key, status in ((other, b" 400 "), (full.token, b"")):
+            bearer = "Bearer " if name == "authorization" else ""
+            told = full.raw(
+                f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+                f"{name}: {bearer}{full.token}\r\n{name}: {bearer}{key}\r\n"
+                "content-length: 0\r\n\r\n".encode()
+            )
+            assert status in told[:20], (path, told)
+            if status:
+                assert b"stands twice" in told, (path, told)
+            else:
+                assert b"stands twice" not in told, (path, told)
 
 
 def test_of_the_address_with_the_most_the_oldest_goes() -> None:

@@ -19,6 +19,7 @@ from remit.server.calls import ModelCalls
 from remit.server.endpoints import Templates, call_routes, paths_of
 from remit.server.files import Files
 from remit.server.guard import Guard
+from remit.server.listening import most_connections
 from remit.server.listing import ModelListing
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
@@ -35,6 +36,7 @@ from remit.server.replies import (
 )
 from remit.server.responses.background import Background
 from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
+from remit.server.shares import SHARE, Share, Shares
 from remit.server.telemetry import (
     CallLog,
     CallMetrics,
@@ -91,9 +93,11 @@ class App:
         self._responses = Responses(
             runtime.ledger, self._authenticator, background, door, settings.server
         )
+        server = settings.server
+        self._shares = Shares(most_connections(server.max_connections), server.max_body_bytes)
         calls = ModelCalls(
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
-            dev=dev,
+            self._shares, dev=dev,
         )  # fmt: skip
         self._watch = functools.partial(calls.watch, settings.auth.revocation_s / 2)
         self._calls = call_routes(calls)
@@ -141,6 +145,7 @@ class App:
             await send(message)
 
         self.metrics.in_progress += 1
+        share = scope[SHARE] = Share(self._shares)
         try:
             with with_parent(_trace_of(scope["headers"]) if self._traces else None):
                 await handler(scope, receive, watched)
@@ -152,6 +157,7 @@ class App:
                 await reply(send, answer)
         finally:
             self.metrics.in_progress -= 1
+            share.end()
 
     async def _traced(self, handler: request.Handler, call: request.Request) -> None:
         with with_parent(_trace_of(call.headers)):

@@ -29,6 +29,7 @@ from remit.providers.wire.body import Body
 from remit.runtime import Runtime
 from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Scope
+from remit.server.shares import SHARE, Share
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -50,6 +51,7 @@ _PASSED_ON = {
 }  # fmt: skip
 _WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
                      b"content-encoding", b"content-type", *_PASSED_ON})  # fmt: skip
+_CREDENTIALS = (b"authorization", b"x-api-key")
 _UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
 _BEARER = re.compile(rb"Bearer sk-remit-[\w-]{1,200}")
 _PRINTABLE = re.compile(rb"[ -~]*")
@@ -65,11 +67,13 @@ class AuthenticatedRequest:
         headers: the headers that Remit reads, by name.
         identity: the caller.
         token: the token it was authenticated by; ``None`` in dev mode without one.
+        share: what it holds, where that is counted.
     """
 
     headers: dict[bytes, bytes]
     identity: Identity
     token: str | None = None
+    share: Share | None = None
 
     def text(self, name: bytes) -> str:
         """A header as an id: printable ASCII, not too long; empty when it is not there.
@@ -118,6 +122,11 @@ def is_local(headers: Headers) -> bool:
 def from_elsewhere() -> HttpError:
     """Who is not local, in dev mode."""
     return HttpError(403, "forbidden", "Dev mode answers to localhost alone, and no web page.")
+
+
+def _two_credentials(name: bytes) -> HttpError:
+    said = f"The header {name.decode()} stands twice, with two keys: send one."
+    return HttpError(400, "invalid_header", said, param=name.decode())
 
 
 class Authenticator:
@@ -184,8 +193,8 @@ class Authenticator:
         """The request with its caller.
 
         Raises:
-            HttpError: 401 without a valid key, 503 when keys cannot be checked. Nothing is
-                written: without a key nobody makes the disk work.
+            HttpError: 401 without a valid key, 400 with two, 503 when keys cannot be checked.
+                Nothing is written: without a key nobody makes the disk work.
         """
         try:
             return self._authenticate(raw_headers)
@@ -212,6 +221,9 @@ class Authenticator:
         found = await self.authenticate(scope["headers"])
         if PROVE in scope:
             scope[PROVE]()
+        if (share := scope.get(SHARE)) is not None:
+            share.begin(found.identity.key_id)
+            found.share = share
         return found
 
     def has_ended(self, token: str | None) -> bool:
@@ -242,6 +254,8 @@ class Authenticator:
         headers: dict[bytes, bytes] = {}
         for name, value in raw_headers:
             if name in _WANTED:
+                if name in headers and name in _CREDENTIALS and headers[name] != value:
+                    raise _two_credentials(name)
                 headers[name] = value
         authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
         if authorization is not None and _BEARER.fullmatch(authorization):

@@ -33,6 +33,7 @@ from remit.server.relay import Relay
 from remit.server.replies import Answer, dialect_of, json_answer, refusal
 from remit.server.request import Request
 from remit.server.responses.endpoint import Responses
+from remit.server.shares import Share, Shares
 from remit.server.telemetry import CallMetrics
 
 _log = logging.getLogger("remit.server")
@@ -49,9 +50,11 @@ class ModelCalls:
         settings: ServerSettings,
         responses: Responses,
         metrics: CallMetrics,
+        shares: Shares,
         *,
         dev: bool,
     ) -> None:
+        self._shares = shares
         self._dev = dev
         self._metrics = metrics
         self._gateway = gateway
@@ -63,6 +66,7 @@ class ModelCalls:
     async def serve(self, endpoint: Endpoint, request: Request) -> None:
         """One call of a model; whatever comes of it is answered, as long as somebody waits."""
         self._metrics.in_progress += 1
+        share = Share(self._shares)
         try:
             if self._dev and not is_local(request.headers):
                 raise from_elsewhere()
@@ -70,8 +74,9 @@ class ModelCalls:
             if caller is None:
                 caller = await self._authenticator.authenticate(request.headers)
             request.prove()
+            share.begin(caller.identity.key_id)
             self._running[request] = caller.token
-            body = await self._body(endpoint, caller, request)
+            body = await self._body(endpoint, caller, request, share)
             asked = self._authenticator.request(caller, body)
             if endpoint is RESPONSES:
                 asked = await self._responses.kept(asked, caller.identity)
@@ -101,6 +106,7 @@ class ModelCalls:
         finally:
             self._metrics.in_progress -= 1
             self._running.pop(request, None)
+            share.end()
 
     async def watch(self, every_s: float) -> None:
         """End the calls of keys that are no longer good, until cancelled."""
@@ -119,7 +125,7 @@ class ModelCalls:
         return refused
 
     async def _body(
-        self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request
+        self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request, share: Share
     ) -> Body:
         headers, settings = caller.headers, self._settings
         if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
@@ -127,7 +133,7 @@ class ModelCalls:
                 415, "unsupported_encoding", "Send the body without a content-encoding.", close=True
             )
         length = headers.get(b"content-length")
-        raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s)
+        raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)
         try:
             if endpoint.form:
                 return FormBody.read_form(endpoint, raw, caller.text(b"content-type"))

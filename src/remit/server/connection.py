@@ -114,7 +114,7 @@ class Connection(HttpToolsProtocol):
             stranger.close_now()
         else:
             waiting = cast("set[Connection]", self.connections - {self})
-            idle = [one for one in waiting if one._phase == _IDLE and one._running is None]
+            idle = [one for one in waiting if one._phase != _BODY and one._running is None]
             if idle:
                 longest = min(idle, key=lambda one: one._deadline)
                 self.connections.discard(longest)

@@ -8,6 +8,7 @@ from typing import Any
 from remit.server.authentication import Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, read_body
+from remit.server.shares import SHARE
 
 IDENTITY = "remit.identity"
 """Key of a request's scope: the caller's :class:`~remit.gateway.auth.Identity`."""
@@ -71,7 +72,10 @@ class Guard:
                 request = await self._authenticator.caller(scope)
                 scope = {**scope, IDENTITY: request.identity, TOKEN: request.token}
             length = dict(scope["headers"]).get(b"content-length")
-            body = await read_body(receive, length, self._max_body_bytes, self._body_timeout_s)
+            share = scope.get(SHARE)
+            body = await read_body(
+                receive, length, self._max_body_bytes, self._body_timeout_s, share
+            )
             await self._app(scope, _replayed(body, receive), marked)
         except HttpError as error:
             if not last:

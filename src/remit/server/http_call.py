@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from remit.server.refusals import HttpError
 from remit.server.replies import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
+from remit.server.shares import Share
 
 if TYPE_CHECKING:
     from remit.server.connection import Connection
@@ -28,9 +30,9 @@ class Call:
     """
 
     __slots__ = (
-        "_chunked", "_connection", "_expects", "_most", "_task", "_unsent", "body", "detached",
-        "disconnected", "headers", "keep_alive", "path", "response_complete", "response_started",
-        "waiter", "whole",
+        "_chunked", "_connection", "_expects", "_most", "_share", "_task", "_unsent", "body",
+        "detached", "disconnected", "headers", "keep_alive", "path", "response_complete",
+        "response_started", "waiter", "whole",
     )  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
@@ -40,6 +42,7 @@ class Call:
         self._chunked = version != "1.0"
         self.body: bytes | bytearray = b""
         self._most = HIGH_WATER_LIMIT
+        self._share: Share | None = None  # of a body whose length is not known
         self.whole = False
         self._unsent = b""
         self.waiter: asyncio.Future[None] | None = None
@@ -82,23 +85,32 @@ class Call:
         if type(self.body) is bytes:
             self.body = bytearray(self.body)
         self.body += data
-        if len(self.body) > self._most:
-            if self.waiter is None:
+        if self.waiter is None:
+            if len(self.body) > self._most:
                 self._connection.flow.pause_reading()
-            elif not self.waiter.done():
-                self.waiter.set_exception(too_long(self._most))
+        elif not self.waiter.done():
+            try:
+                if self._share is not None:
+                    self._share.take(len(data), small=0)
+                if len(self.body) > self._most:
+                    raise too_long(self._most)
+            except HttpError as error:
+                self.waiter.set_exception(error)
 
     def wake(self) -> None:
         """What the body's reader waits for is there."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
-    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
+    async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
         """The whole body; until it is asked for, little of it is kept."""
         if self._connection.flow.read_paused and not self._connection.pipeline:
             self._connection.flow.resume_reading()
         if not self.whole:
-            check_length(length, most)
+            known = check_length(length, most)
+            if known is None:
+                self._share = share
+            share.take(known or len(self.body))
             await self._rest(most, timeout_s)
         if len(self.body) > most:
             raise too_long(most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import logging
 import resource
@@ -116,7 +117,7 @@ def http_config(application: Any, settings: ServerSettings) -> Config:
 
 def set_limits(config: Config, settings: ServerSettings) -> None:
     """Set the limits of this process's connections; those that are open keep some of theirs."""
-    config.limit_concurrency = _most_connections(settings.max_connections)
+    config.limit_concurrency = most_connections(settings.max_connections)
     config.timeout_keep_alive = settings.keep_alive_s
     config.timeout_graceful_shutdown = settings.drain_s
     Connection.max_header_bytes = settings.max_header_bytes
@@ -124,7 +125,8 @@ def set_limits(config: Config, settings: ServerSettings) -> None:
     Connection.stalled_s = settings.body_timeout_s
 
 
-def _most_connections(wanted: int) -> int:
+@functools.cache
+def most_connections(wanted: int) -> int:
     """As many as there are file descriptors for, with one to a provider for each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

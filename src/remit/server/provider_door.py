@@ -72,7 +72,9 @@ class ProviderDoor:
         """The body of a request; raises :class:`HttpError`."""
         length = caller.headers.get(b"content-length")
         server = self._server
-        return await read_body(receive, length, server.max_body_bytes, server.body_timeout_s)
+        return await read_body(
+            receive, length, server.max_body_bytes, server.body_timeout_s, caller.share
+        )
 
     def has(self, provider_id: str) -> bool:
         """Whether a provider is set up, and reached over HTTP."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from remit.kernel.json_text import dump
 from remit.server.refusals import HttpError, Shape, refusal_body
+from remit.server.shares import Share
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -20,13 +21,23 @@ PROVE = "remit.prove"
 """Key of a request's scope: what to call when it came with a good key."""
 
 
-async def read_body(receive: Receive, length: bytes | None, most: int, timeout_s: float) -> bytes:
+async def read_body(
+    receive: Receive, length: bytes | None, most: int, timeout_s: float, share: Share | None
+) -> bytes:
     """The whole body.
 
+    Args:
+        length: as its header says.
+        most: bytes.
+        timeout_s: for each message, seconds.
+        share: holds it.
+
     Raises:
-        HttpError: it is too long, too slow, or the client went away.
+        HttpError: it is too long, too slow, there is no room for it, or the client went away.
     """
-    check_length(length, most)
+    known = check_length(length, most)
+    if share is not None:
+        share.take(known or 0)
     message = await _next(receive, timeout_s)
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
@@ -41,15 +52,20 @@ async def read_body(receive: Receive, length: bytes | None, most: int, timeout_s
         message = await _next(receive, end - asyncio.get_running_loop().time())
         parts.append(message.get("body", b""))
         size += len(parts[-1])
+        if share is not None and known is None:
+            share.take(len(parts[-1]), small=0)
     if size > most:
         raise too_long(most)
     return b"".join(parts)
 
 
-def check_length(length: bytes | None, most: int) -> None:
-    """Refuse a body that says that it is too long; raises :class:`HttpError`."""
-    if length is not None and length.isdigit() and int(length) > most:
+def check_length(length: bytes | None, most: int) -> int | None:
+    """How long a body says that it is; raises :class:`HttpError` where that is too long."""
+    if length is None or not length.isdigit():
+        return None
+    if int(length) > most:
         raise too_long(most)
+    return int(length)
 
 
 async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:

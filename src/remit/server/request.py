@@ -15,6 +15,7 @@ from remit.server.replies import (
     answer_messages,
     read_body,
 )
+from remit.server.shares import Share
 
 
 class Request(Protocol):
@@ -40,16 +41,17 @@ class Request(Protocol):
         """End it: its task is cancelled with ``why``."""
         ...
 
-    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
+    async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
         """The whole body.
 
         Args:
             length: as its header says.
             most: bytes.
             timeout_s: for all of it to come, seconds.
+            share: holds it.
 
         Raises:
-            HttpError: it is too long or too slow.
+            HttpError: it is too long or too slow, or there is no room for it.
         """
         ...
 
@@ -117,9 +119,9 @@ class AsgiRequest:
         if self._task is not None:
             self._task.cancel(why)
 
-    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
+    async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
         """The whole body; from then on a client that hangs up ends its call."""
-        body = await read_body(self._receive, length, most, timeout_s)
+        body = await read_body(self._receive, length, most, timeout_s, share)
         task = asyncio.current_task()
         assert task is not None
         self._watcher = asyncio.create_task(self._watch(task))

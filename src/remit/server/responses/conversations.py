@@ -127,6 +127,7 @@ class Conversations:
             caller.headers.get(b"content-length"),
             self._settings.max_body_bytes,
             self._settings.body_timeout_s,
+            caller.share,
         )
 
     def head(self, name: str, identity: Identity) -> Turn:

@@ -1,0 +1,94 @@
+"""What the requests under way hold of a process: places and bytes of bodies, in all and by key."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from remit.server.refusals import HttpError
+
+MOST_BYTES = 256 * 1024 * 1024
+"""Of the bodies in hand of a process; room for two is always there."""
+
+SHARE = "remit.share"
+"""Key of a request's scope: its :class:`Share`."""
+
+_OF_ONE_KEY = 0.75
+_SMALL = 65_536  # bytes of a body that is not counted: connections are
+
+
+class Shares:
+    """What all requests of a process hold together, and what those of one key do.
+
+    Args:
+        most_calls: under way at one time.
+        most_body_bytes: of one body.
+    """
+
+    def __init__(self, most_calls: int, most_body_bytes: int) -> None:
+        self.most_bytes = max(MOST_BYTES, 2 * most_body_bytes)
+        self.bytes = 0
+        self.calls_of: Counter[str] = Counter()
+        self.bytes_of: Counter[str] = Counter()
+        self.calls_of_one = max(1, int(most_calls * _OF_ONE_KEY))
+        self.bytes_of_one = int(self.most_bytes * _OF_ONE_KEY)
+
+
+class Share:
+    """What one request holds, until its :meth:`end`."""
+
+    __slots__ = ("_bytes", "_key", "_shares")
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        self._key: str | None = None
+        self._bytes = 0
+
+    def begin(self, key_id: str) -> None:
+        """It came with this key, as may be said again.
+
+        Raises:
+            HttpError: 429, the key has as many requests under way as one may.
+        """
+        shares = self._shares
+        if self._key is None:
+            running = shares.calls_of.get(key_id, 0)
+            if running >= shares.calls_of_one:
+                said = f"This key has {running} requests under way, as many as one may have here."
+                raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
+            shares.calls_of[key_id] = running + 1
+            self._key = key_id
+
+    def take(self, size: int, *, small: int = _SMALL) -> None:
+        """Hold so many bytes of a body more; those of a ``small`` one are not counted.
+
+        Raises:
+            HttpError: 429 or 503, there is no room for them just now.
+        """
+        key, shares = self._key, self._shares
+        if key is None or size <= small:
+            return
+        if shares.bytes_of[key] + size > shares.bytes_of_one:
+            said = "The requests of this key that are under way hold as much as those of one may."
+            raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
+        if shares.bytes + size > shares.most_bytes:
+            said = "The requests under way hold as much as there is room for."
+            raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
+        self._bytes += size
+        shares.bytes_of[key] += size
+        shares.bytes += size
+
+    def end(self) -> None:
+        """The request is over, its body let go."""
+        key, shares = self._key, self._shares
+        if key is None:
+            return
+        self._key = None
+        if shares.calls_of[key] > 1:
+            shares.calls_of[key] -= 1
+        else:
+            del shares.calls_of[key]
+        if self._bytes:
+            shares.bytes -= self._bytes
+            shares.bytes_of[key] -= self._bytes
+            if not shares.bytes_of[key]:
+                del shares.bytes_of[key]
