@@ -5,8 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check --quiet install
-# For all that is only developers': what takes pip a minute's work takes it seconds.
-UV := $(BIN)/uv pip install --quiet --python
+# $(call install,PYTHON,WHAT), for all that is only developers': what takes pip a minute takes uv
+# seconds. pip where uv cannot: uv does not read pip's configuration.
+install = { $(BIN)/uv pip install --quiet --python $(1) $(2) 2>/dev/null || \
+	$(BIN)/python -m pip --disable-pip-version-check --quiet --python $(1) install $(2); }
 ROOT ?= .remit
 # One more than two cores: tests wait a lot, for disks, servers and each other.
 WORKERS ?= 3
@@ -84,7 +86,7 @@ $(BIN)/python:
 
 $(BIN)/uv: | $(BIN)/python
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements/release.txt > $(VENV)/uv.txt
-	@$(BIN)/python $(PIP) --require-hashes -r $(VENV)/uv.txt
+	@$(BIN)/python $(PIP) --require-hashes -r $(VENV)/uv.txt || echo "uv could not be installed; pip takes longer."
 
 # The local model's runtime is optional weight: where it cannot be installed the rest works.
 # Hash mode cannot take the project itself, so that comes in a step of its own.
@@ -98,22 +100,22 @@ $(VENV)/.run: pyproject.toml requirements/build.txt requirements/run.txt require
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml requirements/build.txt requirements/dev.txt requirements/local.txt | $(BIN)/uv
-	$(UV) $(BIN)/python $(HASHED) -r requirements/dev.txt
-	$(UV) $(BIN)/python $(ITSELF)
-	@$(UV) $(BIN)/python --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; tests that need it will be skipped."
+	@$(call install,$(BIN)/python,$(HASHED) -r requirements/dev.txt)
+	@$(call install,$(BIN)/python,$(ITSELF))
+	@$(call install,$(BIN)/python,--require-hashes -r requirements/local.txt) || echo "The local model's runtime could not be installed; tests that need it will be skipped."
 	@touch $@ $(VENV)/.run
 
 # What makes and examines releases, apart from what is released.
 $(VENV)/.release: requirements/release.txt | $(BIN)/uv
 	@$(PYTHON) -m venv $(VENV)/release
-	@$(UV) $(VENV)/release/bin/python --require-hashes -r $<
+	@$(call install,$(VENV)/release/bin/python,--require-hashes -r $<)
 	@touch $@
 
 # Other people's verifiers, which only tests use, in an environment of their own. One says that it
 # wants a newer Python than ours, which pip alone overlooks.
 $(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/oracles
-	@{ $(UV) $(VENV)/oracles/bin/python -r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt && \
+	@{ $(call install,$(VENV)/oracles/bin/python,-r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt) && \
 	$(VENV)/oracles/bin/python $(PIP) --ignore-requires-python -r $<; } || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
 	@touch $@
 
@@ -127,6 +129,6 @@ $(VENV)/clients/.node: tests/clients/node/package.json tests/clients/node/packag
 
 $(VENV)/clients/.%: tests/clients/requirements/%.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv --without-pip $(VENV)/clients/$*
-	@$(UV) $(VENV)/clients/$*/bin/python --no-deps -r $< || { \
+	@$(call install,$(VENV)/clients/$*/bin/python,--no-deps -r $<) || { \
 	rm -rf $(VENV)/clients/$*; echo "The clients of $< could not be installed; their tests will be skipped."; }
 	@touch $@
