@@ -34,6 +34,13 @@ for t in threads: t.join()
 ledger.close()
 """
 
+_READER = """
+import sqlite3, sys
+ledger = sqlite3.connect(sys.argv[1])
+ledger.execute("SELECT count(*) FROM entries").fetchone()
+ledger.close()
+"""
+
 
 def _start(path: Path, name: str, count: int, threads: int) -> subprocess.Popen[bytes]:
     arguments = [sys.executable, "-c", _WRITER, str(path), name, str(count), str(threads)]
@@ -93,3 +100,16 @@ def test_turns_are_a_courtesy(tmp_path: Path) -> None:
             assert client.count() == 1
     finally:
         os.close(other)
+
+
+def test_verification_leaves_the_locks_of_its_process(tmp_path: Path) -> None:
+    """A file that is opened and closed past the engine loses them: the next process to close the
+    ledger then takes itself for the last, and removes the log that this one writes to."""
+    path = tmp_path / "ledger.db"
+    with LedgerClient(path) as ledger:
+        ledger.write(LedgerEntry("LOAD", "a", "DONE", "load"))
+        assert ledger.verify().verified
+        log = (tmp_path / "ledger.db-wal").stat().st_ino
+        subprocess.run([sys.executable, "-c", _READER, str(path)], check=True)
+        assert (tmp_path / "ledger.db-wal").stat().st_ino == log
+        ledger.write(LedgerEntry("LOAD", "b", "DONE", "load"))

@@ -121,14 +121,17 @@ def small_root(root: Path, scratch: Path, config: str = "") -> Path:
 def tree(root: Path) -> dict[str, Any]:
     """Everything in the tier folders, and what else says what is installed; by path.
 
-    Left out are the journal's empty folder and the lock, which say nothing.
+    Left out are the journal's empty folder and the lock, which say nothing, and the ledger and the
+    head that is kept of it.
     """
     found: dict[str, Any] = {}
     for folder, folders, files in os.walk(root):
         for name in [*folders, *files]:
             path = Path(folder, name)
             key = path.relative_to(root).as_posix()
-            if key in ("HOT/installed/.journal", "HOT/installed/.lock") or key.startswith("ledger"):
+            if key in ("HOT/installed/.journal", "HOT/installed/.lock") or key.startswith(
+                ("ledger", "HOT/keys/ledger.head", "HOT/keys/ledger.seen")
+            ):
                 continue
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):

@@ -318,15 +318,22 @@ class SqliteStore(Store):
     @override
     def integrity_problems(self, *, deep: bool) -> list[str]:
         problems = list(layout_problems(self.select))
-        with self._path.open("rb") as file:
-            if file.read(_HEADER)[18:] != b"\2\2":
-                problems.append(
-                    "its journal is no write-ahead log (`PRAGMA journal_mode=WAL` makes it one)"
-                )
+        if not self._has_log():
+            problems.append(
+                "its journal is no write-ahead log (`PRAGMA journal_mode=WAL` makes it one)"
+            )
         if deep:
             found = self.select("PRAGMA integrity_check(1)")
             problems += [str(row[0]) for row in found if row != ("ok",)]
         return problems
+
+    def _has_log(self) -> bool:
+        """Whether the file says that its journal is a write-ahead log."""
+        if not self._is_read_only():
+            # To open and close the file past the engine would drop the locks of this process.
+            return bool(self.select("PRAGMA journal_mode") == [("wal",)])
+        with self._path.open("rb") as file:
+            return file.read(_HEADER)[18:] == b"\2\2"
 
     # -- text search -------------------------------------------------------------------
 
