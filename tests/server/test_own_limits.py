@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -20,9 +21,12 @@ import pytest
 from remit.providers import ProviderError
 from remit.providers.upstream_errors import own_cause
 from remit.providers.upstream_http import HttpUpstream, Timeouts
-from tests.server.conftest import Serve
+from tests.server.conftest import QUICK, Serve
 from tests.server.events import streaming
-from tests.server.running import Served, new_session
+from tests.server.running import Served, new_session, serving
+from tests.support.postgres import PostgresServer
+from tests.support.upstream import Upstream
+from tests.support.waiting import until
 
 _CALLS = 8  # more than open a circuit
 
@@ -78,6 +82,68 @@ def test_spent_file_descriptors_are_ours(serve: Serve) -> None:
         assert codes == {"LOCAL_ERROR", None}
         assert served.ledger.select("SELECT count(*) FROM breakers WHERE failures > 0") == [(0,)]
         assert served.entries("PROMPT_REJECTED", session) == []
+
+
+def _list(connection: http.client.HTTPConnection, key: str) -> tuple[int, str]:
+    """Ask for what is read from files when it is first asked for."""
+    connection.request("GET", "/api/sessions", headers={"authorization": f"Bearer {key}"})
+    reply = connection.getresponse()
+    reply.read()
+    return reply.status, reply.headers.get("retry-after", "")
+
+
+def _processor_s(process: int) -> float:
+    told = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_sockets_that_take_every_descriptor_harm_no_kept_connection(
+    store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    database = ""
+    if store == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        database = server.database()
+    with (
+        serving(tmp_path / "root", upstream.url, toml=QUICK, database=database) as served,
+        ExitStack() as stack,
+    ):
+        process, session = served.process.pid, new_session()
+        kept = [
+            stack.enter_context(closing(http.client.HTTPConnection(*served.address, timeout=60)))
+            for _ in range(6)
+        ]
+        for connection in kept:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+        before = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        most = max(map(int, os.listdir(f"/proc/{process}/fd"))) + 8
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (most, before[1]))
+        strangers = [socket.create_connection(served.address, timeout=60) for _ in range(60)]
+        until(lambda: len(os.listdir(f"/proc/{process}/fd")) >= most)
+        used = _processor_s(process)
+        time.sleep(1)
+        assert _processor_s(process) - used < 0.5  # nobody asks again and again
+        if database:  # the ledger has to open a connection, too
+            served.ledger.select(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        with ThreadPoolExecutor(len(kept)) as threads:
+            ask = [threads.submit(_ask, one, served, session) for one in kept]
+            answers = [each.result() for each in ask]
+        assert {(status, wait) for status, _, wait in answers} <= {(200, ""), (503, "1")}, answers
+        assert _list(kept[0], served.token) == (503, "1")
+        for one in strangers:
+            one.close()
+        until(lambda: _list(kept[0], served.token)[0] == 403)  # it may call, not read
+        for connection in kept:
+            assert _ask(connection, served, session)[0] == 200
+        resource.prlimit(process, resource.RLIMIT_NOFILE, before)
+        paid = [one for one in served.entries("EXCHANGE", session) if one.decision == "SUCCESS"]
+        assert len(paid) == len(kept) + sum(status == 200 for status, _, _ in answers)
+        assert "Traceback" not in served.errors.read_text()
 
 
 @pytest.mark.parametrize("number", ["EMFILE", "ENOMEM", "EADDRNOTAVAIL", "ENETUNREACH"])

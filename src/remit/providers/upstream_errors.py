@@ -20,14 +20,12 @@ import orjson
 
 from remit.providers.protocol import ProviderError
 
-__all__ = ["error_of", "error_of_event", "hide", "own_cause"]
+__all__ = ["error_of", "error_of_event", "hide", "is_shortage", "own_cause"]
 
 _MESSAGE_CHARS = 500
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 # Of connecting: what this machine lacks, whoever would have been spoken to.
-_OWN = frozenset({
-    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.ENETDOWN,
-    errno.ENETUNREACH,
-})  # fmt: skip
+_OWN = _SHORTAGES | {errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH}
 _HIDDEN = "[key]"
 
 # The error types and codes of both dialects (and of compatible servers), as HTTP statuses: inside
@@ -138,6 +136,18 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     error.maybe_billed = True
     error.status = None
     return error
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether this machine has no file descriptors, memory or buffers left, by an error or what
+    it came of; it passes."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        if isinstance(error, OSError) and error.errno in _SHORTAGES:
+            return True
+        error = error.__cause__
+    return False
 
 
 def own_cause(error: Exception, tls: ssl.SSLContext | None) -> str:

@@ -190,7 +190,8 @@ class App:
 
         Made when it is first asked for, as it takes a third of the start's time and memory.
         """
-        if self._api is None:
+        failed = self._api is not None and self._api.done() and self._api.exception() is not None
+        if self._api is None or failed:
 
             def make() -> Guard:
                 from remit.server.api import api_application

@@ -12,6 +12,7 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerRollbackError
 from remit.providers.dialects import error_body
+from remit.providers.upstream_errors import is_shortage
 
 _log = logging.getLogger("remit.server")
 
@@ -101,6 +102,10 @@ def refusal_of(error: BaseException) -> HttpError:
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return shutting_down()
+    if is_shortage(error):
+        _log.error("a request was refused for want of what this machine has no more: %s", error)
+        said = "This machine lacks something just now, such as file descriptors."
+        return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
     return HttpError(500, "internal_error", "Remit failed; see its log.")
 
