@@ -127,6 +127,58 @@ with LedgerClient(sys.argv[1]) as ledger:
         assert (counts["DISPATCH"], counts["EXCHANGE"]) == (1, 1)
 
 
+_STOPPED = """
+import os, signal, sys, threading, time
+from remit.gateway import LLMGateway, RouterConfig
+from remit.ledger import LedgerClient
+from remit.providers import MockProvider
+from tests.support.requests import prompt_request
+with LedgerClient(sys.argv[1]) as ledger:
+    config = RouterConfig(default_timeout_ms=20_000, lease_margin_ms=-19_800)
+    gateway = LLMGateway(ledger, config=config, dev_mode=True)
+    gateway.register_provider("mock", MockProvider())
+    store, committer = ledger._store, ledger._committer
+    commit = store.run
+    def commit_and_stop(units):
+        results = commit(units)
+        if store.select("SELECT 1 FROM in_flight"):
+            store.run = commit
+            print("stops", flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            # Woken, it recovers before anybody has heard of the commit.
+            recovery = threading.Thread(target=gateway.recover)
+            recovery.start()
+            while recovery.is_alive() and not committer._items:
+                time.sleep(0.01)
+        return results
+    store.run = commit_and_stop
+    print(gateway.route(prompt_request()).outcome, flush=True)
+"""
+
+
+def test_a_process_stopped_before_it_hears_of_its_commit_settles_no_call_of_its_own(
+    target: str,
+) -> None:
+    """Between the commit that begins a call and the call's own coroutine lie two threads."""
+    with (
+        LedgerClient(target) as ledger,
+        subprocess.Popen(
+            [sys.executable, "-c", _STOPPED, target], stdout=subprocess.PIPE, text=True,
+            cwd=Path(__file__).parents[2],
+        ) as caller,
+    ):  # fmt: skip
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "stops\n"
+        until(lambda: Path(f"/proc/{caller.pid}/stat").read_text().split(") ")[1][0] == "T")
+        late = "SELECT 1 FROM in_flight WHERE lease_until_ms < ?"
+        until(lambda: bool(ledger.select(late, (ledger.now_ms,))))
+        os.kill(caller.pid, signal.SIGCONT)
+        assert caller.stdout.readline() == "success\n"
+        counts = ledger.count_by_event()
+        assert (counts["DISPATCH"], counts["EXCHANGE"]) == (1, 1)
+        assert ledger.orphans() == []
+
+
 @pytest.mark.parametrize("first", [1, 3])
 async def test_connections_that_the_server_closed_are_other_pairs(
     ledger: LedgerClient, first: int

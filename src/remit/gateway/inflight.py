@@ -107,7 +107,10 @@ class InFlightCalls:
             if not refused.busy:
                 raise
             return await self._begin_in_turn(step, ahead)
-        self._begun(step, begun[0])
+        except BaseException:
+            self._let_go(step)
+            raise
+        self._begun(step)
         return begun
 
     async def _begin_in_turn(
@@ -128,27 +131,37 @@ class InFlightCalls:
                 begun = _outcome(await write)
             except asyncio.CancelledError:
                 raise self._cancelled(step, write) from None
-            self._begun(step, begun[0])
+            except _REFUSALS:  # it may come to it when others have given back what they hold
+                raise
+            except BaseException:
+                self._let_go(step)
+                raise
+            self._begun(step)
             return begun
 
         if not (self.charging and step.enforce):
             return await reserve(False)
         return await self.waiting_room.admit(step.path, reserve)
 
-    def _begun(self, step: StartCall, dispatch_entry_id: str) -> None:
-        self._renewal.began(dispatch_entry_id, step.lease_ms)
+    def _let_go(self, step: StartCall) -> None:
+        """Nobody waits for the call: should it be on record all the same, its lease runs out."""
+        step.lease_ms = 0
+        self.ended(step.out)
+
+    def _begun(self, step: StartCall) -> None:
         if step.named is not None and not self._known.issuperset(step.named.owned):
             self._known.note(step.named)
 
     def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
         """What is raised to a caller that was cancelled while its call was begun."""
         if not write.done() or write.exception() is not None:
+            self._let_go(step)
             return asyncio.CancelledError()
         try:
             begun = _outcome(write.result())
         except _REFUSALS:
             return asyncio.CancelledError()
-        self._begun(step, begun[0])
+        self._begun(step)
         return CancelledAfterWriteError(begun)
 
     def _start_last(self, step: StartCall, tx: Transaction) -> Any:
@@ -241,8 +254,8 @@ class InFlightCalls:
         if self._beside is not None:
             self._beside(tx)
         return Calls(
-            tx, steps, self._budgeter.accounts(tx), self.charging, self._known, self.owner,
-            self.waiting_room.freed,
+            tx, steps, self._budgeter.accounts(tx), self.charging, self._known, self._renewal,
+            self.owner, self.waiting_room.freed,
         )  # fmt: skip
 
     async def make_sure(self, named: Named) -> None:

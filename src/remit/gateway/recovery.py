@@ -42,7 +42,6 @@ class Recovery:
         self._owner = owner
         self._freed = freed
         self._given_up: dict[str, str] = {}
-        self._seen: set[str] = set()
 
     def give_up(self, dispatch_entry_id: str, why: BaseException) -> None:
         """An answer came here that cannot be put on record: what its orphan is to say."""
@@ -64,10 +63,6 @@ class Recovery:
             "SELECT dispatch_entry_id, owner FROM in_flight WHERE lease_until_ms < ?", (now,)
         )
         overdue = sorted(name for name, owner in late if not _is_at_work(owner, name))
-        # Of its own, a process that was suspended may have begun some that it does not know yet.
-        own = {name for name, owner in late if owner == self._owner} - self._given_up.keys()
-        overdue = [name for name in overdue if name not in own or name in self._seen]
-        self._seen = own
         stale = self._ledger.select("SELECT 1 FROM idempotency WHERE until_ms < ? LIMIT 1", (now,))
         if not (dead or overdue or stale):
             return []

@@ -53,7 +53,11 @@ class Renewal:
         self._renewed: dict[str, float] = {}  # dispatch id -> when, by the monotonic clock
 
     def began(self, dispatch_entry_id: str, lease_ms: int) -> None:
-        """A call is out, and has its first lease."""
+        """A call is about to be on record with its first lease.
+
+        By the thread that writes, before the commit: a row of this process that it does not know
+        is then none that it still waits for, however long it was suspended in between.
+        """
         if lease_ms <= 0:
             return
         self._renewed[dispatch_entry_id] = time.monotonic()

@@ -13,6 +13,7 @@ from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.keeping import KeptId
 from remit.gateway.lookup import select_in
+from remit.gateway.renewal import Renewal
 from remit.gateway.tenancy import KnownOwners, Named, Sessions
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry, Prepared, Transaction
@@ -89,6 +90,7 @@ class StartCall(Struct, gc=False):
         ahead: whether others wait for the same money: then nothing is begun.
         kept: ids that stand for the ``DISPATCH`` until its answer is on record.
         named: what must be the caller's own, or becomes it.
+        out: the dispatch, before it is durable; it is renewed from then on.
 
     Raises:
         NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: nothing is begun.
@@ -107,6 +109,7 @@ class StartCall(Struct, gc=False):
     ahead: bool = False
     kept: Sequence[KeptId] = ()
     named: Named | None = None
+    out: str = ""
 
 
 class FinishCall(Struct):
@@ -184,6 +187,7 @@ class Calls:
         steps: what is to be done in it.
         accounts: of the budgets; ``charging`` says whether any are charged.
         known: owners of sessions that need not be read.
+        renewal: of this process's calls, which are in its care before anybody can see their rows.
         owner: of the rows in flight.
         freed: called with the accounts on which money came free.
     """
@@ -195,12 +199,14 @@ class Calls:
         accounts: Accounts,
         charging: bool,
         known: KnownOwners,
+        renewal: Renewal,
         owner: str,
         freed: Callable[[Sequence[str]], None],
     ) -> None:
         self._tx = tx
         self._accounts = accounts
         self._charging = charging
+        self._renewal = renewal
         self._owner = owner
         self._freed = freed
         self._begun: list[tuple[Any, ...]] = []
@@ -252,6 +258,9 @@ class Calls:
     def _start(self, step: StartCall) -> tuple[str, Hold | None]:
         # What may refuse comes first, what changes anything after it: an entry that does not
         # fit raises before it is collected, and then the hold is given back.
+        if step.out:  # of a transaction that was rolled back
+            self._renewal.ended(step.out)
+            step.out = ""
         if step.named is not None:
             self._sessions.check(step.named)
         if step.claim is not None:
@@ -273,6 +282,8 @@ class Calls:
                 self._accounts.cancel(hold)
             raise
         until = self._tx.now_ms + step.lease_ms
+        step.out = dispatch_id
+        self._renewal.began(dispatch_id, step.lease_ms)
         session_id, work_order_id, agent_id, contract_id, key_id = step.about
         self._begun.append(
             (
