@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from remit.providers.wire.form import FormBody
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
 from tests.server.sdks import HARD, opening
-from tests.support.keeping import Keeper, keeping
+from tests.support.keeping import Asked, Keeper, keeping
 
 DATA = b'{"a": 1}\r\n--not-a-boundary\r\n\x00\xff\xfe'
 
@@ -203,3 +204,85 @@ def test_what_a_provider_says_of_the_key_of_remit_stays_here(
 def test_a_limit_that_is_none_is_passed_over(served: Served, path: str, limit: str) -> None:
     _, raw, _ = served.ask("GET", f"{path}?limit={limit}")
     assert b"internal_error" not in raw
+
+
+@pytest.fixture(scope="module")
+def other(served: Served) -> str:
+    """The token of another key."""
+    return served.key().key
+
+
+def _of_code(asked: Asked) -> web.Response:
+    """An answer of a call whose code ran at the provider: whole, or as a stream."""
+    body = json.loads(asked.body)
+    if "messages" in body:
+        block = {"type": "bash_code_execution_output", "file_id": "file_plot_1"}
+        content = {"type": "bash_code_execution_result", "content": [block], "stdout": "",
+                   "stderr": "", "return_code": 0}  # fmt: skip
+        result = {"type": "bash_code_execution_tool_result", "tool_use_id": "t",
+                  "content": content}  # fmt: skip
+        return web.json_response(
+            {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"],
+             "content": [result], "stop_reason": "end_turn", "stop_sequence": None,
+             "container": {"id": "container_1", "expires_at": "2030-01-01T00:00:00Z"},
+             "usage": {"input_tokens": 3, "output_tokens": 4}}
+        )  # fmt: skip
+    ran = {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "status": "completed",
+           "container_id": "cntr_2" if body.get("stream") else "cntr_1",
+           "outputs": None}  # fmt: skip
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
+                "model": body["model"], "output": [ran],
+                "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}}  # fmt: skip
+    if not body.get("stream"):
+        return web.json_response(response)
+    event = json.dumps({"type": "response.completed", "sequence_number": 0, "response": response})
+    text = f"event: response.completed\ndata: {event}\n\n"
+    return web.Response(text=text, content_type="text/event-stream")
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "made", "others"),
+    [
+        ("messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+         ("container_1", "file_plot_1"),
+         [{"container": "container_1"}, {"container": {"id": "container_1", "skills": []}},
+          {"messages": [{"role": "user", "content": [
+              {"type": "container_upload", "file_id": "file_plot_1"}]}]}]),
+        ("responses", {"input": "hi"}, ("cntr_1",),
+         [{"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
+          {"tools": [{"type": "shell", "environment": {
+              "type": "container_reference", "container_id": "cntr_1"}}]},
+          {"input": [{"type": "code_interpreter_call", "id": "ci_2", "code": "1",
+                      "status": "completed", "container_id": "cntr_1", "outputs": None}]}]),
+        ("responses", {"input": "hi", "stream": True}, ("cntr_2",),
+         [{"tools": [{"type": "code_interpreter", "container": "cntr_2"}]}]),
+    ],
+)  # fmt: skip
+def test_a_container_is_its_callers_wherever_a_body_names_it(
+    served: Served, keeper: Keeper, path: str, asked: dict[str, Any], made: tuple[str, ...],
+    others: list[dict[str, Any]], other: str,
+) -> None:  # fmt: skip
+    model = "claude-sonnet-4-5" if path == "messages" else "gpt-4o-mini"
+    asked = {"model": model, **asked}
+    keeper.replies[path] = _of_code
+    before = set(served.ledger.select("SELECT object_id FROM provider_objects"))
+    try:
+        status, raw, _ = served.ask("POST", f"/v1/{path}", asked)
+        assert status == 200, raw
+        after = set(served.ledger.select("SELECT object_id FROM provider_objects"))
+        assert after - before == {(name,) for name in made}
+        for more in others:
+            for escaped in (False, True):
+                body = json.dumps({**asked, **more}).encode()
+                if escaped:
+                    body = body.replace(b"container", b"c\\u006fntainer")
+                sent = len(keeper.asked)
+                status, raw, _ = served.ask("POST", f"/v1/{path}", body, token=other)
+                assert (status, json.loads(raw)["error"]["code"]) == (404, "file_not_found"), raw
+                assert len(keeper.asked) == sent
+        # What was made without Remit is nobody's: whether there is such a thing, the provider says.
+        body = json.dumps({**asked, **others[0]}).replace(made[0], "made-elsewhere").encode()
+        assert served.ask("POST", f"/v1/{path}", body, token=other)[0] == 200
+        assert served.ledger.verify().problems == []
+    finally:
+        del keeper.replies[path]

@@ -20,6 +20,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import CancelledAfterWriteError, InFlightCalls
 from remit.gateway.keeping import KeptId
 from remit.gateway.neutral import finite, send
+from remit.gateway.objects import notes_made
 from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
@@ -313,6 +314,8 @@ class Attempts:
                 note, answer = on_record, result
                 step.also = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
+            elif result.reply is not None and b'"container' in result.reply.body:
+                step.also = notes_made(call.identity, attempt.to, result.reply.body)
             if call.routed is not None:
                 beside = call.routed.answered(step, attempt.latency_ms)
         return entry, bill, self._in_flight.finish(step, beside)

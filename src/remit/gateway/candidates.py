@@ -14,7 +14,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
-from remit.gateway.objects import Objects, files_named
+from remit.gateway.objects import Objects, may_name, objects_named
 from remit.gateway.sending import AnyProvider, has_dialect
 from remit.gateway.tenancy import owner_of
 from remit.gateway.validation import Sent, encode_sent, response_schema
@@ -85,12 +85,12 @@ class Candidates:
             except CannotContinueError as error:
                 raise NoCandidateError(error.code, error.message, error.param) from error
             request = replace(request, body=body)
-        names = files_named(body) if body is not None else []
+        names = objects_named(body) if body is not None else []
         if names and call.identity is not None:
             owner = owner_of(call.identity)
             other = await asyncio.to_thread(self._objects.of_others, names, owner)
             if other:
-                said = f"there is no file {other[:100]}"
+                said = f"there is no file or container {other[:100]}"
                 raise NoCandidateError("FILE_NOT_FOUND", said, "file_id")
         return self.make(call, sent, provider_id, model_id, request)
 
@@ -180,8 +180,7 @@ def needs_reading(request: PromptRequest) -> bool:
     body = request.body
     if body is None:
         return False
-    # Looked for in the text: nearly no call names a file, and a name may be escaped.
-    return request.keeper is not None or b"file_id" in body.raw or b"\\u00" in body.raw
+    return request.keeper is not None or may_name(body.raw)
 
 
 def speaks(provider: Any, body: Any) -> bool:

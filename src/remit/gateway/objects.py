@@ -1,19 +1,25 @@
-"""Files and batches that providers keep: whose they are (SPEC 4.0)."""
+"""Files, batches and containers that providers keep: whose they are (SPEC 4.0)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from remit.gateway.auth import Identity
+from remit.gateway.call import Candidate
+from remit.gateway.tenancy import owner_of
+from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import LedgerClient, Transaction, is_plain_text
 from remit.providers.wire.body import Body
 
-__all__ = ["KeptObject", "Objects", "files_named", "forget", "keep"]
+__all__ = ["KeptObject", "Objects", "forget", "keep", "may_name", "notes_made", "objects_named"]
 
-Kind = Literal["file", "batch"]
+Kind = Literal["file", "batch", "container"]
 
 _MOST_CHARS = 512
 _AT_ONCE = 500  # ids in one query
+_NAMES = ("file_id", "file_ids", "container_id", "container")
+_OUTPUTS = ("code_execution_output", "bash_code_execution_output")  # blocks with a file
 _KEEP = (
     "INSERT INTO provider_objects (object_id, kind, provider_id, owner, entry_id) "
     "VALUES (?, ?, ?, ?, ?) ON CONFLICT (object_id) DO NOTHING"
@@ -78,25 +84,67 @@ class Objects:
         return dict(rows)
 
 
-def files_named(body: Body) -> list[str]:
-    """Ids of the files that a call names, in any dialect."""
-    # Looked for in the text first: nearly no call names any, and a name may be escaped.
-    if b"file_id" not in body.raw and b"\\u00" not in body.raw:
+def may_name(raw: bytes) -> bool:
+    """Whether a text may name an object: nearly none does. A name may be escaped."""
+    return b"file_id" in raw or b'"container' in raw or b"\\u00" in raw
+
+
+def objects_named(body: Body) -> list[str]:
+    """Ids of the files and containers that a call names, in any dialect, at any place."""
+    if not may_name(body.raw):
         return []
     found: dict[str, None] = {}
-    left: list[Any] = [body.value]
+    for value in _mappings(body.value):
+        for name in _NAMES:
+            named = value.get(name)
+            if type(named) is dict:
+                named = named.get("id")
+            for each in named if type(named) is list else [named]:
+                if isinstance(each, str) and _is_id(each):
+                    found[each] = None
+    return list(found)
+
+
+def notes_made(
+    identity: Identity | None, to: Candidate, answer: bytes
+) -> Callable[[Transaction, str], None] | None:
+    """Notes the containers that code of a call ran in, and the files it wrote, as the caller's:
+    those that the answer tells of and the call did not name."""
+    if identity is None or to.outgoing is None:
+        return None
+    asked, owner = to.outgoing.body.raw, owner_of(identity)
+    try:
+        value = load(answer)
+    except JsonTextError:
+        return None
+    found: dict[str, Kind] = {}
+    for part in _mappings(value):
+        container = part.get("container")
+        made: list[tuple[Any, Kind]] = [
+            (part.get("container_id"), "container"),
+            (container.get("id") if type(container) is dict else None, "container"),
+            (part.get("file_id") if part.get("type") in _OUTPUTS else None, "file"),
+        ]
+        for name, kind in made:
+            if isinstance(name, str) and _is_id(name) and name.encode() not in asked:
+                found[name] = kind
+    if not found:
+        return None
+    return lambda tx, entry_id: keep(
+        tx, [KeptObject(name, kind, to.provider_id, owner, entry_id)
+             for name, kind in found.items()],
+    )  # fmt: skip
+
+
+def _mappings(value: Any) -> Iterator[dict[str, Any]]:
+    left = [value]
     while left:
         value = left.pop()
         if type(value) is list:
             left += value
         elif type(value) is dict:
             left += value.values()
-            for name in ("file_id", "file_ids"):
-                named = value.get(name)
-                for each in named if type(named) is list else [named]:
-                    if isinstance(each, str) and _is_id(each):
-                        found[each] = None
-    return list(found)
+            yield value
 
 
 def keep(tx: Transaction, objects: Iterable[KeptObject]) -> None:

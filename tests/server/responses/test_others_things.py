@@ -93,7 +93,7 @@ def test_a_file(
     assert len(strict.seen(path)) == before
 
 
-@pytest.mark.parametrize("kind", ["file", "response", "item"])
+@pytest.mark.parametrize("kind", ["file", "response", "item", "conversation"])
 def test_in_a_batch(served: Served, strict: Strict, other: str, answer: Any, kind: str) -> None:
     body: dict[str, Any] = {"model": GPT, "input": "hi", "max_output_tokens": 9}
     if kind == "file":
@@ -101,6 +101,8 @@ def test_in_a_batch(served: Served, strict: Strict, other: str, answer: Any, kin
         body["input"] = [{"role": "user", "content": [part]}]
     elif kind == "response":
         body["previous_response_id"] = answer["id"]
+    elif kind == "conversation":
+        body["conversation"] = {"id": "conv_of_somebody"}
     else:
         body["input"] = [{"id": answer["output"][0]["id"]}]
     line = {"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": body}

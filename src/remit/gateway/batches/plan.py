@@ -16,7 +16,7 @@ from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
 from remit.gateway.call import Attempt
 from remit.gateway.naming import Names
-from remit.gateway.objects import KeptObject, Objects, files_named, keep
+from remit.gateway.objects import KeptObject, Objects, keep, objects_named
 from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
@@ -207,14 +207,17 @@ class Planner:
 
         A batch is sent as it is: the record adds nothing to it.
         """
-        names = files_named(body)
+        names = objects_named(body)
         if names and (other := self._objects.of_others(names, owner)):
-            said = f"{at.said}: there is no file {other[:100]}"
+            said = f"{at.said}: there is no file or container {other[:100]}"
             raise BatchRefusedError("FILE_NOT_FOUND", said, at.field("body.file_id"))
         if body.endpoint is not RESPONSES:
             return
         asked = body.value.get("input")
         items = asked if type(asked) is list else []
+        if body.value.get("conversation") is not None:  # Remit keeps them, no provider
+            said = f"{at.said}: a request of a batch goes on from no conversation"
+            raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
         kept = [("previous_response_id", body.value.get("previous_response_id"))]
         kept += [(f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if refers(item)]
         for param, name in kept:
