@@ -56,6 +56,7 @@ class Served:
         *,
         role: str = "agent",
         models: tuple[str, ...] = (),
+        agents: tuple[str, ...] = (),
         usd_nano: int | None = None,
         tokens: int | None = None,
         rpm: int | None = None,
@@ -70,7 +71,9 @@ class Served:
             return {}
 
         with KeyStore(self.ledger) as keys:
-            made = keys.create(uuid.uuid4().hex, role=role, models=models, in_transaction=limit)
+            made = keys.create(
+                uuid.uuid4().hex, role=role, models=models, agents=agents, in_transaction=limit
+            )
         until(lambda: self.ask("GET", "/v1/models", token=made.key)[0] == 200)
         return made
 

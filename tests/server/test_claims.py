@@ -1,0 +1,69 @@
+"""What a caller says of itself in a body or a header: what counts is what its key is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.running import Served, new_session
+
+_CLAIMED = {
+    "agent_id": "the-boss", "agent_class": "OPERATOR", "key_id": "KEY-AAAAAAAAAAAAAAAA",
+    "user_id": "ann", "team_id": "T", "organisation_id": "O", "tier": "hot",
+    "framework_id": "FMWK-X", "session_id": "SES-BBBBBBBB", "work_order_id": "WO-9",
+    "contract_id": "PRC-EVIL-001", "role": "admin", "outcome": "success", "cost_usd": -5,
+    "input_tokens": -7, "charged_to": ["key:KEY-A"], "dispatch_entry_id": "LED-00000000",
+    "decision_id": "LED-00000000", "provider_id": "mine", "claim": "c", "event_type": "ERASURE",
+}  # fmt: skip
+_BODY = {
+    **_CLAIMED, "metadata": {**_CLAIMED, "user_id": "ann"}, "provenance": _CLAIMED,
+    "scope": _CLAIMED, "user": "ann", "safety_identifier": "ann",
+}  # fmt: skip
+_HEADERS = {
+    f"x-remit-{name}": value
+    for name, value in {
+        "tier": "hot", "key": "KEY-AAAAAAAAAAAAAAAA", "user": "ann", "team": "T", "role": "admin",
+        "exchange": "LED-00000000", "dispatch": "LED-00000000", "decision": "LED-00000000",
+        "cost-usd": "-1", "framework": "FMWK-X", "package": "PKG-X", "agent-class": "OPERATOR",
+    }.items()
+}  # fmt: skip
+_SAID_BY_REMIT = ("key_id", "tier", "agent_id", "session_id", "work_order_id", "contract_id",
+                  "framework_id", "provider_id", "outcome", "cost_certainty")  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_body_and_headers_say_nothing_of_who_calls(served: Served, dialect: str) -> None:
+    plain, claiming = new_session(), new_session()
+    model = "gpt-4o-mini" if dialect == "openai" else "claude-sonnet-4-5"
+    assert served.call(dialect, "hi", session=plain, model=model)[0] == 200
+    claims = {name: value for name, value in _BODY.items() if name != "metadata"}
+    claims["metadata"] = {name: str(value) for name, value in _CLAIMED.items()}
+    status, raw, _ = served.call(
+        dialect, "hi", session=claiming, model=model, headers=_HEADERS, **claims
+    )
+    assert status == 200, raw
+    honest, entry = served.exchange(plain).metadata, served.exchange(claiming).metadata
+    for name in _SAID_BY_REMIT:
+        said = claiming if name == "session_id" else honest.get(name)
+        assert entry.get(name) == said, name
+    assert set(entry) == set(honest)  # no member of a body is one of the record's
+    assert entry["cost_usd"] >= 0
+    assert served.ledger.select(
+        "SELECT DISTINCT tier, session_id, agent_id FROM entries WHERE session_id = ? "
+        "AND event_type = 'EXCHANGE'", (claiming,),
+    ) == [("ho1", claiming, honest["agent_id"])]  # fmt: skip
+    assert served.ledger.select("SELECT 1 FROM entries WHERE session_id = 'SES-BBBBBBBB'") == []
+
+
+def test_an_agents_key_speaks_as_no_other_agent(served: Served) -> None:
+    made = served.key(agents=("writer",))
+    session = new_session()
+    ask: dict[str, Any] = {"session": session, "token": made.key}
+    for headers in ({"x-remit-agent": "the-boss"}, {"x-remit-agent": "WRITER"}, {}):
+        status, raw, _ = served.call("openai", "hi", headers=headers, agent_id="writer", **ask)
+        assert (status, json.loads(raw)["error"]["code"]) == (403, "auth_error"), headers
+    assert served.call("openai", "hi", headers={"x-remit-agent": "writer"}, **ask)[0] == 200
+    assert served.exchange(session).metadata["agent_id"] == "writer"
+    assert served.exchange(session).metadata["key_id"] == made.key_id
