@@ -7,7 +7,7 @@ from typing import Any
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import Reply
-from remit.kernel.json_text import JsonTextError, load
+from remit.kernel.json_text import JsonTextError, has_more_values, load
 from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResponse
 from remit.providers.dialects import read_answer
 from remit.providers.upstream import passed_on
@@ -17,6 +17,9 @@ from remit.providers.wire.answers import error_in, facts
 
 __all__ = ["read_result", "response", "whole"]
 
+_SMALL = 1024 * 1024  # bytes that hold few values in any case
+_MOST_VALUES = 5_000_000  # a large batch of embeddings has three million
+
 
 def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -> ProviderResponse:
     """An answer that came in one piece.
@@ -25,6 +28,9 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         ProviderError: it is an error, or cannot be had in neutral form.
     """
     body = outgoing.body
+    if len(raw) > _SMALL and has_more_values(raw, _MOST_VALUES):
+        said = f"the answer holds more than {_MOST_VALUES:,} values"
+        raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
     try:
         value, is_json = counted_once(raw, load(raw)), True
     except JsonTextError:

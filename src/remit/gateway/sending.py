@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import TypeGuard
 
 from remit.gateway.answers import response, whole
-from remit.gateway.stream_tap import StreamTap
+from remit.gateway.stream_tap import StreamTap, weight
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import dump
 from remit.providers import (
@@ -25,10 +26,12 @@ from remit.providers import (
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply
+from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import stream_sum
 
 __all__ = ["AnyProvider", "has_dialect", "send_body"]
 
+_MOST_WEIGHT = MAX_BODY_BYTES  # of what came, before what is kept of it is weighed
 _FAILED = ("error", "response.failed")
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
@@ -84,7 +87,7 @@ async def _streamed(
     total = stream_sum(endpoint)
     tap.listen(total, asks_usage=outgoing.asks_usage)
     unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
-    last, size = False, 0
+    last, weighed, most = False, 0, _MOST_WEIGHT
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
         left = len(events)
@@ -106,7 +109,6 @@ async def _streamed(
             if unread is not None:
                 if value is None and not last:
                     unread.append(raw)
-                    size += len(raw)
                 else:
                     unread = None
             asked = False
@@ -125,9 +127,10 @@ async def _streamed(
                 raise error
             if last:
                 break
-            if size + total.size > MAX_BODY_BYTES:
-                said = f"the answer is longer than {MAX_BODY_BYTES} bytes"
-                raise ProviderError("SERVER_ERROR", said, maybe_billed=True)
+            weighed += weight(raw)
+            if weighed > most or total.size > MAX_BODY_BYTES:
+                _check_kept(total, unread or ())
+                most = weighed + _MOST_WEIGHT // 4
         if last:
             break
     tap.catch_up()
@@ -142,6 +145,20 @@ async def _streamed(
         )
     answer = total.answer()
     return response(Reply(endpoint, reply.status, headers, dump(answer), True), answer, kind)
+
+
+def _check_kept(total: StreamSum, unread: Iterable[bytes]) -> None:
+    """Refuse an answer that takes too much memory.
+
+    Raises:
+        ProviderError: it does.
+    """
+    size, texts = total.size, sum(map(len, unread))
+    if size <= MAX_BODY_BYTES:
+        size = texts + weight(dump(total.answer()))
+    if size > MAX_BODY_BYTES:
+        said = f"the answer takes more than {MAX_BODY_BYTES >> 20} MiB"
+        raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
 
 
 def _is_data(reply: UpstreamReply) -> bool:

@@ -21,7 +21,7 @@ from remit.providers.sse import SseParser
 from remit.providers.wire.answer import StreamSum, read
 from remit.providers.wire.repeats import Repeats
 
-__all__ = ["ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "StreamTap"]
+__all__ = ["ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "StreamTap", "weight"]
 
 STOPPED_READING = "the caller stopped reading the answer"
 SHUTTING_DOWN = "the server was ended before the answer was"
@@ -33,8 +33,14 @@ _log = logging.getLogger("remit.gateway")
 
 _MOST_UNREAD = 64  # pieces of a stream that have been passed on and not been read yet
 _MOST_BYTES = 16 * 1024 * 1024  # of a stream that is passed on so; of a longer one each is read
+_VALUE, _LIST = 16, 64  # bytes that one takes, beside its text
 # The last member of an event's object, or the last before padding: it stands in no other object.
 _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\}\n\n)')
+
+
+def weight(raw: bytes) -> int:
+    """How many bytes a JSON text takes in memory, about: a value in it takes more than its text."""
+    return len(raw) + _VALUE * raw.count(b",") + _LIST * (raw.count(b"[") + raw.count(b"{"))
 
 
 def _can_be_read(raw: bytes) -> bool:
@@ -128,7 +134,7 @@ class StreamTap:
                     return False
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
-        self._passed += len(raw)
+        self._passed += len(raw) if texts is not None else weight(raw)
         if self._passed > _MOST_BYTES:
             self._at_once = None
         if texts is not None:
