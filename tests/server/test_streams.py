@@ -326,6 +326,30 @@ def test_a_key_revoked_in_the_midst_of_a_stream(
             assert one.exchange(session).metadata["output_tokens"] > 0
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_a_revoked_key_ends_in_every_worker(
+    store: str, upstream: Upstream, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    database = request.getfixturevalue("postgres").database() if store == "postgresql" else ""
+    root = tmp_path / "root"
+    with serving(root, upstream.url, "--workers", "2", toml=QUICK, database=database) as served:
+        key, session = served.key(), new_session()
+        texts = [f"{number} [[delay=25]]" for number in range(8)]
+        with ThreadPoolExecutor(len(texts)) as pool:
+            asked = [
+                pool.submit(served.call, "openai", text, session=session, token=key.key)
+                for text in texts
+            ]
+            until(lambda: len(served.entries("DISPATCH", session)) == len(texts))
+            served.revoke(key)
+            begun = time.monotonic()
+            answers = [one.result() for one in asked]
+        assert time.monotonic() - begun < 15
+        assert {status for status, _, _ in answers} == {401}
+        codes = [entry.metadata["error_code"] for entry in served.entries("EXCHANGE", session)]
+        assert codes == ["CANCELLED"] * len(texts)
+
+
 def test_a_client_that_stops_reading(tmp_path: Path) -> None:
     toml = f"{QUICK}\n[server]\nbody_timeout_s = 1.0\n"
     with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=toml) as served:
