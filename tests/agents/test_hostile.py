@@ -77,7 +77,8 @@ def test_a_tool_that_misbehaves_costs_its_result_not_the_order(
 ) -> None:
     with serve(tools_only(tool_use("odd", {})), message("It did not work.")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        bench.use_tools(Tool("odd", "Odd.", ANY, function, timeout_s=0.3))
+        timeout_s = 0.3 if said == "did not end" else 60
+        bench.use_tools(Tool("odd", "Odd.", ANY, function, timeout_s=timeout_s))
         done = bench.run(tools_allowed=("odd",))
         (told,) = server.calls[-1].body["messages"][-1]["content"]
     assert done.output_result["text"] == "It did not work."

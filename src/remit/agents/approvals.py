@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +21,8 @@ __all__ = ["Approval", "ApprovalError", "ApprovalQueue"]
 
 _GRANTED, _DENIED = "APPROVAL_GRANTED", "APPROVAL_DENIED"
 _DECIDED = (
-    f"SELECT id FROM entries WHERE submission_id = ? AND event_type IN ('{_GRANTED}', '{_DENIED}')"
+    "SELECT record FROM entries "
+    f"WHERE submission_id = ? AND event_type IN ('{_GRANTED}', '{_DENIED}')"
 )
 
 _ENDED = (
@@ -151,10 +153,7 @@ class ApprovalQueue:
         )
 
         def write(tx: Transaction) -> str:
-            decided = [
-                self._ledger.read(str(id_)) for (id_,) in tx.execute(_DECIDED, (request_id,))
-            ]
-            if any(map(is_authentic, decided)):
+            if any(_is_decision(record) for (record,) in tx.execute(_DECIDED, (request_id,))):
                 raise ApprovalError(
                     f"{request_id} is decided already.",
                     next_step=f"`remit ledger query --event-type {_GRANTED}` shows by whom.",
@@ -210,3 +209,10 @@ class ApprovalQueue:
                 work_order_id=wo_id, event_type=event_type, limit=1, with_content=False
             )
         )
+
+
+def _is_decision(record: str) -> bool:
+    """Whether an entry decides a request; by its record, since others of the transaction that is
+    under way cannot be read otherwise."""
+    said = json.loads(record)
+    return is_authentic(LedgerEntry(said["event_type"], "", "", "", metadata=said["metadata"]))
