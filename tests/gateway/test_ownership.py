@@ -15,11 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.gateway import LLMGateway
+from remit.gateway import LLMGateway, RouterConfig
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.gateway.leases import Owner
 from remit.gateway.leases import owner as ownership
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger.postgres import store
+from tests.support.postgres import PostgresServer, run_sql
+from tests.support.requests import anthropic_provider, prompt_request
+from tests.support.stores import outside
 from tests.support.wire import Raw, serve
 
 _SESSION = BudgetScope("SES-TESTTEST")
@@ -36,17 +40,18 @@ config = RouterConfig(
 gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
 gateway.register_provider("mock", anthropic_provider(sys.argv[2]))
 try:
-    print(gateway.route(prompt_request()).outcome.name, flush=True)
+    asked = prompt_request(idempotency_key=sys.argv[5] or None)
+    print(gateway.route(asked).outcome.name, flush=True)
 except LeaseLostError:
     print("LEASE LOST", flush=True)
 """
 _MINUTES = (300_000, 300_000)
 
 
-def _call(target: str, url: str, lease: tuple[int, int]) -> subprocess.Popen[str]:
+def _call(target: str, url: str, lease: tuple[int, int], key: str = "") -> subprocess.Popen[str]:
     """A process in the middle of a call whose provider takes its time."""
     return subprocess.Popen(
-        [sys.executable, "-c", _CALLER, target, url, *map(str, lease)],
+        [sys.executable, "-c", _CALLER, target, url, *map(str, lease), key],
         stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
 
@@ -176,3 +181,71 @@ def test_a_killed_process_is_settled_though_its_lease_has_minutes_to_go(target: 
         assert budgeter.status(_SESSION)[0].reserved_tokens == 0
         assert gateway.recover() == []
         assert audit_budgets(ledger).equal
+
+
+@pytest.fixture(scope="module")
+def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A server that is stopped and started."""
+    server = PostgresServer(tmp_path_factory.mktemp("away") / "data")
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("how", ["killed, and its judge is new", "its judge loses it"])
+def test_whoever_could_not_renew_while_the_store_was_away_has_a_lease_for_it(
+    away: PostgresServer, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = away.database()
+    with LedgerClient(target) as ledger, serve(Raw(delay_s=600)) as provider:
+        TokenBudgeter(ledger).allocate(_SESSION, 10_000)
+        caller = _call(target, provider.url, _MINUTES)
+        try:
+            _wait_for(lambda: provider.calls)
+            if how.startswith("killed"):
+                away.kill()
+                away.start()
+            else:
+                monkeypatch.setattr(store, "_UP", "SELECT 10000000")  # it did not go: we did
+                killing = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
+                run_sql(target, f"{killing} pg_backend_pid() AND datname = current_database()")
+                ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
+            # As a process of another machine sees it, whose clock went on meanwhile.
+            hidden = replace(_of(caller.pid), namespace="pid:[1]").encode()
+            run_sql(target, f"UPDATE in_flight SET owner = '{hidden}', lease_until_ms = 1")
+            judge = ledger
+            if how.startswith("killed"):
+                judge = LedgerClient(target)
+            with judge:
+                hour = RouterConfig(default_timeout_ms=3_600_000)
+                assert LLMGateway(judge, TokenBudgeter(judge), hour, dev_mode=True).recover() == []
+                short = RouterConfig(default_timeout_ms=1, lease_margin_ms=0)
+                over = LLMGateway(judge, TokenBudgeter(judge), short, dev_mode=True)
+                assert len(over.recover()) == 1  # who has not come back by then does not
+        finally:
+            caller.kill()
+            caller.communicate()
+
+
+def test_the_key_of_a_call_without_an_answer_is_nobody_elses_whatever_its_lease(
+    target: str,
+) -> None:
+    about: dict[str, Any] = {"idempotency_key": "one", "max_tokens": 10}
+    with LedgerClient(target) as ledger, serve(Raw(delay_s=600)) as provider:
+        TokenBudgeter(ledger).allocate(_SESSION, 10_000)
+        gateway = LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True)
+        gateway.register_provider("mock", anthropic_provider(provider.url))
+        caller = _call(target, provider.url, _MINUTES, "one")
+        try:
+            _wait_for(lambda: provider.calls)
+            outside(target, "UPDATE idempotency SET until_ms = 1")  # it is suspended, say
+            outside(target, "UPDATE in_flight SET lease_until_ms = 1")
+            for _ in range(2):
+                refused = gateway.route(prompt_request(**about))
+                assert refused.error_code == "IDEMPOTENCY_CONFLICT", refused
+                assert gateway.recover() == []
+            assert len(provider.calls) == 1
+        finally:
+            caller.kill()
+            caller.communicate()
+        assert len(gateway.recover()) == 1
+        assert ledger.select("SELECT 1 FROM idempotency") == []

@@ -218,7 +218,10 @@ class LLMGateway:
 
     def recover(self) -> list[str]:
         """Settle calls whose process died; returns the ids of their ``EXCHANGE_ORPHANED``."""
-        settled = self._in_flight.recover(self._config.orphan_policy)
+        settled = self._in_flight.recover(
+            self._config.orphan_policy,
+            self._config.default_timeout_ms + self._config.lease_margin_ms,
+        )
         self._breakers.prune()
         return settled
 

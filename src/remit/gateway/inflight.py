@@ -276,16 +276,17 @@ class InFlightCalls:
         """How many calls are out, of all processes."""
         return int(self._ledger.select("SELECT count(*) FROM in_flight")[0][0])
 
-    def recover(self, policy: Policy) -> list[str]:
+    def recover(self, policy: Policy, lease_ms: int = 0) -> list[str]:
         """Settle every call whose process is dead, or for which no process is known to wait.
 
         The lease decides only where it cannot be seen whether the process lives, and of calls
-        that this process has given up.
+        that this process has given up. Whoever could not renew one while the store was away has
+        ``lease_ms`` for it from its return on.
 
         Returns the ``EXCHANGE_ORPHANED`` ids.
         """
         self._renewal.renew()
-        return self._recovery.run(policy)
+        return self._recovery.run(policy, lease_ms)
 
 
 def _outcome(done: Any) -> tuple[str, Hold | None]:

@@ -50,7 +50,7 @@ class Recovery:
                 f"The answer came, but could not be put on record ({type(why).__name__})"
             )
 
-    def run(self, policy: Policy) -> list[str]:
+    def run(self, policy: Policy, lease_ms: int) -> list[str]:
         """See :meth:`InFlightCalls.recover`."""
         now = self._ledger.now_ms
         owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")
@@ -62,11 +62,19 @@ class Recovery:
         late = self._ledger.select(
             "SELECT dispatch_entry_id, owner FROM in_flight WHERE lease_until_ms < ?", (now,)
         )
-        overdue = sorted(name for name, owner in late if not _is_at_work(owner, name))
-        stale = self._ledger.select("SELECT 1 FROM idempotency WHERE until_ms < ? LIMIT 1", (now,))
+        late = [row for row in late if not _is_at_work(row[1], row[0])]
+        stale = self._ledger.select(
+            "SELECT DISTINCT owner, exchange_entry_id = '' FROM idempotency WHERE until_ms < ?",
+            (now,),
+        )
+        stale = [row for row in stale if not (row[1] and _is_at_work(row[0]))]
+        if (late or stale) and self._ledger.back_for_ms() < lease_ms:
+            late = [row for row in late if _is_ours(row[1])]
+            stale = [row for row in stale if not row[1] or _is_ours(row[0])]
+        overdue = sorted(name for name, _ in late)
         if not (dead or overdue or stale):
             return []
-        return self._ledger.transact(lambda tx: self._recover(tx, policy, dead, overdue))
+        return self._ledger.transact(lambda tx: self._recover(tx, policy, dead, overdue, stale))
 
     def _is_dead(self, text: str) -> bool:
         owner = Owner.parse(text)
@@ -88,6 +96,7 @@ class Recovery:
         policy: Policy,
         dead: list[str],
         overdue: list[str],
+        stale: list[tuple[Any, ...]],
     ) -> list[str]:
         rows: list[tuple[Any, ...]] = []
         now = tx.now_ms
@@ -104,7 +113,12 @@ class Recovery:
             tx.execute(
                 "DELETE FROM idempotency WHERE owner = ? AND exchange_entry_id = ''", (owner,)
             )
-        tx.execute("DELETE FROM idempotency WHERE until_ms < ?", (now,))
+        for owner, is_open in stale:
+            tx.execute(
+                "DELETE FROM idempotency WHERE until_ms < ? AND owner = ? "
+                f"AND exchange_entry_id {'=' if is_open else '<>'} ''",
+                (now, owner),
+            )
         accounts = self._budgeter.accounts(tx)
         ids = [self._settle(tx, accounts, policy, row, dead) for row in sorted(rows)]
         accounts.write()
@@ -151,7 +165,13 @@ class Recovery:
         )
 
 
-def _is_at_work(text: str, dispatch_entry_id: str) -> bool:
+def _is_ours(text: str) -> bool:
+    """Whether it is an owner of this process."""
+    owner = Owner.parse(text)
+    return owner is not None and owner.is_current_process()
+
+
+def _is_at_work(text: str, dispatch_entry_id: str = "") -> bool:
     """Whether a process lives that renews this lease as soon as it can: suspended, say."""
     owner = Owner.parse(text)
     if owner is None or not owner.is_surely_alive():

@@ -25,9 +25,9 @@ _RENEW_CLAIMS = (
 _of_this_process: weakref.WeakValueDictionary[str, Renewal] = weakref.WeakValueDictionary()
 
 
-def is_out(owner: str, dispatch_entry_id: str) -> bool:
-    """Whether a gateway of this process still waits for a call: be its lease over, as it may be
-    when the process was stopped for a while, it is renewed in a moment."""
+def is_out(owner: str, dispatch_entry_id: str = "") -> bool:
+    """Whether a gateway of this process still waits for a call, or for any: be its lease over, as
+    it may be when the process was stopped for a while, it is renewed in a moment."""
     renewal = _of_this_process.get(owner)
     return renewal is not None and renewal.keeps(dispatch_entry_id)
 
@@ -73,8 +73,8 @@ class Renewal:
         self._renewed.pop(dispatch_entry_id, None)
 
     def keeps(self, dispatch_entry_id: str) -> bool:
-        """Whether a call is out, and not given up."""
-        return dispatch_entry_id in self._renewed
+        """Whether a call is out, and not given up; of no name, whether any is."""
+        return dispatch_entry_id in self._renewed if dispatch_entry_id else bool(self._renewed)
 
     def renew(self) -> None:
         """Renew every lease that is a third over; one that cannot be renewed now is tried again."""

@@ -340,7 +340,10 @@ class Calls:
             self._claims[name] = None
             self._note_claims(select_in(self._tx, _FIND_CLAIMS, [name]))
         known = self._claims[name]
-        if known is not None and known[1] >= self._tx.now_ms and known[2] != claim[2]:
+        if known is None or known[2] == claim[2]:
+            return
+        # Of a call without an answer it is recovery that says that it is dead, not the time.
+        if not known[0] or known[1] >= self._tx.now_ms:
             raise IdempotencyKeyUsedError(known[0])
 
     def _release(self, claim: Claim) -> None:

@@ -10,6 +10,7 @@ __all__ = ["Outage"]
 
 _BLIP_S = 1.0  # a server that is back by then has refused nobody
 _TRY_EVERY_S = 1.0
+_NEVER = -1e9
 
 
 class Outage:
@@ -17,10 +18,12 @@ class Outage:
 
     Attributes:
         reason: why it was not written; empty when it was.
+        ended: when the store answered again the last time, by the monotonic clock.
     """
 
     def __init__(self) -> None:
         self.reason = ""
+        self.ended = _NEVER
         self._began = self._failed = 0.0
         self._is_retrying = False
 
@@ -33,6 +36,8 @@ class Outage:
 
     def over(self) -> None:
         """It took one."""
+        if self.reason:
+            self.ended = time.monotonic()
         self.reason, self._is_retrying = "", False
 
     @property

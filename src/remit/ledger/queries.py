@@ -61,6 +61,11 @@ class LedgerQueries:
         """Where among the latest entries a clock went back: their sequence numbers."""
         return steps_back(self.select, self.count())
 
+    def back_for_ms(self) -> int:
+        """For how long the store has answered since it was away last: by what this process saw of
+        that, or the server says. Who could renew a lease had no more time than this."""
+        return self._store.back_for_ms()
+
     @property
     def now_ms(self) -> int:
         """:attr:`~remit.ledger.store.Clock.now_ms`; asks the server where there is one."""

@@ -6,6 +6,7 @@ differently. What is possible in portable SQL is written once, in :mod:`remit.le
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -315,6 +316,10 @@ class Store(Reader):
     @abstractmethod
     def now_ms(self) -> int:
         """:attr:`Clock.now_ms`, outside a transaction."""
+
+    def back_for_ms(self) -> int:
+        """For how long it has answered since it was away last."""
+        return int((time.monotonic() - self.outage.ended) * 1000)
 
     @property
     @abstractmethod

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -31,7 +30,7 @@ __all__ = ["BatchPlan", "BatchRefusedError", "Batches", "Planner", "Results", "h
 
 _log = logging.getLogger("remit.gateway")
 
-_LOST_AFTER_S = 31 * 86_400
+_LOST_AFTER_MS = 31 * 86_400_000
 """Providers keep results for a month: what is not there by then will never be."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
@@ -133,7 +132,8 @@ class Batches:
         told = object_of(raw) if came.status == 200 else {}
         state = told.get("processing_status" if dialect == "anthropic" else "status")
         if state not in ("ended", *_ENDED):
-            if time.time() - row.created_ms / 1000 > _LOST_AFTER_S:
+            now_ms = await asyncio.to_thread(getattr, self._ledger, "now_ms")
+            if now_ms - row.created_ms > _LOST_AFTER_MS:
                 await asyncio.to_thread(self._results.finish, row, dialect, "lost", [])
             return
         files = [

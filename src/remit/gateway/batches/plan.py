@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -97,7 +96,7 @@ class BatchPlan:
             return
         keep(tx, [KeptObject(batch_id, "batch", self.provider_id, self.owner, exchange_id)])
         row = (batch_id, self.provider_id, self.caller, exchange_id, attempt.dispatch_entry_id,
-               int(time.time() * 1000))  # fmt: skip
+               tx.now_ms)  # fmt: skip
         tx.execute_many(
             f"INSERT INTO batches ({', '.join(Row._fields)}) VALUES (?, ?, ?, ?, ?, ?)", [row]
         )

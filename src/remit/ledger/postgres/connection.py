@@ -44,6 +44,7 @@ CONNECTION_ERRORS: tuple[type[Exception], ...] = (
 """Those after which the connection is lost and another one may work."""
 
 _CONNECT_S = 10.0
+_FIRST_RETRY_S = 0.05
 _QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
 
 
@@ -234,10 +235,13 @@ class Pool:
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of one portable statement; a lost connection is replaced, reading does no harm."""
         end = time.monotonic() + self._retry_s
-        delay = 0.05
+        delay = _FIRST_RETRY_S
         while True:
             try:
-                return self._call(lambda: self._fetch(sql, parameters))
+                rows = self._call(lambda: self._fetch(sql, parameters))
+                if delay > _FIRST_RETRY_S:
+                    self._outage.ended = time.monotonic()
+                return rows
             except CONNECTION_ERRORS:
                 if self._closing or self._outage.is_long or time.monotonic() + delay > end:
                     raise

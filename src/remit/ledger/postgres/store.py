@@ -53,6 +53,11 @@ _WRITE_MARK = (
 
 _CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
 
+_UP = (
+    "SELECT CAST(extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000 "
+    "AS bigint)"
+)
+
 _TRANSIENT = (
     asyncpg.exceptions.DeadlockDetectedError,
     asyncpg.exceptions.SerializationError,
@@ -233,6 +238,11 @@ class PostgresStore(Store):
     def now_ms(self) -> int:
         ((now,),) = self.select(_CLOCK)
         return int(now)
+
+    @override
+    def back_for_ms(self) -> int:
+        ((up,),) = self.select(_UP)  # an idle process did not see it go
+        return min(int(up), super().back_for_ms())
 
     @property
     @override
