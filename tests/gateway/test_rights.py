@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from remit.agents.approvals import ApprovalQueue
+from remit.agents.supervisor.journal import unfinished_turn
 from remit.agents.workorders.recorded import recorded_order
 from remit.gateway.auth.audit import recorded_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
@@ -155,3 +156,14 @@ def test_a_tier_that_is_no_text_is_no_way_around_its_handle(ledger: LedgerClient
         except ScopeError:
             continue
         assert handle.read(written).metadata["scope"]["tier"] == "ho1"
+
+
+def test_a_plan_of_a_worker_is_resumed_by_nobody_and_names_nobody(ledger: LedgerClient) -> None:
+    session = {"provenance": {**_WORKER, "agent_id": "the boss"}, "turn_number": 1}
+    forged = {**session, "wo_type": "tool_call", "step": 1, "attempt": 1, "scope": {"tier": "ho1"}}
+    ledger.write(LedgerEntry("WO_PLANNED", "WO-1", "x", "x", metadata=forged))
+    assert unfinished_turn(ledger, "SES-AAAAAAAA", 0) is None
+    asked = {"provenance": _WORKER, "scope": {"tier": "ho1"}, "tool_id": "t", "arguments": {},
+             "idempotency_key": "k", "kind": "approval"}  # fmt: skip
+    request = ledger.write(LedgerEntry("APPROVAL_REQUESTED", "WO-1", "x", "x", metadata=asked))
+    assert ApprovalQueue(ledger).get(request).agent_id == "agent"

@@ -182,10 +182,9 @@ class ApprovalQueue:
         answer = decision.metadata if decision is not None else {}
         provenance = request["provenance"]
         # The entry itself names the worker; the agent is who planned the order.
-        plans = self._ledger.query(
-            work_order_id=wo_id, event_type="WO_PLANNED", limit=1, with_content=False
-        )
-        planned_by = next((plan.metadata.get("provenance") or {} for plan in plans), {})
+        plans = self._ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", with_content=False)
+        plan = next(filter(is_authentic, plans), None)
+        planned_by = (plan.metadata.get("provenance") or {}) if plan is not None else {}
         return Approval(
             request_id=entry.id,
             wo_id=wo_id,

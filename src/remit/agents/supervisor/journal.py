@@ -19,7 +19,7 @@ from remit.agents.workorders import (
     trace_hash_of,
     work_order_id,
 )
-from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, utc_now
+from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authentic, utc_now
 
 
 class SupervisorJournal(Journal):
@@ -214,9 +214,10 @@ def unfinished_turn(
     if latest is None or latest.metadata.get("turn_number") not in (None, number):
         return None  # nearly always
     planned: list[str] = []
-    for entry in ledger.query(
+    plans = ledger.query(
         session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
-    ):
+    )
+    for entry in filter(is_authentic, plans):
         of_turn = entry.metadata.get("turn_number")
         if of_turn == number:
             planned.append(entry.id)
@@ -227,10 +228,14 @@ def unfinished_turn(
     orders = [_recorded(ledger, ledger.read(entry_id)) for entry_id in reversed(planned)]
     said = (recorded.order.input_context.get("user_input") for recorded in orders)
     message = next(filter(None, said), "")
-    verdicts = {
-        gate.submission_id: _reasons(gate.metadata["reasons"])
+    gates = (
+        gate
         for recorded in orders
         for gate in ledger.query(work_order_id=recorded.order.wo_id, event_type="WO_QUALITY_GATE")
+    )
+    verdicts = {
+        gate.submission_id: _reasons(gate.metadata["reasons"])
+        for gate in filter(is_authentic, gates)
     }
     requests: list[LedgerEntry] = []
     idle = True
