@@ -114,7 +114,8 @@ def check_export(path: str, vkey: str, held: str) -> str:
                 named = meta.get("subject_id")  # the value of it says whom the entry speaks of
                 is_named = isinstance(named, dict) and named.get("$content") == f"hmac-sha256:{mac}"
                 whose = [json.loads(text)] if is_named else None
-            need(seq < before or item.get("subjects") == whose, "a subject is not the record's")
+            as_recorded = item.get("subjects") == whose if seq >= before else not whose
+            need(as_recorded, "a subject is not the record's")
             need((scope, mac) in values or mac in gone, "content is missing, or another was put in")
             if parent:  # it is a step of a message list
                 step = sha256(bytes.fromhex(parent) + bytes.fromhex(mac)).hexdigest()

@@ -29,6 +29,16 @@ SQLITE = {
         "table raised_bounds",
     "DROP TABLE leases;; CREATE TABLE leases (name TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, "
     "until_ms BIGINT NOT NULL, stop BIGINT NOT NULL DEFAULT ' 0')": "table leases",
+    "DROP TABLE session_owners;; CREATE TABLE session_owners (session_id TEXT "
+    '"NOT NULL PRIMARY KEY", owner TEXT NOT NULL)': "table session_owners",
+    "DROP TABLE session_owners;; CREATE TABLE session_owners (session_id TEXT "
+    '"not" "null" "primary" "key", owner TEXT NOT NULL)': "table session_owners",
+    "CREATE INDEX extra ON contents (value);; PRAGMA writable_schema=ON;; UPDATE sqlite_schema SET "
+    "name = 'sqlite_extra', sql = replace(sql, 'extra', 'sqlite_extra') WHERE name = 'extra'":
+        "index sqlite_extra",
+    "CREATE TABLE extra (x);; PRAGMA writable_schema=ON;; UPDATE sqlite_schema SET "
+    "name = 'sqlite_extra', tbl_name = 'sqlite_extra', sql = 'CREATE TABLE sqlite_extra(x)' "
+    "WHERE name = 'extra'": "table sqlite_extra",
     "CREATE TABLE content_search_more (x)": "table content_search_more",
     "DROP TABLE content_search": "",
     "PRAGMA journal_mode=DELETE": "its journal is no write-ahead log",
@@ -54,6 +64,16 @@ POSTGRES = {
     "CREATE FUNCTION extra() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';; "
     "CREATE TRIGGER extra BEFORE INSERT ON entries FOR EACH ROW EXECUTE FUNCTION extra()":
         "trigger extra",
+    "ALTER TABLE thoughts DROP CONSTRAINT thoughts_thought_id_key;; ALTER TABLE thoughts ADD "
+    "CONSTRAINT thoughts_thought_id_key UNIQUE (thought_id) DEFERRABLE":
+        "constraint thoughts_thought_id_key",
+    "CREATE SCHEMA away;; CREATE TABLE away.extra (k text REFERENCES virtual_keys "
+    "ON DELETE CASCADE)": "foreign key extra_k_fkey",
+    "CREATE STATISTICS extra (mcv) ON scope, value FROM contents": "statistics object extra",
+    "ALTER TABLE contents ALTER value SET STATISTICS 100": "sample of contents.value",
+    "CREATE SCHEMA away;; CREATE FUNCTION away.yes(text, varchar) RETURNS boolean LANGUAGE sql "
+    "AS 'SELECT true';; CREATE OPERATOR = (leftarg = text, rightarg = varchar, "
+    "function = away.yes)": "operator =",
     "CREATE TABLE extra (x int)": "table extra",
     "CREATE MATERIALIZED VIEW extra AS SELECT 1": "materialized view extra",
     "CREATE SEQUENCE extra": "sequence extra",

@@ -32,6 +32,10 @@ CHANGES = {
     "two people exchanged": "UPDATE content_subjects SET subject_id = CASE subject_id "
         "WHEN 'person-1' THEN 'person-2' ELSE 'person-1' END",
     "an older layout claimed": "INSERT INTO ledger_info VALUES ('subjects_before', '8')",
+    "an older layout claimed, and the values moved": "INSERT INTO ledger_info VALUES "
+        "('subjects_before', '1');; UPDATE contents SET scope = 's:SES-A' WHERE scope = 'e:0';; "
+        "UPDATE content_subjects SET subject_id = 'nobody' WHERE content_id = "
+        "(SELECT min(content_id) FROM content_subjects)",
     "nonsense claimed": "INSERT INTO ledger_info VALUES ('subjects_before', 'x1')",
 }  # fmt: skip
 
@@ -76,7 +80,7 @@ def test_a_changed_row_is_found(
     path = str(shutil.copy(file, tmp_path / "ledger.db"))
     url = postgres.database(database)
     for target in (path, url):
-        outside(target, CHANGES[change])
+        outside(target, *CHANGES[change].split(";; "))
         with LedgerClient(target) as client:
             assert not client.verify().verified, target
     postgres.drop(url)

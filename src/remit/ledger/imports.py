@@ -207,7 +207,11 @@ class Import:
         columns = columns_of(record["metadata"])
         scope = content_scope(columns.session_id, seq)
         known = self._values[scope] if columns.session_id else {}
-        subject = commitment_in(record["metadata"]) if seq >= self._subjects_before else None
+        subject = commitment_in(record["metadata"])
+        _require(
+            subject is None or seq >= self._subjects_before,
+            f"it names a subject, and {BEFORE} says that none does",
+        )
         named = subject["$content"][12:] if subject is not None else ""
         for item in line["contents"] if seq >= self._subjects_before else ():
             whose = (

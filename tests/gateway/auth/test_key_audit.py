@@ -84,6 +84,17 @@ def test_a_key_that_is_taken_out_and_a_wrong_epoch_are_found(
     ]
 
 
+def test_an_import_that_never_was_excuses_nothing(target: str, ledger: LedgerClient) -> None:
+    with KeyStore(ledger) as keys:
+        made = keys.create("x")
+    size = ledger.count()
+    outside(target, f"INSERT INTO ledger_info VALUES ('imported', '{size}')")
+    (found,) = _problems(ledger)
+    assert found == (
+        f"ledger_info: {size} entries came with an import, and the key {made.key_id} did not"
+    )
+
+
 def test_what_an_older_version_did_not_record_is_named(target: str, ledger: LedgerClient) -> None:
     made = {
         "key_id": "KEY-1", "name": "x", "prefix": "sk-remit-abcd", "requested_by": "operator",

@@ -103,6 +103,9 @@ def check_keys(select: Select) -> Iterator[Finding]:
     for key_id, key in recorded.items():
         if key_id not in rows and key.seq >= first:
             yield key.seq, f"virtual_keys: the key {key_id} has no row"
+        if key_id in rows and key.seq < first:  # no import brings a key
+            said = f"ledger_info: {first} entries came with an import, and the key {key_id} did not"
+            yield key.seq, said
     changes = [row["changed"] for row in rows.values()]
     latest = max((number for number in changes if type(number) is int), default=0)
     epochs = [row[0] for row in select(KeyRow.EPOCH, ())]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from remit.ledger.postgres.connection import ENGINE_ERRORS, Writer
-from remit.ledger.postgres.schema import MIGRATIONS, SEARCH_COLUMNS, VIEWS
+from remit.ledger.postgres.schema import MIGRATIONS, SEARCH_COLUMNS, UNSAMPLED, VIEWS
 from remit.ledger.schema import SQLITE, STATE_TABLES, TABLES, Column, declare
 
 _Select = Callable[[str], list[tuple[Any, ...]]]
@@ -35,7 +35,8 @@ _COLUMNS = f"""
     JOIN pg_type AS t ON t.oid = a.atttypid
     LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE o.relnamespace = {_HERE} AND o.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped"""
-# What changes, hides or adds rows behind a program's back, or refuses them.
+_UNSAMPLED = ", ".join(f"('{table}', '{column}')" for table, column in UNSAMPLED)
+# What changes, hides or adds rows behind a program's back, refuses them, or keeps what is erased.
 _FOREIGN = f"""
     SELECT 'trigger ' || t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
     WHERE NOT t.tgisinternal AND c.relnamespace = {_HERE}
@@ -54,7 +55,22 @@ _FOREIGN = f"""
     WHERE {_HERE} IN (c.relnamespace, p.relnamespace)
     UNION ALL
     SELECT 'constraint ' || conname FROM pg_constraint
-    WHERE contype NOT IN ('p', 'u', 'n') AND connamespace = {_HERE}
+    WHERE (contype NOT IN ('p', 'u', 'n') OR condeferrable) AND connamespace = {_HERE}
+    UNION ALL
+    SELECT 'foreign key ' || o.conname FROM pg_constraint AS o
+    JOIN pg_class AS c ON c.oid = o.confrelid
+    WHERE c.relnamespace = {_HERE} AND o.connamespace <> {_HERE}
+    UNION ALL
+    SELECT 'statistics object ' || s.stxname FROM pg_statistic_ext AS s
+    JOIN pg_class AS c ON c.oid = s.stxrelid WHERE c.relnamespace = {_HERE}
+    UNION ALL
+    SELECT 'sample of ' || c.relname || '.' || a.attname || ' in the statistics'
+    FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+    WHERE c.relnamespace = {_HERE} AND coalesce(a.attstattarget, -1) <> 0
+    AND (c.relname, a.attname) IN ({_UNSAMPLED})
+    UNION ALL
+    SELECT 'operator ' || o.oprname FROM pg_operator AS o
+    WHERE o.oprnamespace = {_HERE} AND {_NOT_OF_AN_EXTENSION}
     UNION ALL
     SELECT 'function ' || o.proname FROM pg_proc AS o
     WHERE o.pronamespace = {_HERE} AND {_NOT_OF_AN_EXTENSION}"""

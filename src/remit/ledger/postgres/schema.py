@@ -62,19 +62,26 @@ SEARCH_COLUMNS = (
 )
 """Of ``content_search``, the text index."""
 
-# Samples of content must not get into the planner's statistics, where no erasure finds them.
+UNSAMPLED = (
+    ("contents", "value"),
+    ("contents", "nonce"),
+    ("contents", "digest"),
+    ("content_subjects", "subject_id"),
+    ("content_search", "words"),
+)
+"""Columns of content: no samples of them in the planner's statistics, where no erasure is."""
+
+_STATISTICS = "".join(
+    f"ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS 0;" for table, column in UNSAMPLED
+)
 _NATIVE = f"""
 CREATE INDEX entries_session_id ON entries (session_id, seq) WHERE session_id IS NOT NULL;
-ALTER TABLE contents ALTER COLUMN value SET STATISTICS 0;
-ALTER TABLE contents ALTER COLUMN nonce SET STATISTICS 0;
-ALTER TABLE contents ALTER COLUMN digest SET STATISTICS 0;
-ALTER TABLE content_subjects ALTER COLUMN subject_id SET STATISTICS 0;
 CREATE TABLE content_search (
     content_id bigint PRIMARY KEY,
     words tsvector NOT NULL
 );
-ALTER TABLE content_search ALTER COLUMN words SET STATISTICS 0;
 CREATE INDEX content_search_words ON content_search USING gin (words) WITH (fastupdate = off);
+{_STATISTICS}
 {VIEWS}
 """
 

@@ -56,12 +56,15 @@ INSERT INTO migrations VALUES ({LAYOUT_VERSION}, strftime('%Y-%m-%dT%H:%M:%fZ'))
 """All statements that make a new ledger."""
 
 _WORD = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|\w+|[^\s\w]""")
+# A name in quotes is the same name. Anything else in them is not what it says: of a column
+# ``x TEXT "NOT NULL UNIQUE"`` that is a part of its type's name, and nothing is unique.
+_QUOTED_NAME = re.compile(r'^"([a-z_][a-z_0-9]*)"$')
 
 
 def squeezed(sql: str | None) -> str:
     """A statement's words, however they are set: earlier versions quoted names, and spaced them in
     another way."""
-    return " ".join(word.strip('"') for word in _WORD.findall(sql or ""))
+    return " ".join(_QUOTED_NAME.sub(r"\1", word) for word in _WORD.findall(sql or ""))
 
 
 def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator[str]:
@@ -85,7 +88,7 @@ def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str,
     return {
         (kind, name): sql
         for kind, name, sql in run("SELECT type, name, sql FROM sqlite_schema")
-        if not (name.startswith("sqlite_") and kind in ("table", "index"))
+        if not (kind == "index" and sql is None) and name != "sqlite_stat1"
     }
 
 

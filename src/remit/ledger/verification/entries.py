@@ -281,7 +281,9 @@ class _EntryChecker:
                 if stored != value:
                     report.add(seq, "column", f"column {name} differs from the record")
         if items or shown or lists:
-            subject = commitment_in(record["metadata"]) if seq >= self._subjects_before else None
+            subject = commitment_in(record["metadata"])
+            if subject is not None and seq < self._subjects_before:
+                report.add(seq, "content", "it names a subject, and ledger_info says it does not")
             scope = content_scope(derived.session_id, seq)
             self._check_content(seq, scope, items, subject, shown, lists)
 
