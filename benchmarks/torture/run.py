@@ -81,7 +81,8 @@ class Torture:
                 member.stop()
         self.done = events.done
         self.notes += f"; {settled:.1f} s until nothing was held"
-        verdict = judge(installation, members, clients, upstream)
+        undisturbed = not {"kills", "faults", "database"} & set(self._only)
+        verdict = judge(installation, members, clients, upstream, undisturbed=undisturbed)
         verdict.hold("servers recover", not events.problems, events.problems[:3] or "")
         if "older" in self._only:
             older.put_back(verdict)

@@ -252,24 +252,26 @@ class LLMGateway:
                 After it: the call stays in flight and is settled by recovery.
             LeaseLostError: the answer came after the call had been settled as an orphan.
         """
-        started_ns = time.time_ns()
+        began = time.monotonic_ns()
         call = Call(request, StreamTap(on_text, sink), identity, routed=routed)
         try:
             response = await self._route(call)
         except BaseException:
             if call.last is not None:  # the caller went away; what was recorded is reported
-                self._tell(call, call.last, started_ns)
+                self._tell(call, call.last, began)
             raise
         # A router reports its own calls; a refusal of the request is reported here.
         refused = routed is not None and response.outcome is RouteOutcome.REJECTED
         if call.handed_on is None and not refused:
-            self._tell(call, response, started_ns)
+            self._tell(call, response, began)
         return response
 
-    def _tell(self, call: Call, response: PromptResponse, started_ns: int) -> None:
+    def _tell(self, call: Call, response: PromptResponse, began: int) -> None:
         """Notify the observers of how a call ended."""
         if not self.observers:
             return
+        # From the end on: a clock that was set meanwhile does not change how long it took.
+        started_ns = time.time_ns() - (time.monotonic_ns() - began)
         report = CallReport(
             call.request, response, call.identity, started_ns, call.tap.first_after_ms,
             call.attempts,
@@ -357,10 +359,10 @@ class LLMGateway:
             provider_id, "", provider, self._billing.of(provider_id, ""), request, sent, outgoing,
             amount, (amount.tokens, 0),
         )  # fmt: skip
-        started_ns = time.time_ns()
+        began = time.monotonic_ns()
         response = await self._asking.once(call, to, outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:
-            self._tell(call, response, started_ns)
+            self._tell(call, response, began)
         return response
 
     async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:
@@ -393,5 +395,5 @@ class LLMGateway:
         """Refuse a request before anything is sent, on record: for routers."""
         call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)
         response = await self._asking.reject(call, code, message, retry_after_s=retry_after_s)
-        self._tell(call, response, time.time_ns())
+        self._tell(call, response, time.monotonic_ns())
         return response
