@@ -4,16 +4,19 @@
 
 One thread on ``epoll``, so that it takes little of the core that it shares with the upstream. Each
 caller has one kept-alive connection and sends its next request when the answer to the last is
-whole. No two bodies are the same, within a run or between runs. Prints a :class:`Measured` as JSON.
+whole; with ``--rate`` not before it is due, so that all of them ask so often a second at most. No
+two bodies are the same, within a run or between runs. Prints a :class:`Measured` as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
 import json
 import select
 import socket
 import time
+from collections import deque
 from dataclasses import asdict, dataclass, field
 from urllib.parse import urlsplit
 
@@ -89,15 +92,20 @@ class Load:
         target: what to ask.
         concurrency: how many callers.
         pid: of the gateway, whose processor time is taken at both ends of the window.
+        rate: most requests a second, of all callers; None for as many as are answered.
     """
 
-    def __init__(self, target: Target, concurrency: int, pid: int | None = None) -> None:
+    def __init__(
+        self, target: Target, concurrency: int, pid: int | None = None, rate: float | None = None
+    ) -> None:
         parts = urlsplit(target.url)
         self._address = (parts.hostname or "", parts.port or 80)
         self._target = target
         self._bodies = Bodies(target)
         self._concurrency = concurrency
         self._pid = pid
+        self._every_s = concurrency / rate if rate else 0.0  # of one caller
+        self._resting: deque[tuple[float, Caller]] = deque()
         self._epoll = select.epoll()
         self._callers: dict[int, Caller] = {}
         self._latencies: list[float] = []
@@ -110,8 +118,12 @@ class Load:
         self, *, seconds: float | None = None, requests: int | None = None, warm_s: float = 0.0
     ) -> Measured:
         """Ask for so long, or so many times, after a warm-up; returns when all have answered."""
-        for _ in range(self._concurrency):
-            self._send(self._connect())
+        for number in range(self._concurrency):
+            caller, late_s = self._connect(), self._every_s * number / self._concurrency
+            if late_s:  # not all at once
+                self._resting.append((time.perf_counter() + late_s, caller))
+            else:
+                self._send(caller)
         if warm_s:
             self._until(time.perf_counter() + warm_s)
         self._forget()
@@ -142,7 +154,10 @@ class Load:
         wanted = float("inf") if requests is None else requests
         measured = self._measured
         while (now := time.perf_counter()) < limit and measured.requests < wanted:
-            self._receive_ready(min(1.0, limit - now))
+            while self._resting and self._resting[0][0] <= now:
+                self._send(self._resting.popleft()[1])
+            next_s = self._resting[0][0] - now if self._resting else 1.0
+            self._receive_ready(max(0.0, min(1.0, limit - now, next_s)))
             measured = self._measured
             if measured.errors > wanted:
                 return
@@ -204,7 +219,12 @@ class Load:
         else:
             self._note(bytes(buffer[:2000]).decode(errors="replace"))
         buffer.clear()
-        if self._going:
+        if not self._going:
+            return
+        if self._every_s:
+            due = max(now, caller.sent_at + self._every_s)
+            bisect.insort(self._resting, (due, caller), key=lambda one: one[0])
+        else:
             self._send(caller)
 
     def _time_chunks(self, caller: Caller, received: bytes) -> None:
@@ -226,6 +246,7 @@ class Load:
         """A new connection for one that was closed, which is an error while it was waiting."""
         del self._callers[caller.socket.fileno()]
         caller.socket.close()
+        self._resting = deque(one for one in self._resting if one[1] is not caller)
         if error:
             self._note(error)
             time.sleep(RETRY_CONNECT_S)
@@ -255,6 +276,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--requests", type=int)
+    parser.add_argument("--rate", type=float, help="most requests a second")
     parser.add_argument("--warm", type=float, default=0.0, help="seconds that do not count")
     parser.add_argument("--pid", type=int, help="whose tree's processor time to take")
     parser.add_argument("--stream", help="CHUNKS,DELAY_MS")
@@ -267,7 +289,7 @@ def main() -> None:
         stream = (int(chunks), int(delay))
     headers = dict(header.split(": ", 1) for header in given.header)
     target = Target(given.url, headers, given.model, given.payload, stream)
-    load = Load(target, given.concurrency, given.pid)
+    load = Load(target, given.concurrency, given.pid, given.rate)
     measured = load.run(seconds=given.seconds, requests=given.requests, warm_s=given.warm)
     print(json.dumps(asdict(measured)))
 

@@ -74,6 +74,7 @@ def measure(
     requests: int | None = None,
     warm_s: float | None = None,
     pid: int | None = None,
+    rate: float | None = None,
 ) -> Measured:
     """Run a load in a process of its own; see :class:`~benchmarks.gateways.load.Load`.
 
@@ -90,7 +91,8 @@ def measure(
     command += ["--concurrency", str(concurrency), "--warm", str(warm_s)]
     for name, value in target.headers.items():
         command += ["--header", f"{name}: {value}"]
-    for option, given in (("--seconds", seconds), ("--requests", requests), ("--pid", pid)):
+    for option, given in (("--seconds", seconds), ("--requests", requests), ("--pid", pid),
+                          ("--rate", rate)):  # fmt: skip
         if given is not None:
             command += [option, str(given)]
     if target.stream:
