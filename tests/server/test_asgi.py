@@ -85,7 +85,7 @@ async def test_a_whole_answer_and_a_refusal(
         await stranger.call(stream=False, host=b"attacker.example")
         assert stranger.status == 403
         assert len(upstream.calls) == 1
-        await app._runtime.aclose()
+        await app.runtime.aclose()
 
 
 async def test_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ async def test_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert caller.status == 200
         assert caller.body.endswith(b"data: [DONE]\n\n")
         assert len(caller.told) > 2
-        await app._runtime.aclose()
+        await app.runtime.aclose()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -115,6 +115,6 @@ async def test_who_hangs_up_ends_the_call(
             await asyncio.sleep(0.01)
         caller.gone.set()
         await asyncio.wait_for(task, 20)
-        (exchange,) = app._runtime.ledger.query(event_type="EXCHANGE", session_id=_SESSION)
+        (exchange,) = app.runtime.ledger.query(event_type="EXCHANGE", session_id=_SESSION)
         assert exchange.metadata["error_code"] == "CANCELLED"
-        await app._runtime.aclose()
+        await app.runtime.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ from remit.providers.wire.answers import stream_sum
 
 __all__ = ["AnyProvider", "has_dialect", "send_body"]
 
+_LONG = 1024 * 1024  # bytes of an answer whose reading others need not wait for
 _MOST_WEIGHT = MAX_BODY_BYTES  # of what came, before what is kept of it is weighed
 _FAILED = ("error", "response.failed")
 _NULL = b',"usage":null'
@@ -75,6 +77,8 @@ async def send_body(
         raw = await reply.read()
     finally:
         await reply.aclose()
+    if len(raw) > _LONG:
+        return await asyncio.to_thread(whole, outgoing, reply, raw, neutral)
     return whole(outgoing, reply, raw, neutral)
 
 

@@ -117,7 +117,8 @@ def encode_sent(request: PromptRequest) -> Sent:
     """
     if request.body is not None:
         raw = request.body.raw
-        return Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
+        digest = request.body.digest or hashlib.sha256(raw).hexdigest()
+        return Sent((), b"", digest, len(raw))
     extra = 0
     if request.tools or request.structured_output:
         extras = [list(request.tools or ()), response_schema(request)]

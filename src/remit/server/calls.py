@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from dataclasses import replace
 
@@ -37,6 +38,7 @@ from remit.server.shares import Share, Shares
 from remit.server.telemetry import CallMetrics
 
 _log = logging.getLogger("remit.server")
+_LONG = 1024 * 1024  # bytes of a body whose reading others need not wait for
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -137,6 +139,8 @@ class ModelCalls:
         try:
             if endpoint.form:
                 return FormBody.read_form(endpoint, raw, caller.text(b"content-type"))
+            if len(raw) > _LONG:
+                return await asyncio.to_thread(_read_long, endpoint, raw)
             return Body.read(endpoint, raw)
         except BodyError as error:
             code = "invalid_json" if error.param is None else "invalid_request"
@@ -176,6 +180,12 @@ class ModelCalls:
                 raise
             ended = self._refused(error)
             relay.break_off(ended.status, ended.code, ended.message)
+
+
+def _read_long(endpoint: Endpoint, raw: bytes) -> Body:
+    body = Body.read(endpoint, raw)
+    body.digest = hashlib.sha256(raw).hexdigest()
+    return body
 
 
 def _whole(body: Body, asked: PromptRequest, response: PromptResponse) -> Answer:

@@ -86,6 +86,7 @@ class Body(Struct, gc=False):
         changed: what was changed of the client's own text: JSON pointer, reason, and the text
             before where it is short.
         content_type: of the text.
+        digest: SHA-256 of the text in hexadecimal digits, where it is known.
     """
 
     endpoint: Endpoint
@@ -93,6 +94,7 @@ class Body(Struct, gc=False):
     value: dict[str, Any]
     changed: list[dict[str, str]] = []
     content_type: str = "application/json"
+    digest: str = ""
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:

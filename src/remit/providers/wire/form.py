@@ -64,7 +64,7 @@ class FormBody(Body):
                 value[name].append(found)
             else:
                 value[name] = [value[name], found]
-        body = cls(endpoint, raw, value, [], content_type, places, files)
+        body = cls(endpoint, raw, value, [], content_type, places=places, files=files)
         if endpoint.has_model and not (type(body.model) is str and body.model.strip()):
             raise BodyError("model is missing, or is not a text.", "model")
         return body
