@@ -4,7 +4,8 @@ Honest callers of ``remit serve`` alone, at a fixed rate that it has room for, a
 hostile sockets of every kind in :data:`KINDS`, in turns against one server; what counts is the
 median over the turns of the one p99 by the other, as both turns have the machine as it just is. A
 hostile socket that the server closes comes back after :data:`PAUSE_S`. Prints the times of
-the honest calls of both, how the sockets fared, and the server's memory; ends with 1 where an honest call failed.
+the honest calls of both, how the sockets fared, and the server's memory; ends with 1 where an
+honest call failed.
 """
 
 from __future__ import annotations

@@ -71,7 +71,6 @@ def test_a_stream_that_takes_much_memory_ends(
     provider.answer = answer
     _, raw, _ = served.call("openai", "hi", session=session, stream=True)
     _refused(served, session, raw)
-    assert len(raw) < _SENT / 2
 
 
 def test_a_whole_answer_of_many_values_is_refused(served: Served, provider: RawProvider) -> None:
