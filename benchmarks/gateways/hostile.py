@@ -1,4 +1,5 @@
-"""``python -m benchmarks.gateways.hostile [--sockets 500] [--callers 32] [--rate 100]``.
+"""``python -m benchmarks.gateways.hostile [--sockets 500] [--callers 32] [--rate 100]``,
+or with ``--idle 3000``.
 
 Honest callers of ``remit serve`` alone, at a fixed rate that it has room for, and the same beside
 hostile sockets of every kind in :data:`KINDS`, in turns against one server; what counts is the
@@ -16,6 +17,7 @@ import contextlib
 import itertools
 import json
 import random
+import resource
 import socket
 import sys
 import threading
@@ -50,8 +52,8 @@ def _head(*lines: str, key: str = _UNKNOWN) -> bytes:
     return "\r\n".join([*sent, "", ""]).encode()
 
 
-def _stream(key: str) -> bytes:
-    asked = f"chunks=100000 delay_ms=500 {random.random()}"
+def _stream(key: str, delay_ms: int = 500) -> bytes:
+    asked = f"chunks=100000 delay_ms={delay_ms} {random.random()}"
     body = json.dumps(
         {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": asked}]}
     )
@@ -235,6 +237,58 @@ def run(scratch: Path, given: argparse.Namespace, document: dict[str, object]) -
     return sum(run.errors for run in (*alone, *beside))
 
 
+async def _idle(target: Target, count: int, opened: Callable[[], None]) -> int:
+    """Open streams that say one thing and then nothing; how many did."""
+    parts = urlsplit(target.url)
+    key = target.headers["authorization"].partition(" ")[2]
+    few = asyncio.Semaphore(64)
+
+    async def one() -> asyncio.StreamWriter | None:
+        async with few:
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            writer.write(_stream(key, delay_ms=10**8))
+            said = await asyncio.wait_for(reader.readuntil(b"\n\n"), 60)
+            return writer if b"data: " in said else None
+
+    streams = [found for found in await asyncio.gather(*(one() for _ in range(count))) if found]
+    await asyncio.to_thread(opened)
+    for writer in streams:
+        writer.close()
+    return len(streams)
+
+
+def idle(scratch: Path, given: argparse.Namespace, document: dict[str, object]) -> int:
+    """Memory per idle stream, and what calls take beside them; returns how many went wrong."""
+    core, others = processes.cores()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # and of the processes begun here
+    with rig.upstream(others) as upstream:
+        launch = ours.remit(upstream.url, scratch)
+        with running(launch, scratch, core) as gateway:
+
+            def measure() -> Measured:
+                return rig.measure(launch.target, 8, core=others, seconds=given.seconds,
+                                   pid=gateway.pid, rate=given.rate / 4)  # fmt: skip
+
+            alone = measure()
+            rss = [processes.tree_rss_mb(gateway.pid)]
+            beside: list[Measured] = []
+
+            def opened() -> None:
+                rss.append(processes.tree_rss_mb(gateway.pid))
+                beside.append(measure())
+                rss.append(processes.tree_rss_mb(gateway.pid))
+
+            count = asyncio.run(_idle(launch.target, given.idle, opened))
+    each = (rss[1] - rss[0]) * 1024 / max(1, count)
+    grown = (rss[2] - rss[1]) * 1024 / max(1, count)
+    print(f"{count:,} idle streams: {each:.1f} KiB each, {grown:+.1f} KiB after "
+          f"{given.seconds:g} s of calls; p99 of calls {number(alone.p99_ms)} ms alone, "
+          f"{number(beside[0].p99_ms)} ms beside them")  # fmt: skip
+    document |= {"idle": count, "kib_each": each, "alone": vars(alone), "beside": vars(beside[0])}
+    return int(given.idle) - count + alone.errors + beside[0].errors
+
+
 def main() -> None:
     """Run as the arguments say."""
     parser = parser_of("benchmarks.gateways.hostile")
@@ -243,9 +297,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="of one turn")
     parser.add_argument("--rate", type=float, default=100.0, help="honest calls a second")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--idle", type=int, help="streams of one key that fall silent, instead")
     given = parser.parse_args()
     with run_of(given) as (scratch, document):
-        failed = run(scratch, given, document)
+        failed = (idle if given.idle else run)(scratch, given, document)
     sys.exit(1 if failed else 0)
 
 
