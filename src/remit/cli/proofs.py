@@ -174,6 +174,8 @@ def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
     with open_ledger(root, signing=True) as client:
         if (problem := client.checkpoints.problem()) and not yes:
             note(f"{problem} What was spent in what is missing is not known and counts no more.")
+            if not sys.stdin.isatty():
+                raise click.UsageError("Nobody can be asked here: --yes confirms.")
             click.confirm("Leave it behind for good?", abort=True, err=True)
         done = fork_ledger(client, kept, reason=reason, by=whoami())
     lines = [

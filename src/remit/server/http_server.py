@@ -54,6 +54,7 @@ class HttpServer(Server):
         self._told = started
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reloads: asyncio.Task[str] | None = None
+        self._waiting: asyncio.Task[str] | None = None  # the one of them that has not begun
 
     def stop(self) -> None:
         """Drain; called again: end at once."""
@@ -63,15 +64,22 @@ class HttpServer(Server):
         self.current.drain()
 
     def reload(self, *, record: bool = True) -> asyncio.Task[str]:
-        """Read the configuration again, after whatever reading is under way."""
+        """Read the configuration again, after whatever reading is under way.
+
+        Asked for several times meanwhile, it is read once more.
+        """
+        if self._waiting is not None:
+            return self._waiting
 
         async def after(earlier: asyncio.Task[str] | None) -> str:
             if earlier is not None:
                 await earlier
+            self._waiting = None
             return await self.current.reload(self.config, self.server_state, record=record)
 
-        self._reloads = asyncio.get_running_loop().create_task(after(self._reloads))
-        return self._reloads
+        task = asyncio.get_running_loop().create_task(after(self._reloads))
+        self._reloads = self._waiting = task
+        return task
 
     def from_elsewhere(self, work: Callable[[], Any]) -> None:
         """Do ``work`` in the event loop, from another thread."""
