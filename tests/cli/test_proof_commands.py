@@ -162,7 +162,7 @@ def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
         "ledger", "import", tmp_path / "e.jsonl", "--key", key, "--verify", "--json", **new
     )
     assert _json(done) == {
-        "entries": 7, "contents": 19, "erased": 0, "checkpoint": "held", "verified": True,
+        "entries": 7, "contents": 22, "erased": 0, "checkpoint": "held", "verified": True,
     }  # fmt: skip
     found = _json(filled("ledger", "query", "--text", '"answer 2"', "--json", **new))
     assert [item["id"] for item in found["entries"]] == [  # type: ignore[attr-defined]

@@ -150,7 +150,8 @@ def test_a_text_that_cannot_be_stored_is_refused_alone(ledger: LedgerClient, tex
 
 def test_a_tier_gets_the_exact_texts_that_it_may_see(ledger: LedgerClient) -> None:
     mine = ledger.scoped(tier="ho1", work_order_id="WO-1")
-    own = mine.write(entry(answer=Content.exact(b" 1 ")))
+    of_it = {"scope": {"tier": "ho1"}, "work_order_id": "WO-1"}
+    own = ledger.write(entry(answer=Content.exact(b" 1 "), **of_it))
     other = ledger.write(entry(answer=Content.exact(b"2"), scope={"tier": "hot"}))
     assert mine.exact(own) == {"answer": b" 1 "}
     with pytest.raises(EntryNotFoundError):
@@ -223,7 +224,8 @@ def test_erased_and_found_by_words_like_any_content(target: str, tmp_path: Path)
         kept = client.write(entry(session_id="A", answer=Content.exact(b'" something else "')))
         assert [item.id for item in client.query(text='"main street"')] == [first, quoting]
         client.erase(first, reason="request")
-        assert client.exact(first) == {"prompt": [Erased("LED-00000003")]}
+        gone = Erased("LED-00000003")
+        assert client.exact(first) == {"prompt": [gone], "subject_id": gone}
         assert client.exact(quoting) == {"answer": Erased("LED-00000003")}
         assert client.exact(kept) == {"answer": b'" something else "'}
         assert not list(client.query(text="street"))

@@ -80,18 +80,20 @@ def test_each_thought_is_one_entry_of_the_ledger(ledger: LedgerClient) -> None:
     assert entry.metadata == {
         "thought_id": record.id, "type": "decision", "task_id": "T-1", "agent_id": "agent-7",
         "session_id": "SES-1", "position": 0, "content": "take the second road",
+        "subject_id": "person-1",
         "thought_timestamp": record.timestamp, "hash": record.hash, "scope": {"tier": "ho2"},
         "decision_id": "DEC-1", "skipped": ["a"], "prompt": "which road?",
     }  # fmt: skip
     event = EVENTS["THOUGHT_RECORD"]
     assert event.writer == "trail"
-    assert set(event.keys) <= entry.metadata.keys() <= {*event.keys, *event.optional}
+    allowed = {*event.keys, *event.optional, "subject_id"}
+    assert set(event.keys) <= entry.metadata.keys() <= allowed
     found = ledger.query(event_type="THOUGHT_RECORD", session_id="SES-1", tier="ho2")
     assert [one.id for one in found] == [entry.id]
     stored = ledger.read_record(entry.id).decode()
     for text in (record.hash, "second road", "which road"):
         assert text not in stored
-    assert ledger.erase(subject_id="person-1", reason="asked").values == 3
+    assert ledger.erase(subject_id="person-1", reason="asked").values == 4
 
 
 def test_chains_of_tasks_do_not_touch(ledger: LedgerClient) -> None:
