@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.ledger import wire_body
@@ -30,6 +30,8 @@ _MESSAGES = st.lists(_VALUES, min_size=1, max_size=4)
 
 @given(_MESSAGES, st.dictionaries(st.sampled_from(["system", "tools", "x", "y"]), _VALUES),
        st.sampled_from([None, 1]), st.booleans())  # fmt: skip
+@example([""], {}, None, True)
+@example([-1, {}], {}, 1, True)
 def test_a_body_cut_and_joined_is_the_same(messages, more, indent, ascii_only) -> None:  # type: ignore[no-untyped-def]
     raw = json.dumps(
         {**more, "messages": messages, "model": "m"}, indent=indent, ensure_ascii=ascii_only
@@ -40,7 +42,9 @@ def test_a_body_cut_and_joined_is_the_same(messages, more, indent, ascii_only) -
         return
     cut = body.cut()
     assert _joined(cut) == raw
-    if not str(messages[0])[0].isdigit() or isinstance(messages[0], str):
+    if type(messages[0]) is int:
+        assert json.loads(cut.pieces["prompt"]) == messages  # type: ignore[arg-type]
+    else:
         assert len(cut.pieces["prompt"]) == len(messages)
     rest = json.loads(cut.parameters)
     assert rest["messages"] == []
@@ -114,5 +118,7 @@ def test_a_list_of_tokens_is_one_piece() -> None:
     cut = Body.read(EMBEDDINGS, raw).cut()
     assert cut.pieces == {"prompt": b"[ 1,22, 333]"}
     assert _joined(cut) == raw
+    raw = b'{"model":"m","input":[ -1,2]}'
+    assert Body.read(EMBEDDINGS, raw).cut().pieces == {"prompt": b"[ -1,2]"}
     raw = b'{"model":"m","input":[[1,2],[3]]}'
     assert Body.read(EMBEDDINGS, raw).cut().pieces == {"prompt": [b"[1,2]", b"[3]"]}

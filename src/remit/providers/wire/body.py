@@ -26,7 +26,7 @@ _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
 _MOST_VALUES = 500_000
 _MOST_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
-_LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9]")  # a list of tokens is one text
+_LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
 _MOST_ASKED = 20_000  # messages, or items of the input: each is a value of its own on record
 
 
