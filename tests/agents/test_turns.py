@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from remit.kernel.root import RootError
 from remit.ledger import EVENTS, LedgerClient
 from remit.runtime import Conversation
 from tests.support.agents import CLASSIFIED, anthropic_runtime, by_kind
+from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
 
 
@@ -310,23 +313,63 @@ def test_the_ledger_is_plain_sqlite_to_others(
     other.close()
 
 
-def test_a_full_disk_stops_the_turn_with_a_clear_error(
+def test_a_full_disk_stops_the_turn_with_a_clear_error_before_anything_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("x" * 9_000))) as (
+    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("yes"))) as (
         runtime,
-        _,
+        server,
     ):
         conversation = runtime.session()
         ledger: LedgerClient = runtime.ledger
-        ((pages,),) = ledger.select("PRAGMA page_count")
-        ledger.transact(lambda tx: tx.execute(f"PRAGMA max_page_count={pages + 3}"))
+        fill(ledger)
         with pytest.raises(RemitError, match="full"):
-            for _ in range(50):
-                conversation.turn("write " * 500)
-        ledger.transact(lambda tx: tx.execute("PRAGMA max_page_count=1000000"))
+            conversation.turn(secrets.token_hex(40_000))  # more than fits, also when compressed
+        assert not server.calls
+        make_room(ledger)
         assert ledger.verify().verified
-        assert conversation.turn("and now?").response
+        assert conversation.turn("and now?").response == "yes"
+
+
+def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def answer(_: dict[str, Any]) -> dict[str, Any]:
+        asked.append(1)
+        if len(asked) == 1:
+            fill(ledger)
+        return message(text)
+
+    text = secrets.token_hex(40_000)
+    with (
+        anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(answer)) as (runtime, _),
+        ThreadPoolExecutor() as pool,
+    ):
+        ledger: LedgerClient = runtime.ledger
+        conversation = runtime.session()
+        turn = pool.submit(conversation.turn, "write")
+        try:
+            until(lambda: "full" in ledger.outage.reason, 20)
+            assert not wait([turn], timeout=0.3).done
+        finally:
+            make_room(ledger)
+        assert turn.result(20).response == text
+        assert len(asked) == 1
+        assert not ledger.orphans()
+        assert ledger.verify().verified
+        assert conversation.turn("and now?").response == text
+
+
+def fill(ledger: LedgerClient) -> None:
+    """Leave the database no page more than it has."""
+    ((pages,),) = ledger.select("PRAGMA page_count")
+    ledger.transact(lambda tx: tx.execute(f"PRAGMA max_page_count={pages}"))
+
+
+def make_room(ledger: LedgerClient) -> None:
+    ledger.transact(lambda tx: tx.execute("PRAGMA max_page_count=1000000"))
 
 
 def test_the_window_of_turns_moves_in_steps(
