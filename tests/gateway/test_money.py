@@ -41,6 +41,7 @@ from tests.support.clocks import shared_clock
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.requests import prompt_request
 from tests.support.stores import empty, outside
+from tests.support.waiting import until
 
 SESSION = BudgetScope("SES-TESTTEST")
 CHEAP, DEAR = "gpt-4o-mini", "gpt-4"
@@ -534,7 +535,7 @@ def _counts(ledger: LedgerClient) -> tuple[int, int, int]:
 
 
 async def test_a_disk_that_is_full_when_calls_begin_and_end(tmp_path: Path) -> None:
-    """Refused begins hold nothing and send nothing; refused ends stay out until recovery."""
+    """Refused begins hold nothing and send nothing; a paid answer is kept until there is room."""
     path = tmp_path / "ledger.db"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     full = threading.Event()
@@ -568,23 +569,31 @@ async def test_a_disk_that_is_full_when_calls_begin_and_end(tmp_path: Path) -> N
         assert all(isinstance(one, LedgerWriteError) for one in failed)
         assert provider.calls == 1
         assert (_counts(ledger), _of(budgeter)) == (before, state)
+        # there is room again, and the ledger knows it
+        ledger.probe()
+        await asyncio.to_thread(until, lambda: not ledger.outage.reason)
         # the end: what the provider answered cannot be put on record
         full.set()
+        asked = asyncio.create_task(gateway.aroute(prompt_request()))
         try:
+            await asyncio.to_thread(until, lambda: bool(ledger.outage.reason))
             with pytest.raises(LedgerWriteError):
                 await gateway.aroute(prompt_request())
+            assert not asked.done()
+            assert provider.calls == 2
+            # its DISPATCH, and no half of its end
+            assert _counts(ledger) == (before[0] + 1, 1, 0)
+            assert _of(budgeter).reserved_nano > 0
+            assert audit_budgets(ledger).equal
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (await asked).outcome is Outcome.SUCCESS
         full.clear()
-        assert _counts(ledger) == (before[0] + 1, 1, 0)  # its DISPATCH, and no half of its end
-        assert _of(budgeter).reserved_nano > 0
-        assert audit_budgets(ledger).equal
-        assert (await gateway.aroute(prompt_request())).outcome is Outcome.SUCCESS
-        # it is settled like any call whose end nobody knows
-        ledger.transact(lambda tx: tx.execute("UPDATE in_flight SET lease_until_ms = 1"))
-        assert len(gateway.recover()) == 1
+        assert _counts(ledger) == (before[0] + 2, 0, 0)
+        assert gateway.recover() == []
         assert _of(budgeter).reserved_nano == 0
         assert audit_budgets(ledger).equal
+        assert (await gateway.aroute(prompt_request())).outcome is Outcome.SUCCESS
         assert ledger.verify().verified
 
 
