@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import re
 import socket
 import time
+import weakref
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from remit.server import connection as protocol
+from remit.server.replies import Answer
 from remit.server.request import Request
+from remit.server.shares import Share, Shares
 from tests.server.running import Served, new_session, received, serving
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -361,3 +365,65 @@ async def test_a_broken_answer_that_nobody_takes_is_given_up(
                 await asyncio.sleep(0.01)
             while state.connections:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["call", "asgi", "broken off", "call under way", "asgi under way"])
+async def test_a_lost_connection_is_freed_at_once(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what came on it: a collector that runs seldom is not waited for."""
+    monkeypatch.setattr(protocol.Connection, "max_header_bytes", 1000)
+    monkeypatch.setattr(protocol.Connection, "header_timeout_s", 60.0)
+    goes_on = asyncio.Event()
+
+    class App:
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if "under way" in kind:
+                await goes_on.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+        async def _answers(self, request: Request) -> None:
+            with suppress(asyncio.CancelledError):
+                if "under way" in kind:
+                    await goes_on.wait()
+                await request.read(b"9", 100, 60.0, Share(Shares(9, 100)))
+            request.answer(Answer(200, b"{}"))
+
+        def __init__(self) -> None:
+            self.direct = {b"/x": self._answers}
+
+    config = Config(App(), proxy_headers=False, log_config=None)
+    config.load()
+    state, loop = ServerState(), asyncio.get_running_loop()
+    made: list[weakref.ref[protocol.Connection]] = []
+
+    def make() -> protocol.Connection:
+        connection = protocol.Connection(config, state, {})
+        made.append(weakref.ref(connection))
+        return connection
+
+    path, body = (b"y", b"x" * 9) if "asgi" in kind else (b"x", b"x" * (5 if "off" in kind else 9))
+    server = await loop.create_server(make, "127.0.0.1", 0)
+    with closing(server):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        gc.collect()
+        gc.disable()
+        try:
+            writer.write(b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % path)
+            writer.write(body)
+            if kind in ("call", "asgi"):
+                assert b" 200 " in await reader.readline()
+            else:
+                async with asyncio.timeout(20):
+                    while not state.tasks:
+                        await asyncio.sleep(0.01)
+            writer.close()
+            async with asyncio.timeout(20):
+                while state.connections:
+                    await asyncio.sleep(0.01)
+                goes_on.set()
+                while made[0]() is not None:
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()

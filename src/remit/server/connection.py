@@ -96,6 +96,8 @@ class Connection(HttpToolsProtocol):
         if exc is None:
             self.transport.close()
         self.parser = None  # type: ignore[assignment]
+        # They refer back to it: with them it would stay, bodies too, until a collection.
+        self.cycle = self.scope = self._running = None  # type: ignore[assignment]
 
     def prove(self) -> None:
         """A request on it came with a good key."""
@@ -269,6 +271,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         cycle, self._running = self._running, None
         self.server_state.total_requests += 1
+        if cycle is None:
+            return  # the connection is lost
         keeps, unread = cycle.keep_alive, self._phase == _BODY and cycle is self.cycle
         lingers = unread and not keeps and self.transport.can_write_eof()
         if self.transport.is_closing() or not (keeps or lingers):
