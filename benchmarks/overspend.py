@@ -45,6 +45,7 @@ __all__ = ["Answer", "Installation", "Order", "Report", "Server", "ask", "examin
 NANO = 10**9
 WAVES = 6
 SETTLED_S = 60.0
+_END_S = 120
 MODELS = {"openai": "gpt-4", "anthropic": "claude-3-opus"}
 _KEY_NAME = "capped"
 _EXCHANGE = re.compile(r"x-remit-exchange=(LED-[0-9a-f]+)")
@@ -152,9 +153,14 @@ class Server:
         self._wait()
 
     def _wait(self) -> None:
-        self.process.wait(60)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        try:
+            self.process.wait(_END_S)
+        finally:  # nothing of it outlives a run, though that fails
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
 
 
 class Installation:
@@ -212,7 +218,9 @@ class Installation:
             )  # fmt: skip
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert "listens on" in line, (self.root / "server.log").read_text()[-2000:]
+        if "listens on" not in line:
+            Server(process, "").kill()
+            raise AssertionError((self.root / "server.log").read_text()[-2000:])
         return Server(process, line.split()[-1])
 
     @contextlib.contextmanager

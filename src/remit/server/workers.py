@@ -31,6 +31,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 _STEADY_S = 60.0  # who lived as long did not die of its start
 _MOST_FAILURES = 4  # one after the other, while no worker answers
 _FAILED = 3
+_STEP_BACK = "step back"
 
 
 class Workers:
@@ -53,6 +54,8 @@ class Workers:
         self._failures = 0
         self._why: RemitError = ServerError("The worker processes died as they started.")
         self._to_reload: list[_Slot] = []
+        self._taken = False  # whether one of them has taken the new configuration
+        self._again = False  # a SIGHUP came meanwhile
 
     def run(self, ready: Callable[[], None]) -> bool:
         """Until a signal ends them; ``ready`` is called once the first of them answers.
@@ -105,9 +108,8 @@ class Workers:
 
     def _take(self, number: int) -> None:
         if number == signal.SIGHUP:
-            if not self._stops:
-                self._to_reload = [slot for slot in self._slots if slot.ready]
-                self._reload_next(record=True)
+            self._again = True
+            self._reload_next()
             return
         self._stops += 1
         for slot in self._slots:
@@ -115,14 +117,26 @@ class Workers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(slot.process.pid, signal.SIGTERM)
 
-    def _reload_next(self, *, record: bool = False) -> None:
-        if self._to_reload:
-            self._to_reload[0].tell(record)
+    def _reload_next(self) -> None:
+        """Tell the next one, unless one is at it.
+
+        A SIGHUP that comes meanwhile is for all of them, once these have read: an answer that is
+        under way is not one to it.
+        """
+        if not self._to_reload and self._again and not self._stops:
+            self._again = self._taken = False
+            # Who is still starting may have read the old one: it is told when it is ready.
+            running = [slot for slot in self._slots if slot.process is not None]
+            self._to_reload = sorted(running, key=lambda slot: not slot.ready)
+        if self._to_reload and (slot := self._to_reload[0]).ready and not slot.reads:
+            slot.reads = True
+            slot.tell(not self._taken)  # the first one records it
 
     def _look_at(self, slot: _Slot) -> None:
         for message in slot.messages():
             if message == "ready":
                 slot.ready, self._failures = True, 0
+                self._reload_next()
             elif isinstance(message, RemitError):
                 self._why = message
                 if not any(other.ready for other in self._slots):
@@ -139,15 +153,18 @@ class Workers:
                 self._died(slot, process.exitcode)
             slot.forget()
             if slot in self._to_reload:
-                self._reloaded(slot, "")
+                self._to_reload.remove(slot)
+                self._reload_next()
 
     def _reloaded(self, slot: _Slot, problem: str) -> None:
-        is_first = len(self._to_reload) == sum(other.ready for other in self._slots)
+        slot.reads = False
         self._to_reload.remove(slot)
-        if problem and is_first:
+        if not problem:
+            self._taken = True
+        elif not self._taken:
             self._to_reload.clear()  # the others would say the same: all stays as it was
-        elif problem and slot.process is not None:
-            slot.process.terminate()  # it ends its calls; who comes after it reads the new one
+        else:
+            slot.tell(_STEP_BACK)  # who comes after it reads the new one
         self._reload_next()
 
     def _died(self, slot: _Slot, status: int | None) -> None:
@@ -175,6 +192,7 @@ class _Slot:
         self.process: Any = None
         self.pipe: Connection | None = None
         self.ready = False
+        self.reads = False  # the configuration, again
         self.began = self.due = self.wait_s = 0.0
 
     def start(self, options: Options, listening: socket.socket) -> None:
@@ -190,7 +208,7 @@ class _Slot:
         if self.pipe is not None:
             self.pipe.close()
         self.process = self.pipe = None
-        self.ready = False
+        self.ready = self.reads = False
 
     def tell(self, message: object) -> None:
         if self.pipe is not None:
@@ -226,7 +244,8 @@ def _work(options: Options, listening: socket.socket, parent: Connection, parent
 
 
 def _listen_to(parent: Connection, server: HttpServer) -> None:
-    """What the parent says: to read the configuration again; its end ends this process."""
+    """What the parent says: to read the configuration again, and whether to record it; or to make
+    room for another process. Its end ends this process."""
 
     def reload(record: bool) -> None:
         task = server.reload(record=record)
@@ -234,7 +253,10 @@ def _listen_to(parent: Connection, server: HttpServer) -> None:
 
     try:
         while True:
-            server.from_elsewhere(functools.partial(reload, parent.recv()))
+            told = parent.recv()
+            server.from_elsewhere(
+                server.step_back if told == _STEP_BACK else functools.partial(reload, told)
+            )
     except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGKILL)
 
