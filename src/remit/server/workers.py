@@ -235,8 +235,8 @@ def _work(options: Options, listening: socket.socket, parent: Connection, parent
 
     try:
         current = Current(options)
-    except RemitError as error:
-        parent.send(_plain(error))
+    except (RemitError, OSError) as error:  # the machine may have no file descriptor left
+        parent.send(_plain(error) if isinstance(error, RemitError) else str(error))
         sys.exit(_FAILED)
     server = HttpServer(current, worker=True, started=lambda: parent.send("ready"))
     threading.Thread(target=_listen_to, args=(parent, server), daemon=True).start()
