@@ -236,7 +236,7 @@ def _work(options: Options, listening: socket.socket, parent: Connection, parent
     try:
         current = Current(options)
     except (RemitError, OSError) as error:  # the machine may have no file descriptor left
-        parent.send(_plain(error) if isinstance(error, RemitError) else str(error))
+        parent.send(_plain(error))
         sys.exit(_FAILED)
     server = HttpServer(current, worker=True, started=lambda: parent.send("ready"))
     threading.Thread(target=_listen_to, args=(parent, server), daemon=True).start()
@@ -269,6 +269,9 @@ def _end_with(parent_id: int) -> None:
         os._exit(_FAILED)
 
 
-def _plain(error: RemitError) -> RemitError:
+def _plain(error: RemitError | OSError) -> RemitError:
     """An error that another process can read."""
+    if isinstance(error, OSError):
+        step = "Free what the machine has run out of, such as open files (`ulimit -n`)."
+        return ServerError(f"A worker cannot start: {error}.", next_step=step)
     return ServerError(error.message, next_step=error.next_step)
