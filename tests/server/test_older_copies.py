@@ -130,7 +130,8 @@ def test_a_server_whose_database_is_restarted_on_an_older_copy(
             missing = f"it has {left} entries, and there were "
             # Until it has reconnected, it says that the ledger cannot be written.
             until(lambda: missing.encode() in served.call("openai", "once more")[1], 60)
-            assert served.ask("GET", "/readyz")[0] == 503
+            until(lambda: missing.encode() in served.ask("GET", "/readyz")[1], 60)
+            _assert_refused(served, missing)
             with LedgerClient(url) as ledger:
                 assert ledger.count() == left
             database.kill()

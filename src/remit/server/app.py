@@ -48,6 +48,7 @@ from remit.server.telemetry import (
 
 _log = logging.getLogger("remit.server")
 
+_WHOLE_S = 5.0  # to look whether the ledger has all that was seen in it
 _FLUSH_S = 1.0
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
@@ -212,14 +213,16 @@ class App:
                 if problem := ledger.outage.reason:
                     problem = f"the ledger cannot be written: {problem}"
                     ledger.probe()
-                else:
-                    await asyncio.to_thread(ledger.require_whole)
+                # Also in an outage: what came back may be an older copy.
+                await asyncio.wait_for(asyncio.to_thread(ledger.require_whole), _WHOLE_S)
+            except TimeoutError:
+                problem = problem or "the ledger cannot be read"
             except LedgerRollbackError as error:
                 problem = str(error)
                 _log.warning("%s", problem)
             except RemitError as error:
                 _log.warning("the ledger cannot be read: %s", error.message)
-                problem = "the ledger cannot be read"
+                problem = problem or "the ledger cannot be read"
         if problem:
             await reply_json(send, {"status": "not ready", "reason": problem}, 503)
         else:
