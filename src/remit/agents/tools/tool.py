@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
+from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 
 OnUnknown = Literal["retry", "ask", "fail"]
@@ -90,6 +92,25 @@ class Tool:
             "description": self.description,
             "input_schema": dict(self.input_schema),
         }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, 64 lower-case hex digits, of the definition that a model is shown.
+
+        It is over the JCS encoding of ``{"description", "parameters", "tool_id"}``; a schema that
+        JCS cannot carry (an integer beyond 2**53, say) is hashed as Python's JSON text instead,
+        with sorted keys.
+        """
+        definition = {
+            "description": self.description,
+            "parameters": dict(self.input_schema),
+            "tool_id": self.tool_id,
+        }
+        try:
+            return sha256_hex(canonical_json(definition))
+        except NotCanonicalError:
+            text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+            return sha256_hex(text.encode())
 
 
 @dataclass(frozen=True, slots=True)
