@@ -149,6 +149,20 @@ def test_trailers_without_end_are_cut_off(small: Served, more: bytes) -> None:
         assert sent < 20_000_000  # what the two kernels keep between them
 
 
+def test_many_short_trailers_or_headers_are_refused(small: Served) -> None:
+    many = b"x: y\r\n" * 201 + b"\r\n"
+    body = _head(small, "transfer-encoding: chunked") + b"1\r\n{\r\n0\r\n"
+    assert _statuses(small.raw(body + many, wait_s=8)) == [400]
+    assert _statuses(small.raw(_HEALTH.removesuffix(b"\r\n") + many, wait_s=8)) == [431]
+
+
+@pytest.mark.parametrize("hosts", [b"", b"host: x\r\nHost: y\r\n"])
+def test_a_request_names_one_host(small: Served, hosts: bytes) -> None:
+    """RFC 9112, section 3.2."""
+    asked = b"GET /healthz HTTP/1.1\r\nconnection: close\r\n" + hosts + b"\r\n"
+    assert _statuses(small.raw(asked, wait_s=8)) == [400]
+
+
 def test_chunks_of_one_byte_are_a_body(small: Served) -> None:
     session = new_session()
     _, _, body = _call(small, "x" * 20_000).partition(b"\r\n\r\n")

@@ -23,6 +23,7 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _NO_TEXT
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\n" + _NO_TEXT
 _OVERHEAD = 8  # bytes of a body's framing for each of its own: a chunk of one byte has five
 _MOST_WAITING = 100  # requests on one connection
+_MOST_FIELDS = 200  # headers of one request, and trailers
 _END = "nothing more is read"
 
 
@@ -54,6 +55,8 @@ class Connection(HttpToolsProtocol):
     _chunk = 0  # bytes of what came last
     _mark = 0  # of `_fed`: after what held the beginning of this head or body
     _came = 0  # bytes of this body
+    _hosts = 0  # `Host` headers of this request
+    _trailers = 0
     _reply = _UNREADABLE  # to what cannot be read
     _lingers = False  # answered early: what still comes is dropped, then it is closed
     _last_words = b""  # answers what cannot be read, after everything before it
@@ -187,14 +190,24 @@ class Connection(HttpToolsProtocol):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
+        self._hosts = self._trailers = 0
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase == _HEAD:  # else it is a trailer
-            name = name.lower()
-            if name == b"expect" and value.lower() == b"100-continue":
-                self.expect_100_continue = True
-            self.headers.append((name, value))
+        if self._phase != _HEAD:
+            self._trailers += 1
+            if self._trailers > _MOST_FIELDS:
+                raise ValueError(_END)
+            return
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+        if len(self.headers) > _MOST_FIELDS:
+            self._reply = _TOO_LARGE
+            raise ValueError(_END)
 
     @override
     def on_headers_complete(self) -> None:
@@ -203,6 +216,8 @@ class Connection(HttpToolsProtocol):
             if size + len(self.url) > self.max_header_bytes:
                 self._reply = _TOO_LARGE
                 raise ValueError(_END)
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
+            raise ValueError(_END)  # RFC 9112, 3.2
         method, upgrades, handler = self.parser.get_method(), self.parser.should_upgrade(), None
         if len(self.pipeline) >= _MOST_WAITING or (upgrades and method == b"CONNECT"):
             raise ValueError(_END)  # we are no proxy
