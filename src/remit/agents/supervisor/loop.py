@@ -85,6 +85,7 @@ class TurnLoop:
         self._classification: Mapping[str, Any] | None = None
         self.response = ""
         self.waiting = False
+        self._error = ("", "")
         self._degraded = False
         self._delivered: WorkOrder | None = None
 
@@ -130,6 +131,7 @@ class TurnLoop:
         ids = self.scheduler.ids()
         if self._before is None or not self._journal.has("ESCALATION", ids[-1]):
             await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
+        self._error = (code or "answer_rejected", "; ".join(reasons))
         self.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
 
     async def degrade(self, error: Exception) -> None:
@@ -183,6 +185,8 @@ class TurnLoop:
             waiting_for=tuple(
                 self._asked[request] for request in requests if request in self._asked
             ),
+            error_code=self._error[0],
+            error_detail=self._error[1],
         )
 
     def _listen(self, event: TurnEvent) -> None:
@@ -305,6 +309,7 @@ class TurnLoop:
 
     async def _direct_answer(self, failed: _LoopFailedError) -> str:
         """The answer of one direct call, or an honest word that there is none."""
+        self._error = (failed.code, failed.message)
         if self._services.fallback is None:
             return f"I cannot answer: {failed.message}"
         provider_id, model_id = self._services.model or (None, None)
@@ -329,8 +334,10 @@ class TurnLoop:
             on_text=lambda text: self._listen(TextDelta(text)),
         )
         if response.outcome is RouteOutcome.SUCCESS and response.content.strip():
+            self._error = ("", "")
             return response.content
         why = response.error_message or "the model gave no answer"
+        self._error = (failed.code, f"{failed.message} The direct call failed too: {why}")
         return f"I cannot answer: {failed.message} The direct call failed too: {why}"
 
 

@@ -34,7 +34,11 @@ class TurnResult:
     """A turn that was delivered, or that waits for a person.
 
     Attributes:
-        response: the text for the user: the model's, or a sentence that says why there is none.
+        response: the text for the user: the model's, or a sentence that says that there is none.
+        error_code: why the turn failed; empty where it did not. A failure code of the work order
+            (SPEC 8.3), ``answer_rejected`` for an answer that did not pass the quality gate, or
+            the code of the failure that a direct call could not make good either.
+        error_detail: what happened inside, for logs and support; never meant for the customer.
         wo_chain_summary: per work order its id, type, state, error and cost.
         cost_summary: the sum of the orders' costs.
         quality_gate_passed: whether the answer passed the check.
@@ -60,6 +64,13 @@ class TurnResult:
     turn_number: int = 0
     output: Any = None
     waiting_for: tuple[ApprovalNeeded, ...] = ()
+    error_code: str = ""
+    error_detail: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the turn ended without an answer; ``error_code`` says why."""
+        return bool(self.error_code)
 
     @property
     def waiting(self) -> bool:
