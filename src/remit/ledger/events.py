@@ -116,6 +116,11 @@ _TABLE = (
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
           "A tool ran, or was refused."),
+    Event("TOOL_PINNED", "tools",
+          ("server", "origin", "tool_id", "definition_hash", "definition"),
+          "The definition of an MCP server's tool at its first use; or, with the decision "
+          "`CHANGED`, one that differs, refused until somebody accepts it (`ACCEPTED`, `by`).",
+          ("replaces", "by")),
     Event("APPROVAL_REQUESTED", "worker",
           (*_WO, "tool_id", "arguments", "idempotency_key", "kind"),
           "A tool call waits for a person.", ("attempt",)),

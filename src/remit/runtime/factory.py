@@ -10,6 +10,7 @@ from remit.agents.tools import Tool, ToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.kernel.errors import ConfigError
+from remit.packages import Registry
 from remit.runtime.agent import Agent, AgentShape, Resources
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class AgentFactory:
     def _server(self, name: str) -> McpServer:
         """An MCP server of the configuration, started when it is first used."""
         if name not in self._servers:
-            from remit.agents.tools.mcp import McpServer
+            from remit.agents.tools.mcp import McpServer, Pins
 
             known = self._shared.settings.mcp
             if name not in known:
@@ -83,8 +84,15 @@ class AgentFactory:
                     next_step=f"Add [mcp.{name}] to {self._shared.root.config}; there are "
                     f"{', '.join(sorted(known)) or 'none'}.",
                 )
-            self._servers[name] = McpServer(name, known[name])
+            self._servers[name] = McpServer(
+                name, known[name], Pins(self._shared.ledger, self._permitted)
+            )
         return self._servers[name]
+
+    def _permitted(self) -> list[str]:
+        """The tools that installed packages permit, as they write them."""
+        packages = Registry.from_ledger(self._shared.ledger).packages.values()
+        return [name for package in packages for name in package.manifest.permissions.tools]
 
     def close(self) -> None:
         """End the MCP servers."""

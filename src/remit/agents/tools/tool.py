@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
@@ -50,6 +50,8 @@ class Tool:
         max_output_bytes: longest output as JSON; ``tools.max_output_bytes`` when left out.
         prepare: turns arguments that fit the schema into what the function takes; raises
             :class:`ToolError` where it cannot. Left out, they are passed as they are.
+        refusal: asked before each call, before it is on record as begun: why it must not be
+            made now; empty when it may.
     """
 
     tool_id: str
@@ -64,6 +66,7 @@ class Tool:
     timeout_s: float | None = None
     max_output_bytes: int | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    refusal: Callable[[], Awaitable[str]] | None = None
 
     def __post_init__(self) -> None:
         if not _TOOL_ID.fullmatch(self.tool_id):

@@ -110,6 +110,9 @@ class Toolbox:
             return _refused(
                 f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}."
             )
+        (tool,) = self._dispatcher.tools([tool_id])
+        if tool.refusal is not None and (why := await tool.refusal()):
+            return _refused(f"tool_changed: {why}")
         began = self._history.intents[key]
         self._begun += not began
         if self._begun > self._limit:
@@ -120,8 +123,7 @@ class Toolbox:
             denied = await self._denial(tool_id, given, key, "approval")
             if denied is not None:
                 return _refused(f"approval_denied: {_by_whom(denied)}")
-        (tool,) = self._dispatcher.tools([tool_id]) if began else (None,)
-        if tool is None or tool.on_unknown == "retry":
+        if not began or tool.on_unknown == "retry":
             return None
         if tool.on_unknown == "fail":
             raise WorkFailedError(

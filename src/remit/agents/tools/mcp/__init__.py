@@ -14,9 +14,10 @@ except ImportError as error:
         next_step="pip install 'remit[mcp]'.",
     ) from error
 
+from remit.agents.tools.mcp.pins import Pin, PinError, PinnedTool, Pins
 from remit.agents.tools.mcp.server import McpServer
 
-__all__ = ["McpServer"]
+__all__ = ["McpServer", "Pin", "PinError", "PinnedTool", "Pins"]
 
 # The SDK logs what servers say, and the HTTP client complete addresses: both may be secret.
 for _name, _level in (("mcp", logging.CRITICAL), ("httpx2", logging.WARNING)):

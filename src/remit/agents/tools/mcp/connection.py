@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 from mcp import Client
-from mcp.types import Implementation
+from mcp.shared.subscriptions import ToolsListChanged
+from mcp.types import Implementation, ToolListChangedNotification
 
 from remit._version import __version__
 from remit.agents.tools.tool import ToolError
@@ -37,6 +38,7 @@ class Connection:
     Attributes:
         process_id: of the process whose background loop has the session.
         ready: the client, once it is initialized.
+        changed: the server said that its tools have changed since this was last set to false.
     """
 
     def __init__(self, name: str, transport: Transport) -> None:
@@ -48,6 +50,7 @@ class Connection:
         self._main: asyncio.Task[None] | None = None
         self.process_id = os.getpid()
         self.ready: Future[Client] = Future()
+        self.changed = False
         start_background(self._serve(transport))
 
     @property
@@ -83,10 +86,12 @@ class Connection:
         info = Implementation(name="remit", version=__version__)
         try:
             async with Client(
-                transport(self._lost), mode="auto", cache=None, client_info=info
-            ) as client:
+                transport(self._lost), mode="auto", cache=None, client_info=info,
+                message_handler=self._received,
+            ) as client:  # fmt: skip
                 self.ready.set_result(client)
-                await self._stopping.wait()
+                async with _listening(client, self._received):
+                    await self._stopping.wait()
         except BaseException as error:  # noqa: BLE001 - passed to the callers
             if not self.ready.done() and not isinstance(error, asyncio.CancelledError):
                 self.ready.set_exception(error)
@@ -94,6 +99,10 @@ class Connection:
             if not self.ready.done():
                 self.ready.set_exception(self._over_error())
             self._stop()
+
+    async def _received(self, message: object) -> None:
+        if isinstance(message, (ToolListChangedNotification, ToolsListChanged)):
+            self.changed = True
 
     async def _call(self, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
         task = asyncio.current_task()
@@ -143,3 +152,23 @@ class Connection:
             f"The MCP server {self._name!r} does not answer. {why}",
             next_step="What was asked of it may still have happened.",
         )
+
+
+@asynccontextmanager
+async def _listening(
+    client: Client, received: Callable[[object], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Hear of changed tools: since 2026-07-28 a client has to ask for that."""
+
+    async def listen() -> None:
+        with contextlib.suppress(Exception):  # an older protocol, or a server that has none
+            async with client.listen(tools_list_changed=True) as events:
+                async for event in events:
+                    await received(event)
+
+    task = asyncio.create_task(listen())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

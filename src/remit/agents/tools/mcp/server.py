@@ -7,7 +7,10 @@ import atexit
 import logging
 import os
 import threading
+import time
 import weakref
+from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,6 +21,8 @@ from mcp.types import Tool as Offered
 from pydantic import ValidationError
 
 from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
+from remit.agents.tools.mcp.origin import origin_of
+from remit.agents.tools.mcp.pins import Pins, Refused
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
@@ -31,6 +36,8 @@ _log = logging.getLogger("remit.tools")
 _KEY = "remit/idempotency_key"
 # Answers of a server that is well: it knows the call, or says what is wrong with it.
 _OWN_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
+_CHECK_S = 60.0  # a change that a server does not speak of is seen within this time
+_UNSEEN = "Not available until a person accepts its definition."
 _open: weakref.WeakSet[McpServer] = weakref.WeakSet()
 
 
@@ -44,10 +51,15 @@ class McpServer(Closeable):
     Args:
         name: of the server; its tools' ids begin with it.
         settings: how it is reached, and its limits.
+        pins: what its tools are held against: one that differs is shown to a model as it was
+            pinned, and refused; left out, every definition is taken as it comes.
     """
 
-    def __init__(self, name: str, settings: McpServerSettings) -> None:
+    def __init__(self, name: str, settings: McpServerSettings, pins: Pins | None = None) -> None:
         self.name = name
+        self._pins = pins
+        self._refused: Mapping[str, Refused] = {}
+        self._checked: tuple[Connection, float] | None = None
         self._settings = settings
         self._secrets = Secrets(name)
         self._lock = threading.Lock()
@@ -67,7 +79,7 @@ class McpServer(Closeable):
                 same id.
         """
         self._closed = False
-        return self._made(self._listed())
+        return [self._shown(tool) for tool in self._checked_tools()]
 
     def close(self) -> None:
         """End the connection, and the server if it was started here, with all its children."""
@@ -145,6 +157,7 @@ class McpServer(Closeable):
 
     def _list(self, connection: Connection) -> list[Offered]:
         seconds = self._settings.start_timeout_s
+        connection.changed = False  # before they are listed: what changes then counts
         future = connection.submit(_all_tools)
         try:
             return future.result(seconds)
@@ -155,6 +168,45 @@ class McpServer(Closeable):
             ) from None
         except Exception as error:
             raise self._failure(error, connection) from error
+
+    def _checked_tools(self) -> list[Tool]:
+        """What it offers now, held against the pins."""
+        made = self._made(self._listed())
+        connection = self._connection
+        if self._pins is not None and connection is not None:
+            origin = origin_of(self._settings, self._secrets.redacted)
+            self._refused = self._pins.check(self.name, origin, made)
+            self._checked = connection, time.monotonic()
+        return made
+
+    def _shown(self, tool: Tool) -> Tool:
+        """A tool as a model may be shown it: what nobody accepted could hold instructions."""
+        refused = self._refused.get(tool.tool_id)
+        if refused is None:
+            return tool
+        _log.warning("%s", refused.reason)
+        pinned = refused.pin.read() if refused.pin is not None else None
+        description, schema = pinned or (_UNSEEN, {"type": "object"})
+        return replace(tool, description=description, input_schema=schema)
+
+    async def _refusal(self, tool_id: str) -> str:
+        """Why a tool must not be called now; empty when it may."""
+        if self._pins is None:
+            return ""
+        connection, at = self._checked or (None, 0.0)
+        if (
+            connection is None
+            or connection is not self._connection
+            or connection.over
+            or connection.changed
+            or time.monotonic() - at > _CHECK_S
+        ):
+            try:
+                await call_in_thread(f"remit-mcp-{self.name}-check", self._checked_tools)
+            except ToolError as error:
+                return str(error)
+        refused = self._refused.get(tool_id)
+        return refused.reason if refused is not None else ""
 
     def _made(self, offered: list[Offered]) -> list[Tool]:
         allowed = self._settings.tools
@@ -188,7 +240,12 @@ class McpServer(Closeable):
         name = offered.name
 
         async def function(**arguments: Any) -> Any:
+            if why := await self._refusal(tool_id):
+                raise ToolError(why)
             return await self._call(name, arguments)
+
+        async def refusal() -> str:
+            return await self._refusal(tool_id)
 
         repeatable = any(fnmatchcase(name, pattern) for pattern in self._settings.idempotent)
         return Tool(
@@ -198,6 +255,7 @@ class McpServer(Closeable):
             function,
             on_unknown="retry" if repeatable else "ask",
             timeout_s=self._settings.timeout_s,
+            refusal=None if self._pins is None else refusal,
         )
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> Any:

@@ -1,0 +1,344 @@
+"""Pinned definitions of MCP servers' tools (SPEC 8.3).
+
+The first use of a tool puts its definition on record, with the server that it came from. Whatever
+differs from that later, another definition or another server under the same name, must not be
+called until a person accepts the difference. Packages may name a definition by its hash, as
+``server__tool@sha256:…`` among their permitted tools; then that one is the first.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from remit.agents.tools.tool import Tool, ToolError
+from remit.ledger import (
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+    content,
+    is_authentic,
+    is_plain_text,
+    parse_entry_id,
+)
+
+_EVENT = "TOOL_PINNED"
+_PINNED, _CHANGED, _ACCEPTED = "PINNED", "CHANGED", "ACCEPTED"
+_LAST = f"SELECT max(seq) FROM entries WHERE submission_id = ? AND event_type = '{_EVENT}'"
+_MARK = "@sha256:"
+
+
+class PinError(ToolError):
+    """There is nothing to accept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One definition of a tool, as it is on record.
+
+    Attributes:
+        entry_id: of the ``TOOL_PINNED`` that holds it.
+        server: name of the MCP server, as in ``[mcp.NAME]``.
+        tool_id: the tool's id here, ``{server}__{tool}``.
+        digest: :attr:`remit.Tool.digest`.
+        origin: which server it came from, see :func:`remit.agents.tools.mcp.origin.origin_of`.
+        at: when it was recorded.
+        by: who accepted it; empty for the first use.
+        definition: JSON text; ``None`` when it was erased or not read.
+    """
+
+    entry_id: str
+    server: str
+    tool_id: str
+    digest: str
+    origin: str
+    at: str
+    by: str = ""
+    definition: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def read(self) -> tuple[str, dict[str, Any]] | None:
+        """Description and parameters; ``None`` where they were erased."""
+        if self.definition is None:
+            return None
+        found = json.loads(self.definition)
+        return str(found["description"]), dict(found["parameters"])
+
+    def lines(self) -> list[str]:
+        """The definition for people and for a diff, a line each."""
+        if (found := self.read()) is None:
+            return [f"server: {self.origin}", "the definition was erased"]
+        description, schema = found
+        parameters = json.dumps(schema, indent=2, ensure_ascii=False, sort_keys=True)
+        return [
+            f"server: {self.origin}",
+            *(f"description: {line}" for line in description.splitlines()),
+            *(f"parameters: {line}" for line in parameters.splitlines()),
+        ]
+
+
+@dataclass(slots=True)
+class PinnedTool:
+    """A tool's pin, and what was offered since instead of it.
+
+    Attributes:
+        server: see :class:`Pin`.
+        tool_id: likewise.
+        pin: what may be called; ``None`` when nothing was accepted yet.
+        change: what waits for a person; ``None`` when nothing does.
+    """
+
+    server: str
+    tool_id: str
+    pin: Pin | None = None
+    change: Pin | None = None
+
+    def diff(self) -> list[str]:
+        """From the pin to the change, as a unified diff; empty when nothing differs."""
+        if self.change is None:
+            return []
+        before = self.pin.lines() if self.pin is not None else []
+        old = self.pin.digest if self.pin is not None else "nothing"
+        return list(
+            difflib.unified_diff(
+                before, self.change.lines(), f"pinned {old}", f"offered {self.change.digest}",
+                lineterm="",
+            )
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "server": self.server,
+            "tool_id": self.tool_id,
+            "state": "changed" if self.change is not None else "pinned",
+            "pin": self.pin.to_dict() if self.pin is not None else None,
+            "change": self.change.to_dict() if self.change is not None else None,
+            "diff": self.diff(),
+        }
+
+
+class Refused(NamedTuple):
+    """Why a tool must not be called, and its pin, which a model may still be shown."""
+
+    reason: str
+    pin: Pin | None
+
+
+class Pins:
+    """The pins of one ledger, of all MCP servers.
+
+    Args:
+        ledger: of the root.
+        named: gives the tools that installed packages permit, as their manifests write them.
+    """
+
+    def __init__(
+        self, ledger: LedgerClient, named: Callable[[], Iterable[str]] = lambda: ()
+    ) -> None:
+        self._ledger = ledger
+        self._named = named
+
+    def check(self, server: str, origin: str, tools: Iterable[Tool]) -> dict[str, Refused]:
+        """Hold what a server offers now against the pins: what must not be called, by tool id.
+
+        A tool without a pin gets one. What differs goes on record, once, for a person to accept.
+        Blocks.
+
+        Args:
+            server: its name in the configuration.
+            origin: which server it is, see :class:`Pin`.
+            tools: what it offers, as :meth:`remit.agents.tools.mcp.McpServer.tools` makes them.
+        """
+        offered = list(tools)
+        named: dict[str, set[str]] = {}
+        for name in self._named():
+            tool_id, mark, digest = name.partition(_MARK)
+            if mark:
+                named.setdefault(tool_id, set()).add(digest)
+        while True:
+            states, last = self._states(server)
+            refused, new = _compare(server, origin, offered, states, named)
+            if not new or self._append(server, last, new):
+                return refused
+
+    def tools(self, server: str = "") -> list[PinnedTool]:
+        """What is pinned of one server, or of all, in the order of servers and tool ids."""
+        states, _ = self._states(server)
+        return sorted(states.values(), key=lambda state: (state.server, state.tool_id))
+
+    def accept(self, server: str, tool_id: str = "", *, by: str) -> list[PinnedTool]:
+        """Accept what has changed, as :meth:`tools` shows it: from now on that may be called.
+
+        Args:
+            server: the MCP server's name.
+            tool_id: the tool, with or without its server's name; all of them when left out.
+            by: the name of who accepts it, for the record.
+
+        Raises:
+            PinError: nothing has changed, there is no such tool, or the name is missing.
+        """
+        if not by.strip():
+            raise PinError(
+                "The name of who accepts it is missing.", next_step="Say who it is, with --by NAME."
+            )
+        wanted = {tool_id, f"{server}__{tool_id}"}
+        while True:
+            states, last = self._states(server)
+            changed = [
+                state
+                for state in states.values()
+                if state.change is not None and (not tool_id or state.tool_id in wanted)
+            ]
+            if not changed:
+                raise PinError(
+                    f"No change of {tool_id or 'a tool'} of the MCP server {server!r} waits.",
+                    next_step=f"`remit mcp diff {server}` asks the server what it offers now.",
+                )
+            new = [
+                _entry(
+                    _ACCEPTED, server, change.origin, change.tool_id, change.digest,
+                    change.definition, state.pin, by,
+                )
+                for state in changed
+                if (change := state.change) is not None
+            ]  # fmt: skip
+            if self._append(server, last, new):
+                return changed
+
+    def _states(self, server: str) -> tuple[dict[tuple[str, str], PinnedTool], int | None]:
+        """The tools by server and id, and the sequence number of the last entry about them."""
+        if server:
+            found = self._ledger.query(event_type=_EVENT, submission_id=_submission(server))
+        else:
+            found = self._ledger.query(event_type=_EVENT)
+        states: dict[tuple[str, str], PinnedTool] = {}
+        last: int | None = None
+        for entry in found:
+            last = parse_entry_id(entry.id)
+            if not is_authentic(entry):
+                continue
+            pin = _pin(entry)
+            key = pin.server, pin.tool_id
+            state = states.setdefault(key, PinnedTool(*key))
+            if entry.decision == _CHANGED:
+                state.change = pin
+            else:
+                state.pin, state.change = pin, None
+        return states, last
+
+    def _append(self, server: str, last: int | None, new: list[LedgerEntry]) -> bool:
+        """Write them, unless something else was written about the server meanwhile."""
+
+        def write(tx: Transaction) -> bool:
+            ((latest,),) = tx.execute(_LAST, (_submission(server),))
+            if latest != last:
+                return False
+            for entry in new:
+                tx.append(entry)
+            return True
+
+        return self._ledger.transact(write)
+
+
+def _compare(
+    server: str,
+    origin: str,
+    offered: list[Tool],
+    states: dict[tuple[str, str], PinnedTool],
+    named: dict[str, set[str]],
+) -> tuple[dict[str, Refused], list[LedgerEntry]]:
+    """What must not be called, and what is to be put on record."""
+    refused: dict[str, Refused] = {}
+    new: list[LedgerEntry] = []
+    origins = {state.pin.origin for state in states.values() if state.pin is not None}
+    for tool in offered:
+        state = states.get((server, tool.tool_id)) or PinnedTool(server, tool.tool_id)
+        pin, allowed = state.pin, named.get(tool.tool_id, set())
+        same_origin = origin == pin.origin if pin is not None else origin in origins or not origins
+        is_pinned = pin is not None and pin.digest == tool.digest
+        accepted = is_pinned and pin is not None and bool(pin.by)
+        if same_origin and is_pinned and (accepted or not allowed or tool.digest in allowed):
+            continue
+        if same_origin and (tool.digest in allowed or (pin is None and not allowed)):
+            decision = _PINNED  # the first use, or a package names the new definition
+        else:
+            decision = _CHANGED
+            refused[tool.tool_id] = Refused(_reason(server, origin, tool, pin, allowed), pin)
+            seen = state.change
+            if seen is not None and (seen.digest, seen.origin) == (tool.digest, origin):
+                continue
+        new.append(_entry(decision, server, origin, tool.tool_id, tool.digest, _text(tool), pin))
+    return refused, new
+
+
+def _reason(server: str, origin: str, tool: Tool, pin: Pin | None, allowed: set[str]) -> str:
+    step = (
+        f"A person has to look at it with `remit mcp diff {server}`, and can accept it with "
+        f"`remit mcp accept {server} {tool.tool_id}`."
+    )
+    if pin is not None and pin.origin != origin:
+        return f"{tool.tool_id} comes from another server than before under this name. {step}"
+    if pin is None and not allowed:
+        return f"{tool.tool_id} is new, and from another server than the tools known here. {step}"
+    if allowed:
+        return f"The definition of {tool.tool_id} is not the one that a package names. {step}"
+    return f"The definition of {tool.tool_id} has changed since it was pinned. {step}"
+
+
+def _submission(server: str) -> str:
+    return f"mcp:{server}"
+
+
+def _text(tool: Tool) -> str:
+    found = {"description": tool.description, "parameters": dict(tool.input_schema)}
+    text = json.dumps(found, ensure_ascii=False, sort_keys=True)
+    return text if is_plain_text(text) else json.dumps(found, sort_keys=True)
+
+
+def _entry(
+    decision: str,
+    server: str,
+    origin: str,
+    tool_id: str,
+    digest: str,
+    definition: str | None,
+    pin: Pin | None,
+    by: str = "",
+) -> LedgerEntry:
+    return LedgerEntry(
+        event_type=_EVENT,
+        submission_id=_submission(server),
+        decision=decision,
+        reason=f"{tool_id} of {server}",
+        metadata={
+            "server": server,
+            "origin": origin,
+            "tool_id": tool_id,
+            "definition_hash": digest,
+            "definition": content(definition),
+            **({"replaces": pin.entry_id} if pin is not None else {}),
+            **({"by": by} if by else {}),
+        },
+    )
+
+
+def _pin(entry: LedgerEntry) -> Pin:
+    data: dict[str, Any] = entry.metadata
+    definition = data["definition"]
+    return Pin(
+        entry.id,
+        data["server"],
+        data["tool_id"],
+        data["definition_hash"],
+        data["origin"],
+        entry.timestamp,
+        data.get("by", ""),
+        definition if isinstance(definition, str) else None,
+    )
