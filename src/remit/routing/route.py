@@ -34,6 +34,7 @@ from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import run_stages
 from remit.routing.scoring import Ranking, ScoringInputs, name_of, rank, task_of
+from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
 _log = logging.getLogger("remit.routing")
@@ -60,6 +61,31 @@ class Outcome:
     calls: Calls
     emitted: Any
     refusal: PromptResponse | None = None
+
+    @property
+    def entry_id(self) -> str:
+        """The ledger entry of the decision; empty where it could not be recorded."""
+        return self.emitted.entry_id if isinstance(self.emitted, ThoughtRecord) else ""
+
+    def response(self) -> PromptResponse:
+        """What the caller of the gateway gets."""
+        calls = self.calls
+        if self.result is not None:
+            response = self.result.response
+            response.decision_entry_id = self.entry_id  # it is this call's own
+            return response
+        if self.refusal is not None:
+            return replace(self.refusal, decision_entry_id=self.entry_id)
+        # The last that was really sent says most.
+        responses = [failed.response for failed in calls.failed if failed.response is not None]
+        sent = [response for response in responses if response.outcome is not RouteOutcome.REJECTED]
+        last = sent[-1] if sent else calls.responses[-1]
+        if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, a later one found no model
+            last = replace(
+                last, content="", content_blocks=None, reply=None, outcome=RouteOutcome.ERROR,
+                error_code="ROUTE_FAILED", error_message="a stage of the route found no model",
+            )  # fmt: skip
+        return replace(calls.with_all(last), decision_entry_id=self.entry_id)
 
 
 async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:

@@ -14,7 +14,6 @@ from remit.kernel.exchange import (
     ModelCapabilities,
     PromptRequest,
     PromptResponse,
-    RouteOutcome,
     TextSink,
 )
 from remit.kernel.settings import RouteSettings, RoutingSettings
@@ -29,10 +28,8 @@ from remit.routing.intent import read_intent
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.prompts import StagePrompts
 from remit.routing.registry import Registry, read_routes
-from remit.routing.route import Outcome
 from remit.routing.route import route as route_asked
 from remit.routing.scoring import ScoringFn, ScoringInputs, rank, score_candidates, task_of
-from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
 _AUTO = "auto"
@@ -143,7 +140,8 @@ class Router:
             asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
         asked.on_text, asked.sink = on_text, sink
-        return _response(await route_asked(asked, self._options(name, allowed)))
+        outcome = await route_asked(asked, self._options(name, allowed))
+        return outcome.response()
 
     async def aroute_text(
         self,
@@ -190,7 +188,7 @@ class Router:
             "latency_ms": result.latency_ms,
             "cost_usd": result.cost_usd,
             "decision_id": result.decision_id,
-            "decision_entry_id": _entry_of(outcome),
+            "decision_entry_id": outcome.entry_id,
             "exchange_entry_id": response.exchange_entry_id,
         }
 
@@ -381,28 +379,6 @@ def _one_object(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     return candidates
 
 
-def _response(outcome: Outcome) -> PromptResponse:
-    """What the caller of the gateway gets."""
-    entry_id = _entry_of(outcome)
-    calls = outcome.calls
-    if outcome.result is not None:
-        response = outcome.result.response
-        response.decision_entry_id = entry_id  # it is this call's own
-        return response
-    if outcome.refusal is not None:
-        return replace(outcome.refusal, decision_entry_id=entry_id)
-    # The last that was really sent says most.
-    responses = [failed.response for failed in calls.failed if failed.response is not None]
-    sent = [response for response in responses if response.outcome is not RouteOutcome.REJECTED]
-    last = sent[-1] if sent else calls.responses[-1]
-    if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, and a later one found no model
-        last = replace(
-            last, content="", content_blocks=None, reply=None, outcome=RouteOutcome.ERROR,
-            error_code="ROUTE_FAILED", error_message="a stage of the route found no model",
-        )  # fmt: skip
-    return replace(calls.with_all(last), decision_entry_id=entry_id)
-
-
 def _task_of(request: PromptRequest, identity: Identity | None) -> str:
     """Whose chain a decision goes into: the work order's, else the session's.
 
@@ -413,8 +389,3 @@ def _task_of(request: PromptRequest, identity: Identity | None) -> str:
     own = order.startswith(f"WO-{request.session_id}-")
     held = identity is not None and identity.role == "agent"
     return order if order and (own or not held) else request.session_id
-
-
-def _entry_of(outcome: Outcome) -> str:
-    """The ledger entry of the decision; empty where it could not be recorded."""
-    return outcome.emitted.entry_id if isinstance(outcome.emitted, ThoughtRecord) else ""

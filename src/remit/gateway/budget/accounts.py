@@ -4,38 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from typing import Any
 
 from msgspec.structs import replace
 
-from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
+from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
+from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.raised import RaisedBounds
 from remit.gateway.budget.resets import window_entry
-from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
-from remit.kernel.windows import window_at
+from remit.kernel.budget import Amount, BudgetStatus, TokenUsage
 from remit.ledger import Clock, LedgerEntry
 
-FIELDS = tuple(field.name for field in fields(BudgetStatus))
-"""Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
-
-MAX_COUNT = 1 << 62
-"""Counts stop here: it fits the columns."""
-
-OF_A_WINDOW = (
-    "spent_tokens", "reserved_tokens", "turns", "spent_nano", "reserved_nano", "unpriced_calls",
-)  # fmt: skip
-"""Columns that begin at 0 in each window."""
-
-_CHANGING = (
-    *OF_A_WINDOW, "minute", "minute_requests", "minute_tokens", "window_end", "window_number",
-)  # fmt: skip
-_UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
-_MINUTE_S = 60
-_DAY_S = 86_400
-_LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S}
-# A window's end is at most two windows away, one of which a clock a little ahead has begun.
+_UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in CHANGING)} WHERE scope = ?"
 _MAX_MARKS = 256
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
@@ -46,91 +27,6 @@ _RAISE = (
     "ON CONFLICT (provider_id, model_id) DO UPDATE SET percent = excluded.percent "
     "WHERE excluded.percent > raised_bounds.percent"
 )
-
-
-class _Account:
-    """One row, changed in memory."""
-
-    __slots__ = (*FIELDS, "dirty")
-
-    def __init__(self, row: Sequence[Any]) -> None:
-        (
-            self.scope, self.token_limit, self.turn_limit, self.spent_tokens,
-            self.reserved_tokens, self.turns, self.nano_limit, self.requests_per_minute,
-            self.tokens_per_minute, self.spent_nano, self.reserved_nano, self.unpriced_calls,
-            self.minute, self.minute_requests, self.minute_tokens, self.period, self.time_zone,
-            self.window_end, self.window_number, self.on_short,
-        ) = row  # fmt: skip
-        self.dirty = False
-
-    def status(self) -> BudgetStatus:
-        return BudgetStatus(*[getattr(self, name) for name in FIELDS])
-
-    def spend(self, usage: TokenUsage) -> None:
-        """Charge what was used."""
-        self.spent_tokens = min(self.spent_tokens + usage.total, MAX_COUNT)
-        if usage.cost_nano is None:
-            self.unpriced_calls += usage.total > 0
-        else:
-            self.spent_nano = min(self.spent_nano + usage.cost_nano, MAX_COUNT)
-
-    def start_window(self, now: float) -> bool:
-        """Begin the window that ``now`` is in, where the one before has ended; says whether."""
-        if not self.window_end or now < self.window_end:
-            return False
-        self.window_end = window_at(self.period, self.time_zone, now)[1]
-        self.window_number += 1
-        for name in OF_A_WINDOW:
-            setattr(self, name, 0)
-        return True
-
-    def end_sooner(self, now: float) -> bool:
-        """Have a window that a clock far ahead began end with the next one; says whether.
-
-        It goes on with what it holds: it stands for the next one, which began too early.
-        """
-        if self.window_end - now <= _LONGEST_AHEAD_S[self.period]:
-            return False
-        following = window_at(self.period, self.time_zone, now)[1]
-        self.window_end = window_at(self.period, self.time_zone, following)[1]
-        return True
-
-    def admits(self, amount: Amount, turns: int) -> bool:
-        """Whether no limit is in the way; where this is not sure of it, :func:`_refusal` says."""
-        limit = self.token_limit
-        if limit is not None and self.spent_tokens + self.reserved_tokens + amount.tokens > limit:
-            return False
-        limit, nano = self.nano_limit, amount.nano
-        if limit is not None and (
-            nano is None or self.spent_nano + self.reserved_nano + nano > limit
-        ):
-            return False
-        return (
-            amount.bounded
-            and ((limit := self.turn_limit) is None or self.turns + turns <= limit)
-            and ((limit := self.requests_per_minute) is None
-                 or self.minute_requests + turns <= limit)
-            and ((limit := self.tokens_per_minute) is None
-                 or self.minute_tokens + amount.tokens <= limit)
-        )  # fmt: skip
-
-    def changing(self) -> tuple[int | str, ...]:
-        """What :data:`_UPDATE` takes."""
-        values = (
-            self.spent_tokens, self.reserved_tokens, self.turns, self.spent_nano,
-            self.reserved_nano, self.unpriced_calls, self.minute, self.minute_requests,
-            self.minute_tokens, self.window_end, self.window_number,
-        )  # fmt: skip
-        if max(values) > MAX_COUNT:
-            values = tuple([min(value, MAX_COUNT) for value in values])
-        return (*values, self.scope)
-
-    def is_short_of(self, amount: Amount) -> bool:
-        """Whether what is not spent yet is less than ``amount``, others' holds aside."""
-        tokens, nano = self.token_limit, self.nano_limit
-        return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
-            nano is not None and self.spent_nano + (amount.nano or 0) > nano
-        )
 
 
 class Accounts:
@@ -163,7 +59,7 @@ class Accounts:
         self._execute_many = execute_many
         self._append = append
         self._allow_unpriced = allow_unpriced
-        self._accounts: dict[str, _Account | None] = {}
+        self._accounts: dict[str, Account | None] = {}
         self._raised = raised or RaisedBounds()
         self._to_raise: list[tuple[str, str, int]] = []
 
@@ -182,7 +78,7 @@ class Accounts:
             marks = ", ".join("?" * size)
             sql = f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})"
             for row in self._ask(sql, (*part, *[part[-1]] * (size - len(part)))):
-                self._accounts[row[0]] = _Account(row)
+                self._accounts[row[0]] = Account(row)
 
     def reserve(
         self, path: Sequence[str], amount: Amount, *, turns: int, enforce: bool = True
@@ -216,7 +112,7 @@ class Accounts:
         windows = tuple([account.window_number for account in accounts])
         return Hold(
             tuple([account.scope for account in accounts]), tokens, amount.nano, turns,
-            self._now_s // _MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
+            self._now_s // MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
             amount.model, output,
         )  # fmt: skip
 
@@ -227,14 +123,14 @@ class Accounts:
         return self._refused(path, accounts, _lowered(accounts, amount) or amount, turns)
 
     def _refused(
-        self, path: Sequence[str], accounts: Sequence[_Account], amount: Amount, turns: int
+        self, path: Sequence[str], accounts: Sequence[Account], amount: Amount, turns: int
     ) -> BudgetRefusedError | None:
         if not accounts:
             message = f"no budget was allocated for {path[-1]}"
             return BudgetRefusedError("NOT_ALLOCATED", message, None, scope=path[-1])
         busy = None
         for account in accounts:
-            found = _refusal(account, amount, turns, self._allow_unpriced, self._wait_s)
+            found = account.refusal(amount, turns, self._allow_unpriced, self._wait_s)
             if found is not None and not found.busy:
                 return found  # no waiting helps, whatever others hold elsewhere
             busy = busy or found
@@ -242,9 +138,9 @@ class Accounts:
 
     def _wait_s(self) -> float:
         """Seconds until the next minute begins."""
-        return _MINUTE_S - self._clock.now_ms / 1000 % _MINUTE_S
+        return MINUTE_S - self._clock.now_ms / 1000 % MINUTE_S
 
-    def _open(self, path: Sequence[str]) -> list[_Account]:
+    def _open(self, path: Sequence[str]) -> list[Account]:
         """The existing accounts of a path, in the minute and the window that now are."""
         known = self._accounts
         try:
@@ -256,7 +152,7 @@ class Accounts:
             return accounts
         if not self._now_s:
             self._now_s = self._clock.now_ms // 1000
-        minute = self._now_s // _MINUTE_S
+        minute = self._now_s // MINUTE_S
         for account in accounts:
             # A clock set back a little begins none; one set back far would stop it for as long.
             if not -1 <= minute - account.minute <= 0:
@@ -265,7 +161,7 @@ class Accounts:
                 self._move_window(account, self._clock.wall_ms // 1000)
         return accounts
 
-    def _move_window(self, account: _Account, wall_s: int) -> None:
+    def _move_window(self, account: Account, wall_s: int) -> None:
         passed = account.status()
         begun = account.start_window(wall_s)
         if begun or account.end_sooner(wall_s):
@@ -351,13 +247,13 @@ def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:
     found = list(states)
     wall_s = clock.wall_ms / 1000 if any(state.window_end for state in found) else 0
     for place, state in enumerate(found):
-        account = _Account([getattr(state, name) for name in FIELDS])
+        account = Account([getattr(state, name) for name in FIELDS])
         if account.start_window(wall_s):
             found[place] = account.status()
     return found
 
 
-def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:
+def _lowered(accounts: Sequence[Account], amount: Amount) -> Amount | None:
     """``amount`` for the longest answer that what is left pays for.
 
     ``None`` where nothing is short, where a scope that is refuses instead, or where not even one
@@ -372,58 +268,3 @@ def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:
         key=lambda output: any(account.is_short_of(lowered(output)) for account in short),
     )  # fmt: skip
     return replace(lowered(low), output=low) if low else None
-
-
-def _refusal(
-    account: _Account,
-    amount: Amount,
-    turns: int,
-    allow_unpriced: bool,
-    wait_s: Callable[[], float],
-) -> BudgetRefusedError | None:
-    """Why ``account``, in its current minute, refuses ``amount``; ``None`` when it does not."""
-    scope, left = account.scope, None
-    if account.token_limit is not None:
-        left = account.token_limit - account.spent_tokens - account.reserved_tokens
-
-    def refused(code: str, message: str, retry_s: float | None = None) -> BudgetRefusedError:
-        return BudgetRefusedError(code, f"{scope} {message}", left, retry_s, scope)
-
-    def short(message: str, needed: int, most: int) -> BudgetRefusedError:
-        if needed > most:
-            return refused("BUDGET_EXHAUSTED", message)
-        return refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
-
-    if account.turn_limit is not None and account.turns + turns > account.turn_limit:
-        return refused("TURN_LIMIT", f"has used its {account.turn_limit} calls")
-    limit = account.requests_per_minute
-    if limit is not None and account.minute_requests + turns > limit:
-        return refused("RATE_LIMITED", f"has made its {limit} calls of this minute", wait_s())
-    if not amount.bounded and (
-        left is not None or account.nano_limit is not None or account.tokens_per_minute is not None
-    ):
-        what = amount.unbounded or "what the call may use"
-        return refused("UNBOUNDED", f"has a limit, and there is no bound to {what}")
-    limit = account.tokens_per_minute
-    if limit is not None and account.minute_tokens + amount.tokens > limit:
-        free = max(0, limit - account.minute_tokens)
-        message = f"has {free} of its {limit} tokens of this minute left, the call may need "
-        return refused("RATE_LIMITED", f"{message}{amount.tokens}", wait_s())
-    busy = None
-    if left is not None and amount.tokens > left:
-        message = f"has {left} tokens left, the call may need {amount.tokens}"
-        busy = short(message, amount.tokens, left + account.reserved_tokens)
-        if not busy.busy:
-            return busy
-    if account.nano_limit is not None:
-        if amount.nano is None:
-            if allow_unpriced:
-                return busy
-            message = "has a limit in US dollars, and the model has no price. Give it one, or set "
-            return refused("UNPRICED", f"{message}[budget] allow_unpriced")
-        nano_left = account.nano_limit - account.spent_nano - account.reserved_nano
-        if amount.nano > nano_left:
-            left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)
-            message = f"has {left_usd:.6f} USD left, the call may cost {needed_usd:.6f}"
-            return short(message, amount.nano, nano_left + account.reserved_nano)
-    return busy

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import orjson
 
-from remit.gateway.budget.accounts import FIELDS, MAX_COUNT, OF_A_WINDOW
+from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW
 from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.outstanding import Outstanding
 from remit.kernel.budget import BudgetScope, nano_of

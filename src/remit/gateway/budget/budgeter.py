@@ -6,12 +6,8 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from remit.gateway.budget.accounts import (
-    FIELDS,
-    OF_A_WINDOW,
-    Accounts,
-    of_now,
-)
+from remit.gateway.budget.account import FIELDS, OF_A_WINDOW
+from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.raised import RaisedBounds

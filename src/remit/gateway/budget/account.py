@@ -1,0 +1,177 @@
+"""One account: what a scope may use, has used, and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
+from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
+from remit.kernel.windows import window_at
+
+FIELDS = tuple(field.name for field in fields(BudgetStatus))
+"""Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
+
+MAX_COUNT = 1 << 62
+"""Counts stop here: it fits the columns."""
+
+OF_A_WINDOW = (
+    "spent_tokens", "reserved_tokens", "turns", "spent_nano", "reserved_nano", "unpriced_calls",
+)  # fmt: skip
+"""Columns that begin at 0 in each window."""
+
+CHANGING = (
+    *OF_A_WINDOW, "minute", "minute_requests", "minute_tokens", "window_end", "window_number",
+)  # fmt: skip
+"""Columns that calls change."""
+
+MINUTE_S = 60
+_DAY_S = 86_400
+# A window's end is at most two windows away, one of which a clock a little ahead has begun.
+_LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S}
+
+
+class Account:
+    """One row of the table ``budgets``, changed in memory."""
+
+    __slots__ = (*FIELDS, "dirty")
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        (
+            self.scope, self.token_limit, self.turn_limit, self.spent_tokens,
+            self.reserved_tokens, self.turns, self.nano_limit, self.requests_per_minute,
+            self.tokens_per_minute, self.spent_nano, self.reserved_nano, self.unpriced_calls,
+            self.minute, self.minute_requests, self.minute_tokens, self.period, self.time_zone,
+            self.window_end, self.window_number, self.on_short,
+        ) = row  # fmt: skip
+        self.dirty = False
+
+    def status(self) -> BudgetStatus:
+        """As others may keep it."""
+        return BudgetStatus(*[getattr(self, name) for name in FIELDS])
+
+    def spend(self, usage: TokenUsage) -> None:
+        """Charge what was used."""
+        self.spent_tokens = min(self.spent_tokens + usage.total, MAX_COUNT)
+        if usage.cost_nano is None:
+            self.unpriced_calls += usage.total > 0
+        else:
+            self.spent_nano = min(self.spent_nano + usage.cost_nano, MAX_COUNT)
+
+    def start_window(self, now: float) -> bool:
+        """Begin the window that ``now`` is in, where the one before has ended; says whether."""
+        if not self.window_end or now < self.window_end:
+            return False
+        self.window_end = window_at(self.period, self.time_zone, now)[1]
+        self.window_number += 1
+        for name in OF_A_WINDOW:
+            setattr(self, name, 0)
+        return True
+
+    def end_sooner(self, now: float) -> bool:
+        """Have a window that a clock far ahead began end with the next one; says whether.
+
+        It goes on with what it holds: it stands for the next one, which began too early.
+        """
+        if self.window_end - now <= _LONGEST_AHEAD_S[self.period]:
+            return False
+        following = window_at(self.period, self.time_zone, now)[1]
+        self.window_end = window_at(self.period, self.time_zone, following)[1]
+        return True
+
+    def admits(self, amount: Amount, turns: int) -> bool:
+        """Whether no limit is in the way; where this is not sure of it, :meth:`refusal` says."""
+        limit = self.token_limit
+        if limit is not None and self.spent_tokens + self.reserved_tokens + amount.tokens > limit:
+            return False
+        limit, nano = self.nano_limit, amount.nano
+        if limit is not None and (
+            nano is None or self.spent_nano + self.reserved_nano + nano > limit
+        ):
+            return False
+        return (
+            amount.bounded
+            and ((limit := self.turn_limit) is None or self.turns + turns <= limit)
+            and ((limit := self.requests_per_minute) is None
+                 or self.minute_requests + turns <= limit)
+            and ((limit := self.tokens_per_minute) is None
+                 or self.minute_tokens + amount.tokens <= limit)
+        )  # fmt: skip
+
+    def changing(self) -> tuple[int | str, ...]:
+        """The values of :data:`CHANGING`, and the scope."""
+        values = (
+            self.spent_tokens, self.reserved_tokens, self.turns, self.spent_nano,
+            self.reserved_nano, self.unpriced_calls, self.minute, self.minute_requests,
+            self.minute_tokens, self.window_end, self.window_number,
+        )  # fmt: skip
+        if max(values) > MAX_COUNT:
+            values = tuple([min(value, MAX_COUNT) for value in values])
+        return (*values, self.scope)
+
+    def is_short_of(self, amount: Amount) -> bool:
+        """Whether what is not spent yet is less than ``amount``, others' holds aside."""
+        tokens, nano = self.token_limit, self.nano_limit
+        return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
+            nano is not None and self.spent_nano + (amount.nano or 0) > nano
+        )
+
+    def refusal(
+        self, amount: Amount, turns: int, allow_unpriced: bool, wait_s: Callable[[], float]
+    ) -> BudgetRefusedError | None:
+        """Why the account, in its current minute, refuses ``amount``; ``None`` where it does not.
+
+        Args:
+            amount: what a call may need.
+            turns: how many calls.
+            allow_unpriced: let a limit in US dollars pass models that have no price.
+            wait_s: seconds until the next minute begins.
+        """
+        scope, left = self.scope, None
+        if self.token_limit is not None:
+            left = self.token_limit - self.spent_tokens - self.reserved_tokens
+
+        def refused(code: str, message: str, retry_s: float | None = None) -> BudgetRefusedError:
+            return BudgetRefusedError(code, f"{scope} {message}", left, retry_s, scope)
+
+        def short(message: str, needed: int, most: int) -> BudgetRefusedError:
+            if needed > most:
+                return refused("BUDGET_EXHAUSTED", message)
+            return refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
+
+        if self.turn_limit is not None and self.turns + turns > self.turn_limit:
+            return refused("TURN_LIMIT", f"has used its {self.turn_limit} calls")
+        limit = self.requests_per_minute
+        if limit is not None and self.minute_requests + turns > limit:
+            return refused("RATE_LIMITED", f"has made its {limit} calls of this minute", wait_s())
+        if not amount.bounded and (
+            left is not None or self.nano_limit is not None or self.tokens_per_minute is not None
+        ):
+            what = amount.unbounded or "what the call may use"
+            return refused("UNBOUNDED", f"has a limit, and there is no bound to {what}")
+        limit = self.tokens_per_minute
+        if limit is not None and self.minute_tokens + amount.tokens > limit:
+            free = max(0, limit - self.minute_tokens)
+            message = f"has {free} of its {limit} tokens of this minute left, the call may need "
+            return refused("RATE_LIMITED", f"{message}{amount.tokens}", wait_s())
+        busy = None
+        if left is not None and amount.tokens > left:
+            message = f"has {left} tokens left, the call may need {amount.tokens}"
+            busy = short(message, amount.tokens, left + self.reserved_tokens)
+            if not busy.busy:
+                return busy
+        if self.nano_limit is not None:
+            if amount.nano is None:
+                if allow_unpriced:
+                    return busy
+                message = (
+                    "has a limit in US dollars, and the model has no price. Give it one, or set "
+                )
+                return refused("UNPRICED", f"{message}[budget] allow_unpriced")
+            nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
+            if amount.nano > nano_left:
+                left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)
+                message = f"has {left_usd:.6f} USD left, the call may cost {needed_usd:.6f}"
+                return short(message, amount.nano, nano_left + self.reserved_nano)
+        return busy
