@@ -105,6 +105,10 @@ def test_a_contract_and_a_subject_come_by_header(
     entry = served.exchange(session)
     assert entry.submission_id == entry.metadata["contract_id"] == "PRC-MINE-001"
     assert b"person-7" not in served.ledger.read_record(entry.id)
+    assert entry.metadata["framework_id"] == ""  # nobody brought it
+    headers = {**_named(f"{session}X"), "x-remit-contract": "PRC-EXECUTE-001"}
+    chat.chat.completions.create(model=model, messages=_turn("hello"), extra_headers=headers)
+    assert served.exchange(f"{session}X").metadata["framework_id"] == "FMWK-RUNTIME-001"
     served.ledger.erase(subject_id="person-7", reason="asked to", requested_by="test")
     assert isinstance(served.exchange(session).metadata["response"], Erased)
 

@@ -104,6 +104,7 @@ class SessionManager:
         self._marks: tuple[int | None, ...] | None = None
         self.threads_seen: tuple[int | None, ...] | None = None
         self._usage, self._usage_until = Usage(), ""
+        self._began = False  # or not looked up
 
     def require(self) -> None:
         """Raise :class:`SessionNotFoundError` unless the session exists and is this agent's."""
@@ -125,6 +126,7 @@ class SessionManager:
                 f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
                 next_step=f"Go on with it by the program that makes the agent {owner}.",
             )
+        self._began = True
 
     def start(self) -> str:
         """Write ``SESSION_START``; returns its id."""
@@ -132,6 +134,7 @@ class SessionManager:
 
     def start_entry(self) -> LedgerEntry:
         """The ``SESSION_START``, for a caller that writes it together with other entries."""
+        self._began = True
         return self._entry("SESSION_START", "STARTED", "Session started")
 
     @property
@@ -166,6 +169,9 @@ class SessionManager:
             user_message: what the user said.
             response: what was delivered, or why nothing was.
             outcome: ``cancelled`` or ``abandoned`` of a turn that ended without an answer.
+
+        Raises:
+            SessionNotFoundError: the session never began.
         """
         entry_id = self._ledger.write(self._turn_entry(user_message, response, outcome))
         self._turn_count = self.turn_count + 1
@@ -252,6 +258,8 @@ class SessionManager:
         return self._ledger.write(entry)
 
     def _turn_entry(self, user_message: str, response: str, outcome: str) -> LedgerEntry:
+        if not self._began:
+            self.require()
         number = self.turn_count + 1
         further = {"outcome": outcome} if outcome else {}
         return self._entry(

@@ -1,10 +1,20 @@
-"""Keys, tokens and passwords, found in text by their shape and redacted."""
+"""Keys, tokens and passwords: those that are configured, and those found in text by their shape."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import SecretStr
+
+from remit.kernel.settings import Settings
 
 _REDACTED = "[secret]"
+_SHORTEST = 6  # what is shorter (a port, "true") is in every other text
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
 # Each alternative starts with something fixed and holds no nested repetition: time is linear.
 _SECRETS = re.compile(
     r"(?P<scheme>\b(?:bearer|basic)\s+)[^\s\"',;]+"
@@ -15,6 +25,40 @@ _SECRETS = re.compile(
     r"|(?P<url>\b[a-z][a-z0-9+]*://[^\s/:@]{0,256}:)[^\s/@]+(?=@)",
     re.IGNORECASE,
 )
+
+
+class ConfiguredSecrets:
+    """The secret values of a configuration, and of the environment variables it names."""
+
+    def __init__(self, settings: Settings) -> None:
+        providers = settings.providers.values()
+        known = {os.environ.get(provider.api_key_env, "") for provider in providers}
+        known.update(_PASSWORD.findall(settings.ledger.path))
+        for value in _secret_values(settings.model_dump()):
+            known |= {value, *(os.environ.get(name, "") for name in _VARIABLE.findall(value))}
+        self.values = frozenset(value for value in known if len(value) >= _SHORTEST)
+        longest_first = sorted(self.values, key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, longest_first))) if self.values else None
+
+    def hidden(self, value: Any) -> Any:
+        """A JSON value with ``[secret]`` for each of them, wherever it stands in a text."""
+        if self._any is None:
+            return value
+        if isinstance(value, str):
+            return self._any.sub(_REDACTED, value)
+        if isinstance(value, Mapping):
+            return {self.hidden(name): self.hidden(item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.hidden(item) for item in value]
+        return value
+
+
+def _secret_values(value: Any) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _secret_values(item)
 
 
 def redact_secrets(text: str) -> str:

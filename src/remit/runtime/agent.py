@@ -23,6 +23,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import blocking
 from remit.kernel.root import Root
+from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import LoadedSettings, Settings, SupervisorSettings
 from remit.ledger import LedgerClient, Transaction
 from remit.runtime.context import KernelContext
@@ -40,6 +41,7 @@ class Resources:
     gateway: GatewayPort
     budgeter: TokenBudgeter
     leases: LeaseManager
+    secrets: ConfiguredSecrets
 
     @property
     def settings(self) -> Settings:
@@ -109,7 +111,9 @@ class Agent:
         wanted = set(shape.answer.tools) - {tool.tool_id for tool in own}
         admin = root_tools(root, ledger, shared.loaded)
         self._tools = ToolDispatcher(
-            [*(tool for tool in admin if tool.tool_id in wanted), *own], settings.tools
+            [*(tool for tool in admin if tool.tool_id in wanted), *own],
+            settings.tools,
+            shared.secrets,
         )
         self._tools.tools(shape.answer.tools)
         self._context = KernelContext(
@@ -122,6 +126,7 @@ class Agent:
             self._tools,
             contracts,
             settings.worker,
+            agent_id=shape.agent_id,
             model=shape.model,
         )
 

@@ -22,15 +22,17 @@ from remit.gateway.leases import LeaseManager
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
+from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import Registry, require_ownership
+from remit.packages import require_ownership
 from remit.packages.gates import GateContext
 from remit.providers.prices import PriceTable
 from remit.runtime.agent import Agent, AgentShape, Resources
 from remit.runtime.conversation import Conversation
 from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
+from remit.runtime.owners import Owners
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
 from remit.runtime.routing import is_own, make_router
 from remit.runtime.state import check_state
@@ -48,6 +50,7 @@ class Runtime(Closeable):
         loaded: the settings in force and where each came from.
         approvals: what waits for a person.
         router: chooses the model of calls that name a route, such as ``auto``.
+        owners: whose contracts are.
     """
 
     def __init__(
@@ -119,10 +122,8 @@ class Runtime(Closeable):
             self.gateway.register_provider(name, provider)
         self.gateway.recover()
         self._installed = InstalledFiles(self.root.path)
-        self._frameworks: dict[str, str] = {}
-        self._contracts = ContractLoader(
-            self.root.tier("ho1"), installed=self._installed, framework_of=self._framework_of
-        )
+        self.owners = Owners(self._installed, self.ledger)
+        self._contracts = self._loader()
         self.router = make_router(
             self.root, settings, self.ledger, self.gateway, self.prices, self._contracts,
             (self.provider_id, self.model_id),
@@ -131,8 +132,9 @@ class Runtime(Closeable):
         self.leases = LeaseManager(self.ledger, settings.leases)
         self.approvals = ApprovalQueue(self.ledger)
         self._shared = Resources(
-            self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases
-        )
+            self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
+            ConfiguredSecrets(settings),
+        )  # fmt: skip
         self._agents = AgentFactory(self._shared, self._contracts)
         # A misspelt tool shows here, not in the first turn.
         self._admin = self._agents.admin(tools, native_tools=self._has_native_tools())
@@ -228,12 +230,7 @@ class Runtime(Closeable):
             )
         loader = self._contracts
         if contracts is not None:
-            loader = ContractLoader(
-                self.root.tier("ho1"),
-                Path(contracts),
-                installed=self._installed,
-                framework_of=self._framework_of,
-            )
+            loader = self._loader(Path(contracts))
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
         check_criteria(acceptance or {})
@@ -271,12 +268,14 @@ class Runtime(Closeable):
         )
         return Agent(self._shared, shape, loader, own, shares_sessions=shares_sessions)
 
-    def _framework_of(self, package_id: str) -> str:
-        """The framework of an installed package, by the record."""
-        if package_id not in self._frameworks:
-            found = Registry.from_ledger(self.ledger).packages
-            self._frameworks = {name: one.manifest.framework_id for name, one in found.items()}
-        return self._frameworks.get(package_id, "")
+    def _loader(self, *more: Path) -> ContractLoader:
+        """The contracts of the root, and those of other folders."""
+        return ContractLoader(
+            self.root.tier("ho1"),
+            *more,
+            installed=self._installed,
+            framework_of=self.owners.framework_of,
+        )
 
     def gate_context(self) -> GateContext:
         """What the gates of this root look at, as it stands now."""

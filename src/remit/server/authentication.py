@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -138,6 +138,7 @@ class Authenticator:
         new_key_wait_s: a key that another process made is known here within this time, seconds.
         on_refused: called for each request without a valid key.
         lookup: finds the owner of a virtual key without counting a refusal.
+        owners: package and framework of each contract that a package brought.
     """
 
     def __init__(
@@ -147,8 +148,10 @@ class Authenticator:
         new_key_wait_s: float = 0.0,
         on_refused: Callable[[], None] | None = None,
         lookup: Callable[[str], Identity | None] | None = None,
+        owners: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.provider = provider
+        self._owners = owners or {}
         self._contract_id = contract_id
         self._new_key_wait_s = new_key_wait_s
         self._on_refused = on_refused
@@ -171,12 +174,13 @@ class Authenticator:
         In dev mode everyone is the developer, who has no limits.
         """
         wait_s = runtime.loaded.settings.auth.revocation_s
+        owners = runtime.owners.of_contracts
         if dev:
             runtime.allow_without_limits(DEVELOPER)
-            return cls(None, contract_id, wait_s, on_refused)
+            return cls(None, contract_id, wait_s, on_refused, owners=owners)
         tokens = AgentTokens(agent_secret(runtime.root))
         provider = ByTokenKind(AgentTokenProvider(tokens, keys), keys)
-        return cls(provider, contract_id, wait_s, on_refused, keys.lookup)
+        return cls(provider, contract_id, wait_s, on_refused, keys.lookup, owners)
 
     def known(self, raw_headers: Headers) -> AuthenticatedRequest | None:
         """The request with its caller, where their virtual key is known; else ``None``."""
@@ -286,14 +290,16 @@ class Authenticator:
                     400, "invalid_request", f"{field}: only the configuration names upstreams.",
                     param=field,
                 )  # fmt: skip
+        contract_id = named.get("contract_id") or self._contract_id
+        package_id, framework_id = self._owners.get(contract_id, ("", ""))
         return PromptRequest(
             prompt="",
             prompt_pack_id="",
-            contract_id=named.get("contract_id") or self._contract_id,
+            contract_id=contract_id,
             agent_id=named.get("agent_id") or identity.name,
             agent_class="",
-            framework_id="",
-            package_id="",
+            framework_id=framework_id,
+            package_id=package_id,
             work_order_id=named.get("work_order_id", ""),
             session_id=named.get("session_id") or self.session_of(identity),
             tier="ho1",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import SecretStr
-
+from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import LoadedSettings
 
 HIDDEN = "[hidden]"
@@ -50,11 +48,7 @@ class Redactor:
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Redactor:
         """One that knows the keys of a configuration, and of the environment it names."""
-        settings = loaded.settings
-        named = (
-            os.environ.get(provider.api_key_env, "") for provider in settings.providers.values()
-        )
-        return cls([*_secrets(settings.model_dump()), *named])
+        return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:
         """``text`` without what is secret by its form, its name, or because it is known."""
@@ -85,11 +79,3 @@ class Redactor:
 
 def _is_secret(name: Any, item: Any) -> bool:
     return isinstance(item, str) and isinstance(name, str) and bool(_NAME.search(name))
-
-
-def _secrets(value: Any) -> Iterable[str]:
-    if isinstance(value, SecretStr):
-        yield value.get_secret_value()
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _secrets(item)

@@ -313,16 +313,18 @@ class TurnLoop:
         if self._services.fallback is None:
             return f"I cannot answer: {failed.message}"
         provider_id, model_id = self._services.model or (None, None)
+        contract_id, pushing = self._services.answer.contract_id, self._services.context
+        package_id, framework_id = pushing.owner(contract_id) if pushing else ("", "")
         turns = ((turn.user_message, turn.response or "…") for turn in self._recent_turns())
         response = await self._services.fallback.aroute(
             PromptRequest(
                 prompt=self.message,
                 prompt_pack_id="",
-                contract_id=self._services.answer.contract_id,
+                contract_id=contract_id,
                 agent_id=self._journal.agent_id,
                 agent_class=self._services.agent_class,
-                framework_id="",
-                package_id="",
+                framework_id=framework_id,
+                package_id=package_id,
                 work_order_id="",
                 session_id=self._session.session_id,
                 tier="ho2",

@@ -77,6 +77,10 @@ class ContextPort(Protocol):
         """What a contract's ``required_context`` asks for; empty when it asks for nothing."""
         ...
 
+    def owner(self, contract_id: str) -> tuple[str, str]:
+        """Package and framework that stand behind a contract; empty where none does."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Services:

@@ -13,6 +13,7 @@ from remit.agents.tools.tool import (
     ToolError,
     UnknownToolError,
     current_call,
+    is_tool_id,
 )
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "ToolResult",
     "UnknownToolError",
     "current_call",
+    "is_tool_id",
     "tool",
 ]

@@ -16,6 +16,7 @@ from remit.agents.tools.tool import Tool, ToolCall, ToolError, UnknownToolError,
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread, run_blocking
 from remit.kernel.schemas import first_problem
+from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
 
 
@@ -42,15 +43,22 @@ class ToolDispatcher:
         tools: what there is. Ids that are not among them are looked up as entry points of the
             group ``remit.tools``, whose code is imported when an id is first asked for.
         settings: time and output limits of tools that have none of their own.
+        secrets: what no result may show, whatever a tool returns or raises.
     """
 
-    def __init__(self, tools: Iterable[Tool], settings: ToolSettings) -> None:
+    def __init__(
+        self,
+        tools: Iterable[Tool],
+        settings: ToolSettings,
+        secrets: ConfiguredSecrets | None = None,
+    ) -> None:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             if tool.tool_id in self._tools:
                 raise ToolError(f"There are two tools {tool.tool_id!r}.")
             self._tools[tool.tool_id] = tool
         self._settings = settings
+        self._secrets = secrets
         self._running: set[asyncio.Task[ToolResult]] = set()
 
     def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
@@ -87,7 +95,7 @@ class ToolDispatcher:
                 tool = await call_in_thread(f"remit-tool-{tool_id}", lambda: self._tool(tool_id))
             except RemitError as error:
                 return ToolResult("error", error=str(error))
-        run = _Run(tool, self._settings)
+        run = _Run(tool, self._settings, self._secrets)
         try:
             if problem := run.problem(arguments):
                 return run.failed(problem)
@@ -139,8 +147,11 @@ def _end(task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s: fl
 class _Run:
     """One call of one tool, from its arguments to its result."""
 
-    def __init__(self, tool: Tool, settings: ToolSettings) -> None:
+    def __init__(
+        self, tool: Tool, settings: ToolSettings, secrets: ConfiguredSecrets | None
+    ) -> None:
         self._tool = tool
+        self._secrets = secrets
         self.timeout_s = settings.timeout_s if tool.timeout_s is None else tool.timeout_s
         limit = tool.max_output_bytes
         self._limit = settings.max_output_bytes if limit is None else limit
@@ -171,7 +182,9 @@ class _Run:
 
     def failed(self, text: str) -> ToolResult:
         """An error that says ``text``, cut at the limit of an output."""
-        text = text.encode("utf-8", "replace")[: self._limit].decode("utf-8", "ignore")
+        text = (
+            self._hidden(text).encode("utf-8", "replace")[: self._limit].decode("utf-8", "ignore")
+        )
         return ToolResult("error", error=text)
 
     def late(self) -> ToolResult:
@@ -200,11 +213,14 @@ class _Run:
             output.close()
             return self.failed(f"{self._tool.tool_id} returned a coroutine: make it async.")
         try:
-            return ToolResult("ok", json_output(output, self._limit))
+            return ToolResult("ok", self._hidden(json_output(output, self._limit)))
         except OutputError as error:
             return self.failed(f"{self._tool.tool_id} {error}")
         except BaseException as error:  # noqa: BLE001 - a model's own serializer may raise
             return self._raised(error)
+
+    def _hidden(self, value: Any) -> Any:
+        return value if self._secrets is None else self._secrets.hidden(value)
 
     def _raised(self, error: BaseException) -> ToolResult:
         try:

@@ -21,6 +21,11 @@ OnUnknown = Literal["retry", "ask", "fail"]
 _TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def is_tool_id(name: str) -> bool:
+    """Whether a tool could have this id: up to 64 letters, digits, ``_`` and ``-``."""
+    return _TOOL_ID.fullmatch(name) is not None
+
+
 class ToolError(RemitError):
     """A tool cannot do what was asked, or cannot be made; the message goes to the model."""
 
@@ -69,7 +74,7 @@ class Tool:
     refusal: Callable[[], Awaitable[str]] | None = None
 
     def __post_init__(self) -> None:
-        if not _TOOL_ID.fullmatch(self.tool_id):
+        if not is_tool_id(self.tool_id):
             raise ToolError(
                 f"{self.tool_id!r} cannot be a tool's id.",
                 next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",

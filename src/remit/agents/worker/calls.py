@@ -39,7 +39,7 @@ class ModelCalls:
     """Asks the gateway on behalf of one order.
 
     Attributes:
-        made: how many calls were made.
+        made: how many calls the order has used of its limit, refused ones included.
         given: tokens that the order is given with its first call; ``None``: nothing, or before.
         used: what the calls add up to; ``None`` where only the record knows it, as a call was
             made more than once, or by several models, or by another process.

@@ -45,7 +45,7 @@ class HO1Executor:
         tool_dispatcher: runs tools.
         contract_loader: finds contracts and packs.
         config: limits where the order names none.
-        agent_id: who works, on the record.
+        agent_id: whose work it is: on the record, and in the budgets.
         model: provider and model that are asked where a contract fixes none.
     """
 

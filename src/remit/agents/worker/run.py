@@ -95,7 +95,7 @@ class Run:
             used.input_tokens,
             used.output_tokens,
             used.input_tokens + used.output_tokens,
-            self._calls.made,
+            used.calls,
             self._toolbox.calls,
             round((time.perf_counter() - self._started) * 1000, 3),
             used.cost_usd if used.priced else None,

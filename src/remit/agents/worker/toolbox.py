@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from remit.agents.tools import Tool, ToolCall, ToolResult
+from remit.agents.tools import Tool, ToolCall, ToolResult, is_tool_id
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
 from remit.agents.workorders import ApprovalNeeded, OrderRecordError, ToolEnded, ToolStarted
 from remit.kernel.canonical import canonical_json
@@ -16,7 +16,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, LedgerEntry
 
 UNKNOWN_TOOL = "unknown"
-"""What the record calls a tool that the order may not use."""
+"""What the record calls a tool whose name cannot be an id."""
 
 
 class Toolbox:
@@ -199,8 +199,8 @@ class Toolbox:
         ran: bool,
     ) -> ToolResult:
         data = {
-            # A name the model made up is its text, not an id: tool_error holds it, as content.
-            "tool_id": tool_id if tool_id in self._allowed else UNKNOWN_TOOL,
+            # What is no id is the model's text: tool_error holds it, as content.
+            "tool_id": tool_id if is_tool_id(tool_id) else UNKNOWN_TOOL,
             "status": result.status,
             "arguments": given,
             "result": result.output,

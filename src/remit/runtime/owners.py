@@ -1,0 +1,43 @@
+"""Which package and framework stand behind a contract: by the record, never by its own words."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from remit.kernel.installed import InstalledFiles
+from remit.ledger import LedgerClient
+from remit.packages import Registry
+
+_CONTRACTS = "HO1/contracts/"
+
+
+class Owners:
+    """The packages of one root.
+
+    Args:
+        files: of the root: whose they are.
+        ledger: says of which framework a package is.
+    """
+
+    def __init__(self, files: InstalledFiles, ledger: LedgerClient) -> None:
+        self._files = files
+        self._ledger = ledger
+        self._frameworks: dict[str, str] = {}
+
+    def framework_of(self, package_id: str) -> str:
+        """The framework of an installed package; empty where there is no such package."""
+        if package_id not in self._frameworks:
+            found = Registry.from_ledger(self._ledger).packages
+            self._frameworks = {name: one.manifest.framework_id for name, one in found.items()}
+        return self._frameworks.get(package_id, "")
+
+    @cached_property
+    def of_contracts(self) -> dict[str, tuple[str, str]]:
+        """Package and framework of each contract that a package brought, as first asked for."""
+        found = {}
+        for path in self._files.paths(_CONTRACTS):
+            package_id = self._files.owner(path)
+            contract_id = PurePosixPath(path).stem.partition("@")[0]
+            found[contract_id] = package_id, self.framework_of(package_id)
+        return found
