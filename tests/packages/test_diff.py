@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from remit.packages import Archive, Manifest, Permissions, pack, read_archive
 from remit.packages.diff import PackageDiff, compare, json_of, text_diff
-from remit.packages.permissions import compare_permissions, permits
+from remit.packages.permissions import compare_permissions, permits, permits_tool
 from tests.packages.making import LIMITS, directory_of, encoded, manifest_of, sha256
 
 AGENT = {"agent_id": "a", "title": "A", "contract_id": "PRC-A-001", "tools": ["x"]}
@@ -43,6 +43,9 @@ WIDER = [
     ({"tools": ("a", "b")}, {"tools": ("b", "c")}, ["the tool c"]),
     ({"tools": ("read_*",)}, {"tools": ("read_file", "read_b*")}, []),
     ({"tools": ("read_b*",)}, {"tools": ("read_*",)}, ["the tool read_*"]),
+    ({"tools": ("s__*",)}, {"tools": ("s__a@sha256:1", "s__b")}, []),
+    ({"tools": ("s__a@sha256:1",)}, {"tools": ("s__a@sha256:2",)}, ["the tool s__a@sha256:2"]),
+    ({"tools": ("s__a@sha256:1",)}, {"tools": ("s__a",)}, ["the tool s__a"]),
     ({"models": ("openai/*",)}, {"models": ("openai/gpt-*", "openai/*")}, []),
     ({"models": ("openai/gpt-4",)}, {"models": ("openai/gpt-4o",)}, ["the model openai/gpt-4o"]),
     ({"paths": ("HO1/",)}, {"paths": ("HO1/a/", "HO1/b.txt")}, []),
@@ -61,6 +64,11 @@ WIDER = [
     (None, {}, []),
     (None, {"tools": ("a",), "budgets": {"usd_budget": "9"}}, ["the tool a", "a usd_budget of 9"]),
 ]
+
+
+def test_a_tool_named_with_its_definition_is_permitted_by_its_id() -> None:
+    assert permits_tool(["x", "s__a@sha256:1"], "s__a")
+    assert not permits_tool(["s__a@sha256:1"], "s__ab")
 
 
 @pytest.mark.parametrize(("old", "new", "wider"), WIDER)

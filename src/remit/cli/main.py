@@ -18,7 +18,7 @@ _COMMANDS = {
     "chat": "remit.cli.chat:chat",
     "ask": "remit.cli.chat:ask",
     "serve": "remit.cli.serve:serve",
-    "mcp": "remit.cli.serve:mcp",
+    "mcp": "remit.cli.mcp:mcp",
     "key": "remit.cli.key:key",
     "budget": "remit.cli.budget:budget",
     "ledger": "remit.cli.ledger:ledger",

@@ -1,4 +1,4 @@
-"""``remit serve`` and ``remit mcp``: Remit as a server."""
+"""``remit serve``: Remit as a server; what it shares with ``remit mcp``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 
 from remit.cli.shared import common, note, whoami
 
-_DEV_MODE = "  DEV MODE: no key is needed. Do not use it for anything real."
+DEV_MODE = "  DEV MODE: no key is needed. Do not use it for anything real."
 
 
-def _listening(port: int) -> Callable[[Any], Any]:
+def listening(port: int) -> Callable[[Any], Any]:
     """The options of a command that listens, at ``port`` by default."""
 
     def decorate(function: Any) -> Any:
@@ -30,7 +30,7 @@ def _listening(port: int) -> Callable[[Any], Any]:
 
 
 @click.command()
-@_listening(4000)
+@listening(4000)
 @click.option("--workers", type=click.IntRange(1), help="Processes that answer.")
 @click.option("--dev", is_flag=True, help="Need no key. On loopback only.")
 @common
@@ -47,44 +47,13 @@ def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None
         click.echo(f"Remit listens on {url}")
         note(f"  OpenAI clients: base_url={url}/v1   Anthropic clients: base_url={url}")
         if dev:
-            note(_DEV_MODE)
+            note(DEV_MODE)
 
     place = find_root(root).require().path.resolve()
-    run(place, dev=dev, flags=_flags("server", model, given), ready=ready, by=whoami())
+    run(place, dev=dev, flags=flags_of("server", model, given), ready=ready, by=whoami())
 
 
-@click.command()
-@click.option("--http", is_flag=True, help="Listen for streamable HTTP, instead of stdio.")
-@_listening(4001)
-@click.option("--dev", is_flag=True, help="With --http: need no key. On loopback only.")
-@common
-def mcp(root: Path | None, http: bool, dev: bool, model: str | None, **given: Any) -> None:
-    """Offer thoughts, the router and the record to MCP clients.
-
-    Over stdio for a client that starts it, which then acts as the local operator; with --http
-    for clients that come with a key of `remit key create`.
-    """
-    from remit.kernel.root import find_root
-
-    flags = _flags("mcp_server", model, given)
-    if not http and (dev or flags.keys() - {"model.default"}):
-        raise click.UsageError("--host, --port and --dev go with --http.")
-    place = find_root(root).require().path.resolve()
-
-    from remit.server.mcp import serve_http, serve_stdio
-
-    def ready(url: str) -> None:
-        click.echo(f"Remit speaks MCP at {url}")
-        key = "  Clients send a key: Authorization: Bearer sk-remit-…  (`remit key create`)"
-        note(_DEV_MODE if dev else key)
-
-    if http:
-        serve_http(place, dev=dev, flags=flags, ready=ready)
-    else:
-        serve_stdio(place, model=model)
-
-
-def _flags(section: str, model: str | None, given: dict[str, Any]) -> dict[str, Any]:
+def flags_of(section: str, model: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """Options that were given, as settings by dotted key."""
     flags = {"model.default": model} | {f"{section}.{name}": given[name] for name in given}
     return {name: value for name, value in flags.items() if value is not None}

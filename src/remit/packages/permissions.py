@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from remit.packages.manifest import Permissions
 
 _BUDGETS = ("token_budget", "usd_budget")
+_DEFINITION = "@sha256:"
 _KINDS = {"tools": "tool", "models": "model", "paths": "path"}
 
 
@@ -71,7 +72,7 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
         was, now = getattr(before, kind), getattr(new, kind)
         added[kind] = tuple(name for name in now if name not in was)
         removed[kind] = tuple(name for name in was if name not in now)
-        covers = allows_path if kind == "paths" else permits
+        covers = {"tools": _covers_tool, "paths": allows_path}.get(kind, permits)
         widened += [f"the {word} {name}" for name in added[kind] if not covers(was, name)]
     budgets = []
     for name in _BUDGETS:
@@ -93,6 +94,21 @@ def permits(patterns: Iterable[str], name: str) -> bool:
     from matching its text, as ``*`` is the only character in them with a meaning.)
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def permits_tool(patterns: Iterable[str], tool_id: str) -> bool:
+    """Whether one of the patterns names a tool.
+
+    ``server__tool@sha256:…`` names an MCP server's tool by the hash of its definition too, which
+    is held to it when it is used.
+    """
+    return permits((pattern.partition(_DEFINITION)[0] for pattern in patterns), tool_id)
+
+
+def _covers_tool(patterns: Iterable[str], name: str) -> bool:
+    """Whether patterns permit ``name``: with any definition, or with the one that it names."""
+    known = list(patterns)
+    return permits(known, name) or permits(known, name.partition(_DEFINITION)[0])
 
 
 def allows_path(places: Iterable[str], path: str) -> bool:

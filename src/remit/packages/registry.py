@@ -136,6 +136,10 @@ class Registry:
             operations.setdefault(str(entry.metadata.get("operation_id")), []).append(package_id)
         return cls(dict(sorted(packages.items())), history, operations, last)
 
+    def permitted_tools(self) -> list[str]:
+        """The tools that packages are permitted, as their manifests write them."""
+        return [name for one in self.packages.values() for name in one.manifest.permissions.tools]
+
     def require(self, package_id: str) -> InstalledPackage:
         """The installed package with that id.
 

@@ -9,7 +9,6 @@ from remit.agents.supervisor import PlanStep, thread_tools
 from remit.agents.tools import Tool, ToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
-from remit.kernel.errors import ConfigError
 from remit.packages import Registry
 from remit.runtime.agent import Agent, AgentShape, Resources
 
@@ -77,22 +76,13 @@ class AgentFactory:
         if name not in self._servers:
             from remit.agents.tools.mcp import McpServer, Pins
 
-            known = self._shared.settings.mcp
-            if name not in known:
-                raise ConfigError(
-                    f"There is no MCP server {name!r} in the configuration.",
-                    next_step=f"Add [mcp.{name}] to {self._shared.root.config}; there are "
-                    f"{', '.join(sorted(known)) or 'none'}.",
-                )
-            self._servers[name] = McpServer(
-                name, known[name], Pins(self._shared.ledger, self._permitted)
-            )
+            pins = Pins(self._shared.ledger, self._permitted)
+            self._servers[name] = McpServer.configured(name, self._shared.settings.mcp, pins)
         return self._servers[name]
 
     def _permitted(self) -> list[str]:
         """The tools that installed packages permit, as they write them."""
-        packages = Registry.from_ledger(self._shared.ledger).packages.values()
-        return [name for package in packages for name in package.manifest.permissions.tools]
+        return Registry.from_ledger(self._shared.ledger).permitted_tools()
 
     def close(self) -> None:
         """End the MCP servers."""

@@ -14,7 +14,7 @@ from remit.ledger import LedgerClient
 from remit.packages import Permissions, Registry
 from remit.packages.checks import allows_named, boundary_model, budget_problem, reserved_agents
 from remit.packages.documents import AgentDocument, Framework
-from remit.packages.permissions import permits
+from remit.packages.permissions import permits_tool
 
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"
@@ -105,7 +105,7 @@ def packaged_agent(
         )
     granted = package.manifest.permissions
     for tool_id in document.tools:
-        if not permits(granted.tools, tool_id):
+        if not permits_tool(granted.tools, tool_id):
             raise AgentNotInstalledError(
                 f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
                 "permitted.",

@@ -10,7 +10,7 @@ from remit.kernel.settings import default_settings
 from remit.packages.checks.files import Finding
 from remit.packages.checks.view import PackageView
 from remit.packages.documents import AgentDocument
-from remit.packages.permissions import allows_path, permits
+from remit.packages.permissions import allows_path, permits, permits_tool
 
 __all__ = [
     "allows_model",
@@ -79,7 +79,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
                 problem = f"{who} may use the tool {tool_id}, which does not exist."
                 fix = "Correct its name, or install the distribution that brings it."
                 yield Finding(problem, fix)
-            if not permits(permissions.tools, tool_id):
+            if not permits_tool(permissions.tools, tool_id):
                 problem = f"{who} may use the tool {tool_id}, which the package is not permitted."
                 yield Finding(problem, f"Add {tool_id} to the tools of the package's permissions.")
         if not _may_use_model(agent, permissions.models, view):

@@ -15,7 +15,7 @@ from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, allows_model, check_ceilings, check_dependencies
 from remit.packages.gates.context import GateContext, GateRun, Summary, in_order, seq_of
 from remit.packages.manifest import Permissions
-from remit.packages.permissions import permits
+from remit.packages.permissions import permits_tool
 from remit.packages.registry import InstalledPackage
 
 __all__ = ["check_constraints", "recorded_uses"]
@@ -55,7 +55,7 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
     @functools.cache
     def permitted(use: Use) -> bool:
         if use.kind == "tool":
-            return permits(tools, use.name)
+            return permits_tool(tools, use.name)
         # A provider reports the exact version that answered: gpt-4o is gpt-4o-2024-08-06.
         exact = bool(use.requested) and use.name.startswith(use.requested)
         names = (use.name, use.requested) if exact else (use.name,)

@@ -173,44 +173,67 @@ class Pins:
         states, _ = self._states(server)
         return sorted(states.values(), key=lambda state: (state.server, state.tool_id))
 
-    def accept(self, server: str, tool_id: str = "", *, by: str) -> list[PinnedTool]:
-        """Accept what has changed, as :meth:`tools` shows it: from now on that may be called.
+    def changed(self, server: str, tool_id: str = "") -> list[PinnedTool]:
+        """What waits to be accepted of a server's tools, or of one.
 
         Args:
             server: the MCP server's name.
-            tool_id: the tool, with or without its server's name; all of them when left out.
-            by: the name of who accepts it, for the record.
+            tool_id: the tool, with or without its server's name.
 
         Raises:
-            PinError: nothing has changed, there is no such tool, or the name is missing.
+            PinError: nothing has changed, or there is no such tool.
+        """
+        wanted = {tool_id, f"{server}__{tool_id}"}
+        found = [
+            state
+            for state in self.tools(server)
+            if state.change is not None and (not tool_id or state.tool_id in wanted)
+        ]
+        if not found:
+            raise PinError(
+                f"No change of {tool_id or 'a tool'} of the MCP server {server!r} waits.",
+                next_step=f"`remit mcp diff {server}` asks the server what it offers now.",
+            )
+        return found
+
+    def accept(self, changes: Iterable[PinnedTool], *, by: str) -> None:
+        """Accept changes: from now on these definitions may be called.
+
+        Args:
+            changes: of one server, as :meth:`changed` gave them to the person.
+            by: the name of who accepts them, for the record.
+
+        Raises:
+            PinError: something else has become of one of them meanwhile, or the name is missing.
         """
         if not by.strip():
             raise PinError(
                 "The name of who accepts it is missing.", next_step="Say who it is, with --by NAME."
             )
-        wanted = {tool_id, f"{server}__{tool_id}"}
-        while True:
+        given = [(state, state.change) for state in changes if state.change is not None]
+        for server in {state.server for state, _ in given}:
             states, last = self._states(server)
-            changed = [
-                state
-                for state in states.values()
-                if state.change is not None and (not tool_id or state.tool_id in wanted)
-            ]
-            if not changed:
+            new = []
+            for state, change in given:
+                if state.server != server:
+                    continue
+                if states.get((server, state.tool_id)) != state:
+                    raise PinError(
+                        f"{state.tool_id} is not as it was shown: it changed again, or it is "
+                        "accepted already.",
+                        next_step=f"Look at it again with `remit mcp diff {server}`.",
+                    )
+                new.append(
+                    _entry(
+                        _ACCEPTED, server, change.origin, change.tool_id, change.digest,
+                        change.definition, state.pin, by,
+                    )
+                )  # fmt: skip
+            if not self._append(server, last, new):
                 raise PinError(
-                    f"No change of {tool_id or 'a tool'} of the MCP server {server!r} waits.",
-                    next_step=f"`remit mcp diff {server}` asks the server what it offers now.",
+                    f"The tools of {server} changed at this moment.",
+                    next_step=f"Look at them again with `remit mcp diff {server}`.",
                 )
-            new = [
-                _entry(
-                    _ACCEPTED, server, change.origin, change.tool_id, change.digest,
-                    change.definition, state.pin, by,
-                )
-                for state in changed
-                if (change := state.change) is not None
-            ]  # fmt: skip
-            if self._append(server, last, new):
-                return changed
 
     def _states(self, server: str) -> tuple[dict[tuple[str, str], PinnedTool], int | None]:
         """The tools by server and id, and the sequence number of the last entry about them."""

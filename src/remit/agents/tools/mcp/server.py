@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Self
 
 from mcp import Client, MCPError
 from mcp.client.stdio import get_default_environment
@@ -28,6 +28,7 @@ from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.web import web_streams
 from remit.agents.tools.tool import Tool, ToolError, current_call
+from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
@@ -68,6 +69,23 @@ class McpServer(Closeable):
         self._closed = False
         _open.add(self)
 
+    @classmethod
+    def configured(
+        cls, name: str, known: Mapping[str, McpServerSettings], pins: Pins | None = None
+    ) -> Self:
+        """The server that ``known``, the settings of all of them, has under ``name``.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if name not in known:
+            raise ConfigError(
+                f"There is no MCP server {name!r} in the configuration.",
+                next_step=f"Add [mcp.{name}] to remit.toml; there are "
+                f"{', '.join(sorted(known)) or 'none'}.",
+            )
+        return cls(name, known[name], pins)
+
     def __repr__(self) -> str:
         return f"McpServer({self.name!r})"
 
@@ -80,6 +98,16 @@ class McpServer(Closeable):
         """
         self._closed = False
         return [self._shown(tool) for tool in self._checked_tools()]
+
+    def refused(self) -> dict[str, Refused]:
+        """What must not be called of what the server offers now, by tool id. Blocks.
+
+        Raises:
+            ToolError: as :meth:`tools`.
+        """
+        self._closed = False
+        self._checked_tools()
+        return dict(self._refused)
 
     def close(self) -> None:
         """End the connection, and the server if it was started here, with all its children."""

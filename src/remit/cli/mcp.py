@@ -1,0 +1,167 @@
+"""``remit mcp``: Remit as an MCP server, and the pins of the MCP servers that agents use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.serve import DEV_MODE, flags_of, listening
+from remit.cli.shared import (
+    common,
+    echo_json,
+    emit,
+    note,
+    open_ledger,
+    open_settings,
+    reads,
+    say,
+    table,
+    whoami,
+)
+from remit.views.wording import moment, visible
+
+if TYPE_CHECKING:
+    from remit.agents.tools.mcp import PinnedTool
+
+_DIGEST_CHARS = 16
+
+
+@click.group(invoke_without_command=True)
+@click.option("--http", is_flag=True, help="Listen for streamable HTTP, instead of stdio.")
+@listening(4001)
+@click.option("--dev", is_flag=True, help="With --http: need no key. On loopback only.")
+@common
+@click.pass_context
+def mcp(
+    context: click.Context,
+    /,
+    root: Path | None,
+    http: bool,
+    dev: bool,
+    model: str | None,
+    **given: Any,
+) -> None:
+    """Offer thoughts, the router and the record to MCP clients.
+
+    Over stdio for a client that starts it, which then acts as the local operator; with --http
+    for clients that come with a key of `remit key create`. The commands are about the MCP
+    servers that agents use.
+    """
+    if context.invoked_subcommand is not None:
+        if any((root, http, dev, model, *given.values())):
+            raise click.UsageError(f"Options go after `{context.invoked_subcommand}`.")
+        return
+    from remit.kernel.root import find_root
+
+    flags = flags_of("mcp_server", model, given)
+    if not http and (dev or flags.keys() - {"model.default"}):
+        raise click.UsageError("--host, --port and --dev go with --http.")
+    place = find_root(root).require().path.resolve()
+
+    from remit.server.mcp import serve_http, serve_stdio
+
+    def ready(url: str) -> None:
+        click.echo(f"Remit speaks MCP at {url}")
+        key = "  Clients send a key: Authorization: Bearer sk-remit-…  (`remit key create`)"
+        note(DEV_MODE if dev else key)
+
+    if http:
+        serve_http(place, dev=dev, flags=flags, ready=ready)
+    else:
+        serve_stdio(place, model=model)
+
+
+@mcp.command()
+@click.argument("server", required=False, default="")
+@reads
+def pins(root: Path | None, as_json: bool, server: str) -> None:
+    """The pinned tools of MCP servers, of one or of all."""
+    from remit.agents.tools.mcp import Pins
+
+    with open_ledger(root) as client:
+        found = Pins(client).tools(server)
+    rows = ((_state(tool), tool.tool_id, *_pinned(tool)) for tool in found)
+    lines = table(("STATE", "TOOL", "DEFINITION", "SINCE", "BY", "FROM"), rows)
+    if not found:
+        lines = iter(["No tool is pinned: that happens when an agent first uses its server."])
+    emit(as_json, {"pins": [tool.to_dict() for tool in found]}, lines)
+
+
+@mcp.command()
+@click.argument("server")
+@reads
+def diff(root: Path | None, as_json: bool, server: str) -> None:
+    """Ask a server for its tools, and show what differs from the pins. Exits with 1 when some do.
+
+    The server is started, as an agent would. What was never seen before is pinned.
+    """
+    from remit.agents.tools.mcp import McpServer, Pins
+    from remit.packages import Registry
+
+    settings = open_settings(root)[1].settings
+    with open_ledger(root, signing=True) as client:
+        own = Pins(client, Registry.from_ledger(client).permitted_tools)
+        with McpServer.configured(server, settings.mcp, own) as running:
+            refused = running.refused()
+        changed = [tool for tool in own.tools(server) if tool.tool_id in refused]
+    if as_json:
+        echo_json({"changed": [tool.to_dict() for tool in changed]})
+    elif not changed:
+        click.echo(f"The tools of {server} are as they were pinned.")
+    else:
+        _print_changes(changed)
+        note(f"\nAccept them with `remit mcp accept {server} [TOOL]`.")
+    raise SystemExit(1 if changed else 0)
+
+
+@mcp.command()
+@click.argument("server")
+@click.argument("tool", required=False, default="")
+@click.option("--by", help="Who accepts it (default: the user who runs this).")
+@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+@reads
+def accept(
+    root: Path | None, as_json: bool, server: str, tool: str, by: str | None, yes: bool
+) -> None:
+    """Accept what changed of a server's tools, or of one TOOL; it is shown before."""
+    from remit.agents.tools.mcp import Pins
+
+    with open_ledger(root, signing=True) as client:
+        own = Pins(client)
+        changed = own.changed(server, tool)
+        if not as_json:
+            _print_changes(changed)
+        if not yes and sys.stdin.isatty():
+            click.confirm("Accept it?", abort=True, err=as_json)
+        own.accept(changed, by=by or whoami())
+    if as_json:
+        echo_json({"accepted": [found.to_dict() for found in changed]})
+    else:
+        for found in changed:
+            say(f"accepted {found.tool_id}")
+
+
+def _print_changes(changed: list[PinnedTool]) -> None:
+    for tool in changed:
+        say(tool.tool_id)
+        for line in tool.diff():
+            say(f"  {visible(line)}")
+
+
+def _state(tool: PinnedTool) -> str:
+    return "changed" if tool.change is not None else "pinned"
+
+
+def _pinned(tool: PinnedTool) -> tuple[str, str, str, str]:
+    pin = tool.pin
+    if pin is None:
+        return "none", "", "", ""
+    return (
+        pin.digest[:_DIGEST_CHARS],
+        moment(pin.at),
+        visible(pin.by) or "first use",
+        visible(pin.origin),
+    )
