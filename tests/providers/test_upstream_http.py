@@ -537,7 +537,7 @@ async def test_a_connection_that_was_closed_while_it_waited(reset: bool) -> None
         error = caught.value
         assert (error.stale, error.retryable, error.maybe_billed) == (True, True, False)
         assert not error.speaks_of_health
-        assert await (await posted(upstream, b"2", anew=True)).read() == b"2"
+        assert await (await posted(upstream, b"2", reconnect=True)).read() == b"2"
         assert [body for _, body in server.requests] == [b"1", b"2"]
         assert server.connections == 2
         await upstream.aclose()
@@ -555,7 +555,7 @@ async def test_a_new_connection_that_breaks_is_not_one_that_waited() -> None:
         upstream = client(server)
         assert await (await posted(upstream, b"1")).read() == b"1"
         with pytest.raises(ProviderError) as caught:
-            await posted(upstream, b"2", anew=True)
+            await posted(upstream, b"2", reconnect=True)
         error = caught.value
         assert (error.stale, error.retryable, error.maybe_billed) == (False, True, True)
         assert error.speaks_of_health

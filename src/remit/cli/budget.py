@@ -106,7 +106,7 @@ def set_(root: Path | None, as_json: bool, **given: Any) -> None:
     """Give a scope these limits, and no others.
 
     With a window, dollars, tokens and turns are of each day, week or month; to change the window
-    begins one anew. Else what was spent stays.
+    starts a new one. Else what was spent stays.
     """
     from remit.gateway.budget import BudgetLimits, TokenBudgeter
 

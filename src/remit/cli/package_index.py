@@ -30,7 +30,7 @@ _KEYS = click.option(
 
 @click.group()
 def index() -> None:
-    """Package indexes: where packages come from, signed so that nobody in between can lie."""
+    """Package indexes: where packages come from, signed so that no mirror can change them."""
 
 
 @index.command()

@@ -18,7 +18,7 @@ __all__ = ["sign", "verify"]
 @click.option(
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="From this day on (UTC) nobody may install it on the strength of this signature.",
+    help="The signature is not accepted for installs from this day on (UTC).",
 )
 @reads
 def sign(

@@ -38,7 +38,7 @@ _STATUS = {
     "whole, cannot be distinguished from a sound one. `remit init` makes a key.",
     "unchecked": "Its checkpoints lead to these records, but there is no key to check their "
     "signatures by.",
-    "stored": "Held against its own checkpoints, up to {size} entries. Whoever owns the key and "
+    "stored": "Held against its own checkpoints, up to {size} entries. The owner of the key and "
     "the disk could still have rewritten everything: hold a checkpoint outside (--checkpoint).",
     "outside": "Held against the given checkpoint: its {size} entries are as they were.",
     "failed": "",
@@ -150,7 +150,7 @@ def _read_checkpoint(source: str) -> bytes:
 @click.command()
 @common
 def key(root: Path | None) -> None:
-    """Print the verifier key (origin+hash+key): give it to whoever is to check this ledger."""
+    """Print the verifier key (origin+hash+key): give it to anyone who is to check this ledger."""
     from remit.ledger import LedgerKeyError, ledger_key
 
     place, loaded = open_settings(root)
@@ -175,7 +175,7 @@ def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
         if (problem := client.checkpoints.problem()) and not yes:
             note(f"{problem} What was spent in what is missing is not known and counts no more.")
             if not sys.stdin.isatty():
-                raise click.UsageError("Nobody can be asked here: --yes confirms.")
+                raise click.UsageError("There is no terminal to ask on: confirm with --yes.")
             click.confirm("Leave it behind for good?", abort=True, err=True)
         done = fork_ledger(client, kept, reason=reason, by=whoami())
     lines = [

@@ -149,9 +149,9 @@ class Asking:
         most_retries = 0 if call.routed else self._config.max_retries
         tried = 0
         while isinstance(failure, ProviderError) and not call.tap.began:
-            if failure.stale and to.outgoing is not None and not to.outgoing.anew:
+            if failure.stale and to.outgoing is not None and not to.outgoing.reconnect:
                 # Nothing is wrong with the provider: another pair, at once.
-                to.outgoing = replace(to.outgoing, anew=True)
+                to.outgoing = replace(to.outgoing, reconnect=True)
             else:
                 tried += 1
                 if not failure.retryable or tried > most_retries:

@@ -237,8 +237,8 @@ class Attempts:
             )
         elif isinstance(error, asyncio.CancelledError):
             permit.release()
-            told = str(error.args[0]) if error.args else ""
-            why = told if told in ENDED_BY else "the caller went away"
+            said = str(error.args[0]) if error.args else ""
+            why = said if said in ENDED_BY else "the caller went away"
             failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, paid)
         elif isinstance(error, Exception):  # whatever a provider object does is on record
             _log.warning(
@@ -277,7 +277,7 @@ class Attempts:
             return tariff.nothing()
         if result.billing == "bound" or not is_text or tariff.thinks_unseen(asked):
             # What was thought and not shown is billed like what arrived; of sound and pictures
-            # nobody knows how many tokens arrived.
+            # the number of tokens that arrived is unknown.
             return tariff.at_bound(held, to.bound)
         reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
         tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)

@@ -144,7 +144,7 @@ class InFlightCalls:
         return await self.waiting_room.admit(step.path, reserve)
 
     def _let_go(self, step: StartCall) -> None:
-        """Nobody waits for the call: should it be on record all the same, its lease runs out."""
+        """The caller is gone. If the call is on record all the same, its lease runs out."""
         step.lease_ms = 0
         self.ended(step.out)
 

@@ -210,7 +210,7 @@ class StreamTap:
                 passed = await self._sink.take(chunk)
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
-        # What the listener holds back binds nobody: another model may answer yet.
+        # What the listener holds back was not sent: another model may still answer.
         if begins and self.first_after_ms is None and passed is not False:
             self._mark()
 

@@ -162,7 +162,7 @@ class Sessions:
             raise NotYoursError(_NOT_YOUR_ORDER)
 
     def _is_free(self, own: tuple[str, str], *, begun: bool = False) -> bool:
-        """Whether it is the owner's, or nobody's yet (unless it has to be ``begun``)."""
+        """Whether it is the owner's, or has no owner yet (unless it has to be ``begun``)."""
         if own in self._known:
             return True
         has = self._owners[own[1]]

@@ -321,7 +321,7 @@ class BudgetStatus:
         minute: the minute (since 1970) that the two counts after it belong to.
         period: ``day``, ``week`` or ``month`` that limits and spending are of; empty: for ever.
         window_end: when it ends, in seconds since 1970; 0 never.
-        window_number: how many have passed, or were begun anew by a change.
+        window_number: how many have passed, or were restarted by a change.
         on_short: ``clamp`` lowers a call's output limit to what is left; else it is refused.
     """
 

@@ -185,7 +185,7 @@ class Reply(Struct, frozen=True):
         status: of HTTP.
         headers: those that are passed on, lower case.
         body: the bytes; of a stream the answer as it adds up.
-        is_json: whether these are JSON; ``None`` where nobody has looked.
+        is_json: whether these are JSON; ``None`` where this was not checked.
     """
 
     endpoint: str

@@ -41,7 +41,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
 def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """The most telling way in which ``value`` fails ``schema``; empty when it does not.
 
-    The text may quote the value: whoever records it records content.
+    The text may quote the value: a caller that records it records content.
     """
     found, unusable = _errors(schema, value)
     error = best_match(found)

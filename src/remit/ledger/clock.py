@@ -2,7 +2,7 @@
 
 Leases, limits per minute, idempotency keys and breakers go by it. On PostgreSQL it is the server's
 (``clock_timestamp()``). On SQLite, whose writers share one machine, it is ``CLOCK_MONOTONIC``,
-which is one for all processes of a boot and which nobody can set, counted from where the first
+which is one for all processes of a boot and which cannot be set, counted from where the first
 writer of the boot took the wall clock to be. That it stands still while the machine sleeps is
 meant: the owner of a lease and who judges it sleep together, and no lease runs out in their sleep.
 """
@@ -93,7 +93,7 @@ class _WallWatch:
         self._told = -_TELL_EVERY_S
 
     def look(self) -> None:
-        """Compare the wall clock with one that nobody sets; to be called often."""
+        """Compare the wall clock with one that cannot be set; to be called often."""
         moved = time.time() - _steady_s() - self._began
         if abs(moved) < _STEP_S:
             return
@@ -133,7 +133,7 @@ def _behind_s(before: str, now: str) -> float:
 
 
 def _steady_s() -> float:
-    """Seconds by a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Seconds by a clock that cannot be set, and that goes on while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 

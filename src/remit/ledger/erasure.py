@@ -44,7 +44,7 @@ _KEPT_EVENTS = ("INSTALLED",)
 
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
-# What stands in every call and answer of a dialect, and quotes nobody.
+# What stands in every call and answer of a dialect, and quotes no person.
 _PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 
 

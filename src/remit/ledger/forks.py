@@ -84,7 +84,7 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
                 "old_head": "" if head is None else str(head),  # with its root
                 "entries": entries,
                 "problem": problem,
-                # What they cost is known to nobody: budgets begin with what is here.
+                # What they cost is unknown: budgets begin with what is here.
                 "lost_entries": max(0, lost),
                 "lost_spend": "unknown",
             },

@@ -98,7 +98,7 @@ class ScopedLedger:
         """:meth:`LedgerClient.submit` of entries of this tier.
 
         What another handle has prepared was checked there, and a function of the transaction has
-        the rights of whoever made it: both pass, in their place between the entries.
+        the rights of its maker: both pass, in their place between the entries.
         """
         return self._ledger.submit(
             [self._owned(write) if isinstance(write, LedgerEntry) else write for write in work]

@@ -8,7 +8,7 @@ from remit.ledger.errors import LedgerUnavailableError
 
 __all__ = ["Outage"]
 
-_BLIP_S = 1.0  # a server that is back by then has refused nobody
+_BLIP_S = 1.0  # a store that is back by then has refused no call
 _TRY_EVERY_S = 1.0
 _NEVER = -1e9
 
@@ -46,7 +46,7 @@ class Outage:
         return bool(self.reason) and time.monotonic() - self._began > _BLIP_S
 
     def check(self) -> None:
-        """Let nobody wait for what cannot be; once in a while one may see whether it can again.
+        """Refuse at once while the store is away; now and then one caller tries it.
 
         Raises:
             LedgerUnavailableError: the store could not be written a moment ago.

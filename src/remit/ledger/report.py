@@ -58,7 +58,7 @@ class VerificationReport:
         checkpoint: how far signed tree heads vouch for the ledger:
             ``none`` (there is none: a ledger cut off at its end, or rewritten completely, looks
             the same as a sound one), ``unchecked`` (there are, but no key to check them by),
-            ``stored`` (those in the database hold: whoever owns key and disk could still have
+            ``stored`` (those in the database hold: the owner of key and disk could still have
             rewritten everything), ``outside`` (the one given by the caller holds) or ``failed``.
         checkpoint_size: entries under the greatest checkpoint that holds.
         witnesses: names of the witnesses whose cosignatures on it hold.

@@ -34,7 +34,7 @@ def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) 
         return found
     try:
         return ledger.transact(lambda tx: list(check(tx.execute)))
-    except LedgerWriteError:  # on a medium that cannot be written nobody else writes
+    except LedgerWriteError:  # a read-only medium has no other writers
         return found
 
 

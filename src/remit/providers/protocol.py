@@ -184,7 +184,7 @@ class Outgoing(Struct, frozen=True, gc=False):
         headers: beside the provider's own.
         stream: whether the answer is asked for as a stream.
         asks_usage: whether Remit asked for the stream's usage, and the client did not.
-        anew: whether it has to go over a new connection.
+        reconnect: whether it must use a new connection.
         method: of HTTP.
         path: behind the base URL, with its query; the endpoint's where empty.
     """
@@ -193,7 +193,7 @@ class Outgoing(Struct, frozen=True, gc=False):
     headers: Mapping[str, str]
     stream: bool
     asks_usage: bool = False
-    anew: bool = False
+    reconnect: bool = False
     method: str = "POST"
     path: str = ""
 

@@ -85,7 +85,7 @@ class UpstreamProvider(WireDialect):
         headers = {"content-type": body.content_type, **self._every, **outgoing.headers}
         path = outgoing.path or endpoint.path
         reply = await self._http.send(
-            outgoing.method, path, body.raw, headers, timeouts, anew=outgoing.anew
+            outgoing.method, path, body.raw, headers, timeouts, reconnect=outgoing.reconnect
         )
         if 200 <= reply.status < 300:
             return reply

@@ -24,7 +24,7 @@ __all__ = ["error_of", "error_of_event", "hide", "is_shortage", "own_cause"]
 
 _MESSAGE_CHARS = 500
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-# Of connecting: what this machine lacks, whoever would have been spoken to.
+# Of connecting: what this machine lacks, with any provider.
 _OWN = _SHORTAGES | {errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH}
 _HIDDEN = "[key]"
 

@@ -107,7 +107,7 @@ class HttpUpstream:
         headers: Mapping[str, str],
         timeouts: Timeouts,
         *,
-        anew: bool = False,
+        reconnect: bool = False,
     ) -> UpstreamReply:
         """Send a request, once; the reply comes with its headers, its body is still to be read.
 
@@ -115,7 +115,7 @@ class HttpUpstream:
             path: behind the base URL, with its query.
             body: sent as it is.
             headers: further ones; they do not replace credentials.
-            anew: over a new connection, not one that was kept.
+            reconnect: over a new connection, not one that was kept.
 
         Raises:
             ProviderError: there is no answer, or a redirect; ``stale`` where a connection that was
@@ -131,21 +131,21 @@ class HttpUpstream:
             )
         else:
             came = await self._asked(self._head(method, path, len(body), headers), body, timeouts,
-                                     anew=anew)  # fmt: skip
+                                     reconnect=reconnect)  # fmt: skip
         if 300 <= came.status < 400 or came.status == 101:
             await came.aclose()
             raise self._not_followed(came)
         return UpstreamReply(came, timeouts.idle_s, self._hidden)
 
     async def _asked(
-        self, head: bytes, body: bytes, timeouts: Timeouts, *, anew: bool
+        self, head: bytes, body: bytes, timeouts: Timeouts, *, reconnect: bool
     ) -> HttpConnection:
         """A connection on which the answer has begun."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = HttpPool()
-        connection = None if anew else pool.take()
+        connection = None if reconnect else pool.take()
         if connection is None:
             connection = await self._connect(pool, timeouts.connect_s)
         try:

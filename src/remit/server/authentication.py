@@ -198,7 +198,7 @@ class Authenticator:
 
         Raises:
             HttpError: 401 without a valid key, 400 with two, 503 when keys cannot be checked.
-                Nothing is written: without a key nobody makes the disk work.
+                Nothing is written: a request without a key causes no writes.
         """
         try:
             return self._authenticate(raw_headers)

@@ -225,7 +225,7 @@ class Connection(HttpToolsProtocol):
             return  # it is read again without
         if method == b"POST":
             handler = self._direct.get(self.url.partition(b"?")[0])
-        full = len(self.connections) > self._most  # of calls under way: nobody could be closed
+        full = len(self.connections) > self._most  # of calls: none can be closed
         if handler is None or full:
             self.limit_concurrency = 0 if full else None
             self._as_asgi()

@@ -106,7 +106,7 @@ class Current:
         """Read configuration, prices, routes and packages again; calls that run keep the old ones.
 
         Args:
-            config: of uvicorn: its limits are set anew.
+            config: of uvicorn: its limits are replaced.
             state: of uvicorn: what runs.
             record: write what changed; one process of a server does.
 

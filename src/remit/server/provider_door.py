@@ -60,7 +60,7 @@ class ProviderDoor:
         """Who asks.
 
         Raises:
-            HttpError: nobody who may.
+            HttpError: the caller may not.
         """
         caller = await self._authenticator.caller(scope)
         if not caller.identity.may("call"):

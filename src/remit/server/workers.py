@@ -1,4 +1,4 @@
-"""The processes of ``remit serve --workers N``: begun, replaced, told of signals, ended."""
+"""The processes of ``remit serve --workers N``: started, replaced, signalled, ended."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class Workers:
         return self._stops < 2
 
     def _loop(self, woken: socket.socket, ready: Callable[[], None]) -> None:
-        told = False
+        announced = False
         while True:
             while self._signals:
                 self._take(self._signals.pop(0))
             for slot in self._slots:
                 self._look_at(slot)
-            if not told and any(slot.ready for slot in self._slots):
-                told = True
+            if not announced and any(slot.ready for slot in self._slots):
+                announced = True
                 ready()
             running = [slot for slot in self._slots if slot.process is not None]
             if self._stops and not running:
@@ -125,7 +125,7 @@ class Workers:
         """
         if not self._to_reload and self._again and not self._stops:
             self._again = self._taken = False
-            # Who is still starting may have read the old one: it is told when it is ready.
+            # Who is still starting may have read the old one: it is notified when it is ready.
             running = [slot for slot in self._slots if slot.process is not None]
             self._to_reload = sorted(running, key=lambda slot: not slot.ready)
         if self._to_reload and (slot := self._to_reload[0]).ready and not slot.reads:
@@ -253,9 +253,9 @@ def _listen_to(parent: Connection, server: HttpServer) -> None:
 
     try:
         while True:
-            told = parent.recv()
+            message = parent.recv()
             server.from_elsewhere(
-                server.step_back if told == _STEP_BACK else functools.partial(reload, told)
+                server.step_back if message == _STEP_BACK else functools.partial(reload, message)
             )
     except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -66,7 +66,7 @@ def model(table: PriceTable, provider: str, name: str) -> str | None:
 )
 def test_a_name_finds_its_model_or_none(provider: str, name: str, found: str | None) -> None:
     shipped = PriceTable.shipped()
-    for _ in range(2):  # found anew, and remembered
+    for _ in range(2):  # found, and remembered
         assert model(shipped, provider, name) == found
 
 

@@ -110,7 +110,7 @@ class AuthProvider(Protocol):
 
 
 class LocalOperator:
-    """Whoever runs this process is its operator: the shell and the Python API (SPEC 4.2)."""
+    """The user who runs this process is its operator: the shell and the Python API (SPEC 4.2)."""
 
     def authenticate(self, token: str | None) -> Identity:
         """The local operator, whatever the token."""

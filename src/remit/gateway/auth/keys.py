@@ -41,7 +41,7 @@ class KeyStore(Closeable):
 
     Only a key's SHA-256 is stored. A slow hash (Argon2, bcrypt) protects passwords; these secrets
     are 256 random bits, which cannot be searched, and every call has to be checked within
-    microseconds. It stands on record too: another in the table would be a key that nobody made.
+    microseconds. It stands on record too: another in the table would be a key without a record.
 
     Every change is one transaction with its ledger entry. A change takes effect at once in the
     process that makes it, and within ``limits.revocation_s`` in every other.

@@ -34,7 +34,7 @@ _LOST_AFTER_MS = 31 * 86_400_000
 """Providers keep results for a month: what is not there by then will never be."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
-_MOST_TOLD = 1024 * 1024
+_MOST_STATUS = 1024 * 1024
 _LINE_BYTES = 64 * 1024 * 1024
 
 
@@ -128,9 +128,9 @@ class Batches:
         endpoint = BATCHES[dialect]
         path = f"{endpoint.path}/{quote(batch_id, safe='')}"
         async with await provider.fetch(path, {}, self._timeouts) as came:
-            raw = await came.read(_MOST_TOLD)
-        told = object_of(raw) if came.status == 200 else {}
-        state = told.get("processing_status" if dialect == "anthropic" else "status")
+            raw = await came.read(_MOST_STATUS)
+        status = object_of(raw) if came.status == 200 else {}
+        state = status.get("processing_status" if dialect == "anthropic" else "status")
         if state not in ("ended", *_ENDED):
             now_ms = await asyncio.to_thread(getattr, self._ledger, "now_ms")
             if now_ms - row.created_ms > _LOST_AFTER_MS:
@@ -139,7 +139,7 @@ class Batches:
         files = [
             name
             for key in ("output_file_id", "error_file_id")
-            if isinstance(name := told.get(key), str)
+            if isinstance(name := status.get(key), str)
         ]
         paths = [f"{FILES['openai'].path}/{quote(name, safe='')}/content" for name in files]
         texts = await asyncio.to_thread(self._results.texts, row, dialect)
@@ -167,7 +167,7 @@ async def _groups(
     rest = bytearray()
     async with await provider.fetch(path, {}, timeouts) as came:
         if came.status != 200:
-            raise error_of(came.status, came.headers, await came.read(_MOST_TOLD))
+            raise error_of(came.status, came.headers, await came.read(_MOST_STATUS))
         async for piece in came.chunks():
             rest += piece
             if len(rest) > _LINE_BYTES:

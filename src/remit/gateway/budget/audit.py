@@ -248,7 +248,7 @@ def audit_budgets(
     except LedgerWriteError:
         if repair:
             raise
-        return _compare(ledger.select, accounts)[0]  # a medium that nobody writes to
+        return _compare(ledger.select, accounts)[0]  # a read-only medium
 
 
 def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:

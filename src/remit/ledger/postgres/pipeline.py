@@ -143,7 +143,7 @@ class Pipeline(asyncio.Protocol):
         self._send()
 
     def _send(self) -> list[Rows]:
-        # One that broke while asyncpg had it is told to nobody any more.
+        # An error while asyncpg had it has no one left to report to.
         if self.is_lost or self._transport.is_closing():
             raise asyncpg.ConnectionDoesNotExistError("the connection is lost")
         self._answer = self._loop.create_future()

@@ -179,7 +179,7 @@ class PostgresStore(Store):
             delay = min(2 * delay, _LONGEST_RETRY_S)
 
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
-        """Everything but the commit, as far as nobody waits for it."""
+        """Everything but the commit, as far as no caller waits for it."""
         writer = self._writer
         batch = PostgresBatch(writer, units, self._content_keys, self.seen[0])
         if batch.head.seen_hash != self.seen[1] or not self.is_held:

@@ -19,7 +19,7 @@ from remit.providers.wire.usage import Usage
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _USAGE = re.compile(rb'"usage"[ \t\n\r]*:[ \t\n\r]*(.)')
 _NAME = re.compile(rb'"([^"\\]*)"[ \t\n\r]*:')
-_ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, written so by nobody who means well
+_ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an honest provider
 _OF_USAGE = re.compile("usage|token|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
 

@@ -133,7 +133,7 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
 
 
 def _tool_uses(
-    answer: dict[str, Any], items: list[Any], told: Mapping[str, int]
+    answer: dict[str, Any], items: list[Any], counted: Mapping[str, int]
 ) -> Mapping[str, int]:
     uses: dict[str, int] = {}
     for item in items:
@@ -145,7 +145,7 @@ def _tool_uses(
                 continue
         if name:
             uses[name] = uses.get(name, 0) + 1
-    uses |= told  # not a sum: these are the same uses
+    uses |= counted  # not a sum: these are the same uses
     tools = answer.get("tool_usage")
     search = tools.get("web_search") if type(tools) is dict else None
     if type(search) is dict and is_count(billed := search.get("num_requests")):
@@ -156,10 +156,10 @@ def _tool_uses(
 def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
     """Tokens of pictures that a tool made are counted beside the model's."""
     tools = answer.get("tool_usage")
-    told = tools.get("image_gen") if type(tools) is dict else None
-    if not told:
+    images = tools.get("image_gen") if type(tools) is dict else None
+    if not images:
         return usage
-    made = openai_usage(told, generates=False)
+    made = openai_usage(images, generates=False)
     if made is None or not (made.input_tokens or made.output_tokens):
         return usage if made is not None else None
     usage = replace(

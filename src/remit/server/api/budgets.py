@@ -36,7 +36,7 @@ def budget_routes(
         "PUT", "/budgets", "Set limits", needs="manage_budgets", shape=BudgetSet, fails=[404]
     )
     def change(wanted: BudgetChange) -> dict[str, Any]:
-        """Give a scope these limits, and no others. A change of the window begins one anew."""
+        """Give a scope these limits, and no others. A change of the window starts a new one."""
         owners = wanted.model_dump(include=_OWNERS, exclude_none=True)
         if len(owners) != 1:
             why = "Name one of key, session, user, team, organisation, not more."

@@ -71,7 +71,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> Routes:
     def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> dict[str, Any]:
         """Give a key a new secret, which is in the answer, this once; all else of it stays."""
         key = keys.find(name_or_id)
-        # Whoever rotates a key holds it: that must not be a way to more permissions.
+        # The caller who rotates a key gets the new one: that must not be a way to more permissions.
         _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
         grace_s = how.grace_s if how is not None else 0.0
         made = keys.rotate(key.key_id, grace_s=grace_s, requested_by=_who(caller))

@@ -126,7 +126,7 @@ class _Application:
 
 
 def _caller(context: Context) -> Caller:
-    """The sender of this very message, whoever began the session."""
+    """The sender of this message, not the one who began the session."""
     identity = getattr(context.request, "scope", {}).get(IDENTITY)
     if not isinstance(identity, Identity):
         raise MCPError(INVALID_REQUEST, "The request was not authenticated.")

@@ -272,7 +272,7 @@ class ResponseCall:
                     model=model,
                 )
             )
-        except RemitError as error:  # the client is told so by who answers it
+        except RemitError as error:  # the answer's writer reports it to the client
             _log.debug("an answer cannot be translated: %s", error.message)
             return b""
 
