@@ -9,7 +9,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from remit.cli.serve import mcp
+from remit.cli.mcp import mcp
 from remit.gateway.auth import ROLES, Identity
 from remit.kernel.settings import default_settings
 from remit.runtime import Runtime
