@@ -15,12 +15,11 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.server.running import serving
+from tests.support.strict.running import running
 
 _HERE = Path(__file__).parent
 _TREE = _HERE.parents[1]
@@ -46,19 +45,6 @@ _QUIET = {"LANGSMITH_TRACING": "false", "OTEL_SDK_DISABLED": "true", "DO_NOT_TRA
 _OTHERS = ("REMIT_", "OPENAI_", "ANTHROPIC_", "LANGCHAIN_", "CLAUDE", "CODEX_", "OPENCODE_")
 
 
-@contextmanager
-def _strict() -> Iterator[str]:
-    command = [sys.executable, "-m", "tests.support.strict"]
-    with subprocess.Popen(
-        command, cwd=_TREE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["url"]
-        finally:
-            process.terminate()
-
-
 def _run(group: str, chosen: list[str], sides: dict[str, object], log: Path) -> int:
     """The exit code of a group's tests; what they print comes at once, when they are done."""
     python = _GROUPS[group]
@@ -81,7 +67,7 @@ def _run(group: str, chosen: list[str], sides: dict[str, object], log: Path) -> 
 def _lane(groups: dict[str, list[str]], log: Path) -> int:
     """Run some groups one after the other between servers of their own; how many failed."""
     failed = 0
-    with tempfile.TemporaryDirectory() as scratch, _strict() as url:
+    with tempfile.TemporaryDirectory() as scratch, running() as url:
         with serving(Path(scratch, "root"), url, toml=_TOML, checked=False) as served:
             key = served.key(usd_nano=_BUDGET_NANO_USD).key
             sides = {"direct": {"url": url, "key": "sk-direct"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from remit.agents.supervisor import (
     UnfinishedTurn,
 )
 from remit.agents.tools import current_call
+from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
@@ -41,6 +43,7 @@ class Conversation(Closeable):
         self._supervisor = HO2Supervisor(services)
         self._step = services.answer
         self._leases = services.leases
+        self._agent_id = services.agent_id
         self._ended = False
 
     @override
@@ -51,6 +54,11 @@ class Conversation(Closeable):
     def session_id(self) -> str:
         """The session's id: resume with it."""
         return self._session.session_id
+
+    @property
+    def agent_id(self) -> str:
+        """Whose session it is."""
+        return self._agent_id
 
     @property
     def turn_count(self) -> int:
@@ -160,6 +168,20 @@ class Conversation(Closeable):
     def cancel_work(self, wo_id: str) -> WorkOrder:
         """End an order by itself that will not be continued."""
         return run_blocking(self._supervisor.orders.acancel(wo_id))
+
+    def attached(
+        self, task: str, *, key: str | None = None
+    ) -> AbstractAsyncContextManager[AttachedOrder]:
+        """One order that a program outside works on, such as another framework's agent.
+
+        It may use the agent's tools, within its limits; see :mod:`remit.server.interop`.
+
+        Args:
+            task: what is to be done, for the record.
+            key: names the order within the session; see :meth:`awork`.
+        """
+        step = replace(self._step, name="attached", contract_id="", input={})
+        return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
 
     def cost(self) -> dict[str, Any]:
         """What the session has used, from the ledger."""

@@ -83,6 +83,7 @@ class App:
         self._keys = open_keys(runtime)
         self.metrics = metrics or _metrics(runtime)
         _watch(self.metrics, runtime)
+        self._observers = [*runtime.gateway.observers]
         self._traces = _observe_calls(runtime, self.metrics)
         self._authenticator = Authenticator.of_root(
             runtime, self._keys, settings.server.contract_id, dev=dev,
@@ -267,10 +268,15 @@ class App:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        self.release()
+        self.runtime.close()
+
+    def release(self) -> None:
+        """Let go of all but the runtime, for who opened that themselves."""
+        self.runtime.gateway.observers[:] = self._observers
         self._keys.close()
         if self._traces is not None:
             self._traces.shutdown()
-        self.runtime.close()
 
     async def _recover(self) -> None:
         while True:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from remit.agents.supervisor.plan import PlanStep, held_to
 from remit.agents.supervisor.services import Lease, Services
+from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import (
     EventSink,
     WorkOrder,
@@ -62,16 +64,51 @@ class StandaloneOrders:
             wo_id = _next_attempt(wo_id)
         order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
         async with self._services.alone(f"order:{wo_id}") as lease:
-            known = recorded_order(self._journal.ledger, wo_id) if key is not None else None
+            known = self._known_by(key, order) if same_input else self._recorded(key, wo_id)
             if known is None:
                 planned = self._journal.planned(order, step=step.name)
                 return await self._go_on(held_to(order, step), lease, on_event, planned)
-            if same_input and _work_of(known) != _work_of(order):
-                raise InvalidInputError(
-                    f"The key {key!r} belongs to an order that asked for something else.",
-                    next_step="Use a key that names the input, such as the row's own id.",
-                )
             return await self._go_on(held_to(known, step), lease, on_event)
+
+    @asynccontextmanager
+    async def attached(
+        self, step: PlanStep, context: Mapping[str, Any], *, key: str | None
+    ) -> AsyncIterator[AttachedOrder]:
+        """One order for a program outside to work on while the block runs.
+
+        What the block does not end can be gone on with under the same key.
+
+        Raises:
+            InvalidInputError: the key is not one, belongs to other work, or its order has ended.
+            LeaseBusyError: another process works on it.
+        """
+        wo_id = self.order_id(key or secrets.token_hex(8))
+        order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
+        async with self._services.alone(f"order:{wo_id}") as lease:
+            known = self._known_by(key, order)
+            planned = [self._journal.planned(order, step=step.name)] if known is None else []
+            if known is not None and known.ended:
+                raise InvalidInputError(
+                    f"The order of the key {key!r} has ended.", next_step="Use another key."
+                )
+            buffer = WriteBuffer()
+            order = self._dispatched(held_to(known or order, step), buffer, planned)
+            attached = self._worker.attach(order, lease.check, buffer)
+            await attached.begin()
+            yield attached
+
+    def _recorded(self, key: str | None, wo_id: str) -> WorkOrder | None:
+        return recorded_order(self._journal.ledger, wo_id) if key is not None else None
+
+    def _known_by(self, key: str | None, order: WorkOrder) -> WorkOrder | None:
+        """The order of a key as it is on record; it must have been planned for the same work."""
+        known = self._recorded(key, order.wo_id)
+        if known is not None and _work_of(known) != _work_of(order):
+            raise InvalidInputError(
+                f"The key {key!r} belongs to an order that asked for something else.",
+                next_step="Use a key that names the input, such as the row's own id.",
+            )
+        return known
 
     async def aresume(
         self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
@@ -106,14 +143,21 @@ class StandaloneOrders:
         if order.ended:
             return order
         buffer = WriteBuffer()
-        if order.state is WorkOrderState.PLANNED:
-            dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
-            for entry in (*planned, dispatched):
-                buffer.hold(self._journal.ledger.prepare(entry))
-            order = moved_by(order, dispatched)
+        order = self._dispatched(order, buffer, planned)
         return await self._worker.aexecute(
             order, on_event=on_event, guard=lease.check, buffer=buffer
         )
+
+    def _dispatched(
+        self, order: WorkOrder, buffer: WriteBuffer, planned: Sequence[LedgerEntry]
+    ) -> WorkOrder:
+        """The order, dispatched where it was only planned; what says so is held in ``buffer``."""
+        if order.state is not WorkOrderState.PLANNED:
+            return order
+        dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
+        for entry in (*planned, dispatched):
+            buffer.hold(self._journal.ledger.prepare(entry))
+        return moved_by(order, dispatched)
 
     def _known(self, wo_id: str) -> WorkOrder:
         known = None

@@ -1,5 +1,8 @@
 """HO1, the worker: executes one order with what it was given, and nothing else (SPEC 8.3)."""
 
+from remit.agents.worker.attached import AttachedOrder
+from remit.agents.worker.execution import WorkFailedError, WorkParkedError
 from remit.agents.worker.executor import HO1Executor
+from remit.agents.worker.toolbox import result_text
 
-__all__ = ["HO1Executor"]
+__all__ = ["AttachedOrder", "HO1Executor", "WorkFailedError", "WorkParkedError", "result_text"]

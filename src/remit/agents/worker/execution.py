@@ -39,7 +39,10 @@ class WorkParkedError(RemitError):
     """The order waits for a person to decide the requests ``request_ids``."""
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
-        super().__init__(f"Waiting for {', '.join(request_ids)}.")
+        super().__init__(
+            f"Waiting for {', '.join(request_ids)}.",
+            next_step="`remit approve` lists what waits, and decides it.",
+        )
         self.request_ids = request_ids
 
 

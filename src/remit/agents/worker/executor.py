@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
+from remit.agents.worker.attached import AttachedOrder
 from remit.agents.worker.execution import (
     BudgetPort,
     Execution,
@@ -129,6 +130,16 @@ class HO1Executor:
             error = _failure(failed)
         execution.check()
         return await run.end(output, error, hold=hold_end)
+
+    def attach(
+        self, work_order: WorkOrder, guard: Callable[[], None], buffer: WriteBuffer
+    ) -> AttachedOrder:
+        """A dispatched or interrupted order for a program outside to work on.
+
+        Raises:
+            IllegalTransitionError: the order was never dispatched, or has ended.
+        """
+        return AttachedOrder(self._services, _executing(work_order), guard, buffer)
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed: ``cancelled``.
