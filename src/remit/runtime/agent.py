@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
 
+from remit.agents.files import UserMessage
+from remit.agents.outputs import OutputT, OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     Planner,
@@ -29,6 +32,8 @@ from remit.ledger import LedgerClient, Transaction
 from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
+
+_Asked = TypeVar("_Asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class AgentShape:
     agent_id: str
     agent_class: str
     answer: PlanStep
+    output: OutputType[Any] | None
     supervisor: SupervisorSettings
     model: tuple[str, str] | None = None
     planner: Planner | None = None
@@ -78,7 +84,7 @@ def _check_limit(name: str, value: float | None) -> None:
         raise InvalidInputError(f"{name} is {value!r}; it takes a number from 0 on.")
 
 
-class Agent:
+class Agent(Generic[OutputT]):
     """Made by :meth:`remit.Runtime.agent`. Holds no state of its own: sessions are in the ledger.
 
     Args:
@@ -144,7 +150,7 @@ class Agent:
         *,
         tokens: int | None = None,
         usd: float | None = None,
-    ) -> Conversation:
+    ) -> Conversation[OutputT]:
         """Begin a session, or go on with one.
 
         Args:
@@ -179,6 +185,7 @@ class Agent:
             leases=shared.leases,
             wait_s=shared.settings.leases.session_wait_s,
             answer=shape.answer,
+            output=shape.output,
             context=self._context,
             fallback=shared.gateway,
             planner=shape.planner,
@@ -191,10 +198,43 @@ class Agent:
         )
         return Conversation(services)
 
-    async def arun(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """One message, one answer, in a session of its own."""
+    @overload
+    async def arun(
+        self,
+        message: UserMessage,
+        *,
+        output_type: None = None,
+        on_event: EventSink | None = None,
+    ) -> TurnResult[OutputT]: ...
+
+    @overload
+    async def arun(
+        self,
+        message: UserMessage,
+        *,
+        output_type: type[_Asked],
+        on_event: EventSink | None = None,
+    ) -> TurnResult[_Asked]: ...
+
+    @overload
+    async def arun(
+        self,
+        message: UserMessage,
+        *,
+        output_type: Any,
+        on_event: EventSink | None = None,
+    ) -> TurnResult[Any]: ...
+
+    async def arun(
+        self,
+        message: UserMessage,
+        *,
+        output_type: Any = None,
+        on_event: EventSink | None = None,
+    ) -> TurnResult[Any]:
+        """One message, one answer, in a session of its own: see :meth:`Conversation.turn`."""
         async with self.session() as session:
-            return await session.aturn(message, on_event=on_event)
+            return await session.aturn(message, output_type=output_type, on_event=on_event)
 
     run = blocking(arun)
 

@@ -7,10 +7,12 @@ import queue
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from typing_extensions import override
 
+from remit.agents.files import UserMessage, split
+from remit.agents.outputs import OutputT, OutputType
 from remit.agents.supervisor import (
     HO2Supervisor,
     Services,
@@ -23,15 +25,17 @@ from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
 
+_Asked = TypeVar("_Asked")
+
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The last event of a streamed turn."""
 
-    result: TurnResult
+    result: TurnResult[Any]
 
 
-class Conversation(Closeable):
+class Conversation(Closeable, Generic[OutputT]):
     """One session with an agent: say something, get a turn.
 
     A context manager: leaving the block writes ``SESSION_END``. A session can be resumed after
@@ -67,20 +71,72 @@ class Conversation(Closeable):
 
     # -- turns -------------------------------------------------------------------------------
 
-    async def aturn(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """Answer one message; see :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`."""
+    @overload
+    async def aturn(
+        self,
+        message: UserMessage,
+        *,
+        output_type: None = None,
+        on_event: EventSink | None = None,
+    ) -> TurnResult[OutputT]: ...
+
+    @overload
+    async def aturn(
+        self,
+        message: UserMessage,
+        *,
+        output_type: type[_Asked],
+        on_event: EventSink | None = None,
+    ) -> TurnResult[_Asked]: ...
+
+    @overload
+    async def aturn(
+        self,
+        message: UserMessage,
+        *,
+        output_type: Any,
+        on_event: EventSink | None = None,
+    ) -> TurnResult[Any]: ...
+
+    async def aturn(
+        self,
+        message: UserMessage,
+        *,
+        output_type: Any = None,
+        on_event: EventSink | None = None,
+    ) -> TurnResult[Any]:
+        """Answer one message.
+
+        Args:
+            message: a text, or a list of texts and :class:`remit.File` values.
+            output_type: the type of ``result.output``: a Pydantic model, dataclass, TypedDict,
+                list, union or scalar; ``str`` for text. The agent's own when left out.
+            on_event: receives text, partial outputs, tools and rejections as they come.
+
+        Raises:
+            InvalidInputError: the message is blank, or the type cannot be described by JSON
+                Schema.
+            RemitError: what :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn` raises.
+        """
         self._refuse_inner_turn()
-        return await self._supervisor.ahandle_turn(message, on_event=on_event)
+        text, files = split(message)
+        return await self._supervisor.ahandle_turn(
+            text, files=files, output=_output(output_type), on_event=on_event
+        )
 
     turn = blocking(aturn)
 
-    async def astream(self, message: str) -> AsyncIterator[TurnEvent | TurnEnded]:
+    async def astream(
+        self, message: UserMessage, *, output_type: Any = None
+    ) -> AsyncIterator[TurnEvent | TurnEnded]:
         """A turn as its events, as they come; the last one is :class:`TurnEnded`.
 
         Closing the iterator before that cancels the turn.
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
-        task = asyncio.create_task(self.aturn(message, on_event=events.put_nowait))
+        task = asyncio.create_task(
+            self.aturn(message, output_type=output_type, on_event=events.put_nowait)
+        )
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -91,10 +147,14 @@ class Conversation(Closeable):
                 task.cancel()
                 await asyncio.wait([task])
 
-    def stream(self, message: str) -> Iterator[TurnEvent | TurnEnded]:
+    def stream(
+        self, message: UserMessage, *, output_type: Any = None
+    ) -> Iterator[TurnEvent | TurnEnded]:
         """:meth:`astream` for callers without an event loop."""
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
-        future = start_background(self.aturn(message, on_event=events.put))
+        future = start_background(
+            self.aturn(message, output_type=output_type, on_event=events.put)
+        )
         future.add_done_callback(lambda _: events.put(None))
         try:
             while (event := events.get()) is not None:
@@ -107,13 +167,22 @@ class Conversation(Closeable):
         """The turn that was interrupted or waits for a person, if there is one."""
         return self._supervisor.unfinished()
 
-    async def aresume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
+    async def aresume(
+        self, *, output_type: Any = None, on_event: EventSink | None = None
+    ) -> TurnResult[OutputT] | None:
         """Go on with the unfinished turn; ``None`` when there is none.
 
         What is on record is not done again: answers of models and results of tools are read back.
+
+        Args:
+            output_type: the one that :meth:`turn` was given, where it is not the agent's own.
+            on_event: as of :meth:`turn`.
+
+        Raises:
+            InvalidInputError: the turn began with another output type.
         """
         self._refuse_inner_turn()
-        return await self._supervisor.aresume(on_event=on_event)
+        return await self._supervisor.aresume(output=_output(output_type), on_event=on_event)
 
     resume = blocking(aresume)
 
@@ -205,3 +274,7 @@ class Conversation(Closeable):
                 f"The tool {call.tool_id} may not start a turn in the session that it serves.",
                 next_step="Let it give back what it found, or use a session of its own.",
             )
+
+
+def _output(wanted: Any) -> OutputType[Any] | None:
+    return None if wanted is None else OutputType(wanted)

@@ -29,7 +29,7 @@ class AgentFactory:
         self._contracts = contracts
         self._servers: dict[str, McpServer] = {}
 
-    def admin(self, own: Iterable[Tool], *, native_tools: bool) -> Agent:
+    def admin(self, own: Iterable[Tool], *, native_tools: bool) -> Agent[str]:
         """The ADMIN agent.
 
         Args:
@@ -45,7 +45,7 @@ class AgentFactory:
             added += thread_tools()
         ids = _unique([*settings.chat.tools_allowed, *(tool.tool_id for tool in added)])
         step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
-        shape = AgentShape(settings.chat.agent_id, "ADMIN", step, settings.supervisor)
+        shape = AgentShape(settings.chat.agent_id, "ADMIN", step, None, settings.supervisor)
         return Agent(self._shared, shape, self._contracts, added, shares_sessions=True)
 
     def tools_of(

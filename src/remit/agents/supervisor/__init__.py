@@ -7,7 +7,12 @@ from remit.agents.supervisor.quality import check_criteria
 from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.supervisor import HO2Supervisor
 from remit.agents.supervisor.threads import open_threads, thread_tools
-from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
+from remit.agents.supervisor.turn import (
+    TurnCancelledError,
+    TurnFailedError,
+    TurnPendingError,
+    TurnResult,
+)
 
 __all__ = [
     "Candidate",
@@ -18,6 +23,7 @@ __all__ = [
     "Services",
     "TurnCancelledError",
     "TurnContext",
+    "TurnFailedError",
     "TurnPendingError",
     "TurnResult",
     "UnfinishedTurn",

@@ -81,6 +81,7 @@ class SupervisorJournal(Journal):
                 timeout_seconds=step.timeout_seconds,
                 tools_allowed=step.tools,
                 tools_requiring_approval=step.approve,
+                output_schema=step.output_schema,
             ),
             acceptance_criteria=dict(step.acceptance),
         )
@@ -179,6 +180,12 @@ class UnfinishedTurn:
     def waiting_for(self) -> tuple[str, ...]:
         """Ids of the requests that it waits for."""
         return tuple(entry.id for entry in self.requests)
+
+    @property
+    def files(self) -> Sequence[Mapping[str, Any]]:
+        """Content blocks of the images and documents that came with the message."""
+        contexts = (recorded.order.input_context for recorded in self.orders)
+        return next((context["files"] for context in contexts if context.get("files")), ())
 
     def find(self, step: str, attempt: int) -> RecordedOrder | None:
         """The order of that step and attempt."""

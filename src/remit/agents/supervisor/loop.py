@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
 from remit.agents.supervisor.attention import Attention, choose
 from remit.agents.supervisor.journal import UnfinishedTurn
@@ -23,6 +24,7 @@ from remit.agents.workorders import (
     ApprovalNeeded,
     Degraded,
     EventSink,
+    PartialOutput,
     TextDelta,
     TurnEvent,
     WorkOrder,
@@ -68,8 +70,10 @@ class TurnLoop:
         services: Services,
         threads: KnownThreads,
         message: str,
+        files: Sequence[Mapping[str, Any]],
         scheduler: Scheduler,
         before: UnfinishedTurn | None,
+        output: OutputType[Any] | None,
         on_event: EventSink | None,
     ) -> None:
         self._services = services
@@ -78,8 +82,10 @@ class TurnLoop:
         self._journal = services.journal
         self._session = services.session
         self.message = message
+        self._files = files
         self.scheduler = scheduler
         self._before = before
+        self._output = output
         self._on_event = on_event
         self._asked: dict[str, ApprovalNeeded] = {}
         self._classification: Mapping[str, Any] | None = None
@@ -100,6 +106,8 @@ class TurnLoop:
         if plan is None:
             attention = self._attend()
             plan = await self._plan(attention)
+            if self._output is not None and self._output.schema is not None:
+                plan = plan.giving(self._output.schema)
         context = self._input(attention or self._attend(), plan)
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
@@ -125,6 +133,8 @@ class TurnLoop:
                 self._delivered = order
                 return
             again_left = attempt <= self._config.max_retries and code not in _HOPELESS
+            if plan.answering.output_schema is not None and code == "output_schema_invalid":
+                again_left = False  # the worker has asked for it a second time
             self._listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
                 break
@@ -170,6 +180,7 @@ class TurnLoop:
         orders = self.scheduler.orders
         last = self._delivered or (orders[-1] if orders else None)
         requests = self.scheduler.waiting_for() if self.waiting else ()
+        output = self._output_of(self._delivered)
         return TurnResult(
             response=self.response,
             wo_chain_summary=tuple(_summary(order) for order in orders),
@@ -181,16 +192,33 @@ class TurnLoop:
             degraded=self._degraded,
             turn_entry_id=entry_id,
             turn_number=turn_number,
-            output=self._delivered.output_result if self._delivered is not None else None,
             waiting_for=tuple(
                 self._asked[request] for request in requests if request in self._asked
             ),
             error_code=self._error[0],
             error_detail=self._error[1],
+            _output=output,
         )
+
+    def _output_of(self, order: WorkOrder | None) -> Any:
+        """What the delivered order's result means: a value of the output type, data, or text."""
+        if order is None:
+            return None
+        if order.constraints.output_schema is not None:
+            data = order.output_result["output"]
+            try:
+                return data if self._output is None else self._output.value(data)
+            except ValueError as error:  # it was accepted by an earlier version of the type
+                self._error = ("output_schema_invalid", str(error))
+                return None
+        result = order.output_result
+        is_text = isinstance(result, Mapping) and "finish_reason" in result
+        return self.response if is_text else result
 
     def _listen(self, event: TurnEvent) -> None:
         """Note an event and pass it on. A listener that fails cannot break the turn."""
+        if isinstance(event, PartialOutput) and self._output is not None:
+            event = PartialOutput(self._output.partial(event.data))
         if isinstance(event, ApprovalNeeded):
             self._asked[event.request_id] = event
         if self._on_event is None:
@@ -265,6 +293,7 @@ class TurnLoop:
             "user_input": self.message,
             "classification": self._classification,
             "assembled_context": assembled,
+            **({"files": list(self._files)} if self._files else {}),
         }
 
     # -- whether the answer may be delivered -----------------------------------------------
@@ -310,7 +339,8 @@ class TurnLoop:
     async def _direct_answer(self, failed: _LoopFailedError) -> str:
         """The answer of one direct call, or an honest word that there is none."""
         self._error = (failed.code, failed.message)
-        if self._services.fallback is None:
+        typed = self._output is not None and self._output.schema is not None
+        if self._services.fallback is None or typed:
             return f"I cannot answer: {failed.message}"
         provider_id, model_id = self._services.model or (None, None)
         contract_id, pushing = self._services.answer.contract_id, self._services.context

@@ -32,6 +32,7 @@ class PlanStep:
         depends_on: names of steps that must be completed before; their results become the order's
             ``prior_results``. Steps that depend on none run at once.
         acceptance: criteria of the quality gate; see :mod:`remit.agents.supervisor.quality`.
+        output_schema: JSON Schema that the step's answer is held to, instead of its contract's.
 
     Raises:
         InvalidInputError: a limit is not one.
@@ -49,6 +50,7 @@ class PlanStep:
     usd_budget: float | None = None
     turn_limit: int = 0
     timeout_seconds: float = 0.0
+    output_schema: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("token_budget", "turn_limit", "usd_budget", "timeout_seconds"):
@@ -125,6 +127,15 @@ class Plan:
             approve = tuple(dict.fromkeys([*step.approve, *needed]))
             steps.append(replace(step, approve=approve, input=given))
         return replace(self, steps=tuple(steps))
+
+    def giving(self, schema: Mapping[str, Any]) -> Plan:
+        """The plan with its answer held to a JSON Schema."""
+        answering = self.answering
+        steps = tuple(
+            replace(step, output_schema=schema) if step is answering else step
+            for step in self.steps
+        )
+        return replace(self, steps=steps)
 
     @property
     def answering(self) -> PlanStep:

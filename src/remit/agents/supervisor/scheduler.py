@@ -14,6 +14,7 @@ from remit.agents.supervisor.services import Services
 from remit.agents.workorders import (
     EventSink,
     OrderHistory,
+    PartialOutput,
     TextDelta,
     TurnEvent,
     WorkOrder,
@@ -26,7 +27,8 @@ from remit.agents.workorders import (
 from remit.ledger import LedgerEntry
 
 _SHARED = frozenset(
-    {"user_input", "classification", "assembled_context", "prior_results", "rejected_because"}
+    {"user_input", "classification", "assembled_context", "prior_results", "rejected_because",
+     "files"}
 )
 """What an order has of its turn, not of its step."""
 
@@ -39,6 +41,7 @@ class Scheduler:
     Args:
         guard: raises when the turn is no longer this process's.
         before: what is on record of the turn already.
+        check: says what is wrong with data of an order that has an output schema.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Scheduler:
         guard: Callable[[], None],
         before: UnfinishedTurn | None,
         last_number: int,
+        check: Callable[[Any], str] | None = None,
     ) -> None:
         self._services = services
         self._worker = services.worker
@@ -55,6 +59,7 @@ class Scheduler:
         self._guard = guard
         self._before = before
         self._number = last_number
+        self._check = check
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
         self._new: set[str] = set()
@@ -215,6 +220,7 @@ class Scheduler:
             fresh=order.wo_id in self._new,
             buffer=buffer,
             hold_end=not self._at_once,
+            check=self._check,
         )
         self._orders[order.wo_id] = done
         return done
@@ -299,6 +305,7 @@ def _step_of(recorded: RecordedOrder) -> PlanStep:
         usd_budget=limits.usd_budget,
         turn_limit=limits.turn_limit,
         timeout_seconds=limits.timeout_seconds,
+        output_schema=limits.output_schema,
     )
 
 
@@ -321,5 +328,5 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
 
 def _without_text(listen: EventSink, event: TurnEvent) -> None:
     """Pass on the events of a step that is not the answer: tools and requests, not its text."""
-    if not isinstance(event, TextDelta):
+    if not isinstance(event, TextDelta | PartialOutput):
         listen(event)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from remit.agents.outputs import OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import SupervisorJournal
@@ -93,6 +94,7 @@ class Services:
         config: how turns are planned and checked.
         leases: see to it that one process at a time works on the session, or on an order.
         wait_s: how long to wait for another process that works on it.
+        output: the type of its answers; text, or what its contract says, when left out.
         answer: the step that answers, where there is no planner: contract, tools, limits.
         context: what the tier above pushes down; nothing when left out.
         fallback: the gateway's port, used for one direct call when the loop itself fails.
@@ -112,6 +114,7 @@ class Services:
     leases: LeasePort
     wait_s: float
     answer: PlanStep
+    output: OutputType[Any] | None = None
     context: ContextPort | None = None
     fallback: GatewayPort | None = None
     planner: Planner | None = None

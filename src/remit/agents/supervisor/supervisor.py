@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+from remit.agents.outputs import OutputType
 from remit.agents.supervisor.journal import UnfinishedTurn, latest_plan, unfinished_turn
 from remit.agents.supervisor.loop import TurnLoop
 from remit.agents.supervisor.orders import StandaloneOrders
@@ -46,7 +47,12 @@ class HO2Supervisor:
         return run_blocking(self.ahandle_turn(user_message, on_event=on_event))
 
     async def ahandle_turn(
-        self, user_message: str, *, on_event: EventSink | None = None
+        self,
+        user_message: str,
+        *,
+        files: Sequence[Mapping[str, Any]] = (),
+        output: OutputType[Any] | None = None,
+        on_event: EventSink | None = None,
     ) -> TurnResult:
         """Answer one message and record the turn.
 
@@ -55,6 +61,8 @@ class HO2Supervisor:
 
         Args:
             user_message: what the user said.
+            files: content blocks of images and documents that came with it.
+            output: the type of the answer; the agent's own when left out.
             on_event: receives text, tools and rejections.
 
         Raises:
@@ -73,20 +81,27 @@ class HO2Supervisor:
                 if before.waiting_for:
                     raise TurnPendingError(before.waiting_for)
                 await self._abandon(before, lease, _ABANDONED, "abandoned")
-            return await self._turn(user_message, None, lease, on_event)
+            return await self._turn(user_message, files, None, lease, output, on_event)
 
         return await self._alone(work)
 
-    async def aresume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
+    async def aresume(
+        self, *, output: OutputType[Any] | None = None, on_event: EventSink | None = None
+    ) -> TurnResult | None:
         """Go on with the turn that was interrupted, or that waited for a person.
 
         What is on record is not done again (SPEC 8.3).
+
+        Args:
+            output: the type that the turn began with; the agent's own when left out.
+            on_event: receives text, tools and rejections.
 
         Returns:
             The turn; ``None`` when the session has no unfinished one.
 
         Raises:
             OrderRecordError: what it began with was erased.
+            InvalidInputError: it began with another output type.
             TurnCancelledError: somebody asked the turn to stop.
             LeaseBusyError: another process works on the session.
             LedgerError: the record could not be kept.
@@ -103,11 +118,12 @@ class HO2Supervisor:
                 )
             if on_event is not None:
                 on_event(TurnResumed(before.message))
+            files = before.files
             if before.idle and before.requests:
-                turn = self._loop(before.message, before, lease, on_event)
+                turn = self._loop(before.message, files, before, lease, output, on_event)
                 turn.restore(before)
                 return turn.result("", before.turn_number)
-            return await self._turn(before.message, before, lease, on_event)
+            return await self._turn(before.message, files, before, lease, output, on_event)
 
         return await self._alone(work)
 
@@ -180,7 +196,9 @@ class HO2Supervisor:
         lease.check()
         await self._session.aadd_turn(before.message, response, outcome=outcome)
 
-    def _scheduler(self, before: UnfinishedTurn | None, lease: Lease) -> Scheduler:
+    def _scheduler(
+        self, before: UnfinishedTurn | None, lease: Lease, output: OutputType[Any] | None = None
+    ) -> Scheduler:
         def guard() -> None:
             lease.check()
             self._journal.check()
@@ -188,26 +206,34 @@ class HO2Supervisor:
         number, self._number = self._number, None
         if number is None:
             number = self._journal.last_number(self._latest)
-        return Scheduler(self._services, guard, before, number)
+        check = None if output is None else output.problem
+        return Scheduler(self._services, guard, before, number, check)
 
     def _loop(
         self,
         message: str,
+        files: Sequence[Mapping[str, Any]],
         before: UnfinishedTurn | None,
         lease: Lease,
+        output: OutputType[Any] | None,
         on_event: EventSink | None,
     ) -> TurnLoop:
-        scheduler = self._scheduler(before, lease)
-        return TurnLoop(self._services, self._threads, message, scheduler, before, on_event)
+        output = _agreed(before, output, self._services.output)
+        scheduler = self._scheduler(before, lease, output)
+        return TurnLoop(
+            self._services, self._threads, message, files, scheduler, before, output, on_event
+        )
 
     async def _turn(
         self,
         message: str,
+        files: Sequence[Mapping[str, Any]],
         before: UnfinishedTurn | None,
         lease: Lease,
+        output: OutputType[Any] | None,
         on_event: EventSink | None,
     ) -> TurnResult:
-        turn = self._loop(message, before, lease, on_event)
+        turn = self._loop(message, files, before, lease, output, on_event)
         try:
             try:
                 await turn.run()
@@ -253,3 +279,26 @@ class HO2Supervisor:
                 raise
             task.uncancel()
             return entry_id
+
+
+def _agreed(
+    before: UnfinishedTurn | None, asked: OutputType[Any] | None, own: OutputType[Any] | None
+) -> OutputType[Any] | None:
+    """The type of a turn's answer: what is asked for, else the agent's own.
+
+    Raises:
+        InvalidInputError: the turn that is gone on with began with another one.
+    """
+    wanted = asked or own
+    began = before and next((o for o in before.orders if o.planned.metadata.get("answering")), None)
+    if not began:
+        return wanted
+    schema = began.order.constraints.output_schema
+    if (wanted.schema if wanted else None) == schema:
+        return wanted
+    if asked is None and (own is None or schema is None):
+        return None  # plain data, or text
+    raise InvalidInputError(
+        "The unfinished turn began with another output type.",
+        next_step="Pass the one that it began with as output_type, or cancel the turn.",
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, cast
 
+from remit.agents.outputs import OutputT
 from remit.agents.workorders import ApprovalNeeded
 from remit.kernel.errors import RemitError
 
@@ -29,8 +30,24 @@ class TurnCancelledError(RemitError):
     """Somebody asked the turn to stop; what was done is on record."""
 
 
+class TurnFailedError(RemitError):
+    """A turn has no output: it failed, or waits for a person.
+
+    Attributes:
+        code: the turn's ``error_code``; empty while it waits.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        if code:
+            message, step = f"The turn failed: {code}: {detail}", "Look at `failed` first."
+        else:
+            message, step = "The turn waits for a person.", "Decide, then resume the session."
+        super().__init__(message, next_step=step)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True)
-class TurnResult:
+class TurnResult(Generic[OutputT]):
     """A turn that was delivered, or that waits for a person.
 
     Attributes:
@@ -47,7 +64,6 @@ class TurnResult:
         degraded: whether a direct call answered because the loop failed.
         turn_entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
         turn_number: counted from 1 in the session.
-        output: the answering order's result, where its contract gives data.
         waiting_for: the tool calls that wait for a person; the turn goes on with
             ``resume()`` once they are decided, in this process or another.
     """
@@ -62,10 +78,22 @@ class TurnResult:
     degraded: bool = False
     turn_entry_id: str = ""
     turn_number: int = 0
-    output: Any = None
     waiting_for: tuple[ApprovalNeeded, ...] = ()
     error_code: str = ""
     error_detail: str = ""
+    _output: Any = None
+
+    @property
+    def output(self) -> OutputT:
+        """The answer: a value of the output type, the data of the contract, or the text.
+
+        Raises:
+            TurnFailedError: there is none: the turn failed, or waits.
+        """
+        if self.failed or self.waiting:
+            raise TurnFailedError(self.error_code, self.error_detail)
+        output: Any = self.response if self.degraded else self._output
+        return cast(OutputT, output)
 
     @property
     def failed(self) -> bool:

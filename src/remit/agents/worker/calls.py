@@ -53,6 +53,7 @@ class ModelCalls:
         self.given: int | None = None
         self.used: Usage | None = Usage() if execution.history.began is None else None
         self._left: int | None = None
+        self._typed = execution.order.constraints.output_schema is not None
 
     def request(self, contract: PromptContract) -> PromptRequest:
         """The request that ``contract`` makes of this order, still without messages."""
@@ -107,7 +108,7 @@ class ModelCalls:
             request,
             messages=list(messages),
             tools=list(tools) or None,
-            structured_output=None if tools else structured,
+            structured_output=structured if self._typed or not tools else None,
             output_schema=schema or request.output_schema,
         )
         journal = self._execution.journal

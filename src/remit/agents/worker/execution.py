@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from remit.agents.tools import ToolDispatcher
 from remit.agents.workorders import (
@@ -79,6 +79,7 @@ class Execution:
         guard: raises when the order is no longer this worker's.
         fresh: nothing is on record of the order but its plan; the caller has looked.
         buffer: where the caller's writes are held, to be followed by the order's.
+        check: see :meth:`remit.agents.worker.HO1Executor.aexecute`.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class Execution:
         *,
         fresh: bool = False,
         buffer: WriteBuffer | None = None,
+        check: Callable[[Any], str] | None = None,
     ) -> None:
+        self.check_output = check
         self.services = services
         self.order = order
         self.on_event = on_event

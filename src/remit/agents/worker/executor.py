@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
 from remit.agents.worker.attached import AttachedOrder
@@ -79,6 +80,7 @@ class HO1Executor:
         fresh: bool = False,
         buffer: WriteBuffer | None = None,
         hold_end: bool = False,
+        check: Callable[[Any], str] | None = None,
     ) -> WorkOrder:
         """Do the work of a dispatched order, or resume it where the ledger says it stopped.
 
@@ -93,6 +95,8 @@ class HO1Executor:
             fresh: nothing is on record of the order but its plan; the caller has looked.
             buffer: where the caller's writes are held; they go on record before the order's.
             hold_end: leave the order's end in ``buffer`` too, for the caller's next write.
+            check: says what is wrong with the data of an order that has an output schema, instead
+                of the schema; empty where nothing is.
 
         Returns:
             The order, completed or failed; or ``executing`` when it waits for a person, with
@@ -105,7 +109,9 @@ class HO1Executor:
                 left to the process that has it now.
         """
         order = _executing(work_order)
-        execution = Execution(self._services, order, on_event, guard, fresh=fresh, buffer=buffer)
+        execution = Execution(
+            self._services, order, on_event, guard, fresh=fresh, buffer=buffer, check=check
+        )
         if (ended := execution.history.ended) is not None:
             return moved_by(order, ended)
         run = Run(execution)

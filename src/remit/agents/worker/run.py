@@ -9,12 +9,15 @@ from typing import Any
 
 import orjson
 
+from remit.agents.files import attached
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
+from remit.agents.worker.output import HeldOutput
 from remit.agents.worker.toolbox import Toolbox, not_run, sendable
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
     Answer,
+    AnswerRejected,
     TextDelta,
     WorkOrder,
     WorkOrderCost,
@@ -44,6 +47,9 @@ class Run:
         self._history = execution.history
         self._calls = ModelCalls(execution)
         self._toolbox = Toolbox(execution)
+        self._held: HeldOutput | None = None
+        if (schema := self._order.constraints.output_schema) is not None:
+            self._held = HeldOutput(schema, execution.check_output, execution.emit)
         self._started = time.perf_counter()
 
     async def work(self) -> Any:
@@ -149,7 +155,10 @@ class Run:
         return {"tool_results": self._toolbox.results}
 
     async def _ask(self, contract: PromptContract, pack: PromptPack) -> Any:
-        request = self._calls.request(contract)
+        request, held = self._calls.request(contract), self._held
+        if held is not None:
+            schema = self._order.constraints.output_schema
+            request = replace(request, structured_output=True, output_schema=schema)
         tools = self._toolbox.available()
         variables = dict(self._order.input_context)
         assembled = variables.get("assembled_context") or {}
@@ -158,7 +167,10 @@ class Run:
             for turn in assembled.get("turns") or ()
         )
         small = self._services.config.small_model
-        native = self._services.gateway.capabilities(request).native_tools
+        able = self._services.gateway.capabilities(request)
+        native = able.native_tools
+        if held is not None and not able.structured_output:
+            request = replace(request, structured_output=None)
         variables["native_tools"] = native
         if not native:
             most = min(request.max_tokens or small.max_tokens, small.max_tokens)
@@ -170,17 +182,25 @@ class Run:
             variables["small_talk"] = not variables["tool_results"]
             first = max(0, len(history) - 2 * small.context_turns)
             history = [] if variables["tool_results"] else history[first:]
-        answer = await self._converse(
-            contract, request, lambda: pack.render(variables, history),
-            [tool.definition() for tool in tools],
-        )  # fmt: skip
-        if contract.output_schema is not None:
+
+        def render() -> list[Message]:
+            messages = pack.render(variables, history)
+            if files := variables.get("files"):
+                messages = attached(messages, files)
+            if held is not None and not able.structured_output:
+                return held.described(messages)
+            return messages
+
+        definitions = [tool.definition() for tool in tools]
+        answer = await self._converse(contract, request, render, definitions)
+        if contract.output_schema is not None and held is None:
             return _checked(contract.output_schema, answer.text)
-        return {
+        result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,
             "tool_results": self._toolbox.results,
         }
+        return result if held is None else {**result, "output": held.data(answer.text)}
 
     async def _converse(
         self,
@@ -190,19 +210,31 @@ class Run:
         definitions: Sequence[Mapping[str, Any]],
     ) -> Answer:
         """Ask, use tools, ask again; from where the record stops."""
-        on_text = None
-        if self._execution.on_event is not None and contract.output_schema is None:
+        on_text, held = None, self._held
+        if self._execution.on_event is None:
+            pass
+        elif held is not None:
+            on_text = held.take
+        elif contract.output_schema is None:
             on_text = self._emit_text  # what people read; with an output schema, it is data
         answer = self._history.last_answer(contract.contract_id)
         messages = list(answer.messages) if answer is not None else render()
         while True:
             if answer is None:
+                if held is not None:
+                    held.begin()
                 answer = await self._calls.ask(
                     request, messages, tools=definitions, on_text=on_text
                 )
             uses = [block for block in answer.blocks if block.get("type") == "tool_use"]
             if not uses or not definitions:
-                return answer
+                problem = "" if held is None else held.problem(answer.text)
+                if held is None or not problem:
+                    return answer
+                held.repair(messages, answer.text or "…", problem)
+                self._execution.emit(AnswerRejected((problem,), True))
+                answer = None
+                continue
             messages.append({"role": "assistant", "content": sendable(answer.blocks)})
             if answer.finish_reason in _CUT_SHORT:
                 results = not_run(uses)

@@ -15,6 +15,13 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class PartialOutput:
+    """What has come so far of a typed answer: plain data, not checked yet."""
+
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ToolStarted:
     """A tool is about to run."""
 
@@ -34,7 +41,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRejected:
-    """The quality gate turned the answer down; what was streamed does not count."""
+    """The answer was turned down; what was streamed does not count."""
 
     reasons: tuple[str, ...]
     retrying: bool
@@ -71,6 +78,13 @@ class TurnResumed:
 
 
 TurnEvent = (
-    TextDelta | ToolStarted | ToolEnded | AnswerRejected | Degraded | ApprovalNeeded | TurnResumed
+    TextDelta
+    | PartialOutput
+    | ToolStarted
+    | ToolEnded
+    | AnswerRejected
+    | Degraded
+    | ApprovalNeeded
+    | TurnResumed
 )
 EventSink = Callable[[TurnEvent], None]

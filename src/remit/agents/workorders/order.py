@@ -54,7 +54,12 @@ class IllegalTransitionError(RemitError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WorkOrderConstraints:
-    """What an order may use. ``None`` and 0 mean that only the configuration limits it."""
+    """What an order may use. ``None`` and 0 mean that only the configuration limits it.
+
+    Attributes:
+        output_schema: JSON Schema that the answer is held to, instead of its contract's; the
+            result then has it as ``output``, beside ``text`` and ``tool_results``.
+    """
 
     prompt_contract_id: str = ""
     token_budget: int = 0
@@ -64,6 +69,7 @@ class WorkOrderConstraints:
     tools_allowed: tuple[str, ...] = ()
     tools_requiring_approval: tuple[str, ...] = ()
     domain_tags: tuple[str, ...] = ()
+    output_schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

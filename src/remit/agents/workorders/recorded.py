@@ -48,7 +48,9 @@ def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
     """Constraints as plain data."""
     plain = {field.name: getattr(limits, field.name) for field in fields(limits)}
     return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in plain.items()
+        if name != "output_schema" or value is not None
     }
 
 

@@ -1,0 +1,108 @@
+"""Images and documents that a user sends with a message."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import Message
+
+_MOST_BYTES = 20 * 1024 * 1024  # base64 of it fits into providers' largest requests
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An image or a document, whole.
+
+    Attributes:
+        data: its bytes.
+        media_type: such as ``image/png`` or ``application/pdf``.
+        name: for the model and the record.
+
+    Raises:
+        InvalidInputError: it is empty, longer than 20 MiB, or the media type is not one.
+    """
+
+    data: bytes
+    media_type: str
+    name: str = "file"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, bytes) or not 0 < len(self.data) <= _MOST_BYTES:
+            raise InvalidInputError(
+                f"The file {self.name!r} is empty, longer than 20 MiB, or not bytes."
+            )
+        if not isinstance(self.media_type, str) or self.media_type.count("/") != 1:
+            raise InvalidInputError(f"{self.media_type!r} is not a media type, such as image/png.")
+
+    @classmethod
+    def read(cls, path: str | Path, media_type: str = "") -> File:
+        """The file at ``path``; its name says the media type where that is left out.
+
+        Raises:
+            InvalidInputError: it cannot be read, or its media type is not known.
+        """
+        path = Path(path)
+        found = media_type or mimetypes.guess_type(path.name)[0]
+        if not found:
+            raise InvalidInputError(
+                f"The media type of {path.name} is not known.",
+                next_step="Pass it: File.read(path, 'application/pdf').",
+            )
+        try:
+            return cls(path.read_bytes(), found, path.name)
+        except OSError as error:
+            raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """It as a content block (:mod:`remit.kernel.exchange`)."""
+        data = base64.b64encode(self.data).decode()
+        source = {"type": "base64", "media_type": self.media_type, "data": data}
+        if self.media_type.startswith("image/"):
+            return {"type": "image", "source": source}
+        return {"type": "document", "source": source, "title": self.name}
+
+    def __str__(self) -> str:
+        return f"[{self.name}: {self.media_type}, {len(self.data):,} bytes]"
+
+    def __repr__(self) -> str:
+        return f"File({self})"
+
+
+UserMessage = str | Sequence[str | File]
+"""What a user says: a text, or texts and files in order."""
+
+
+def split(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
+    """The text of a message, in which each file is named, and the content blocks of its files.
+
+    Raises:
+        InvalidInputError: there is no text in it, or something that is neither text nor file.
+    """
+    parts = [message] if isinstance(message, str) else list(message)
+    for part in parts:
+        if not isinstance(part, str | File):
+            raise InvalidInputError(
+                f"A message holds texts and files, not a {type(part).__name__}.",
+                next_step="Use remit.File(data, media_type) or remit.File.read(path).",
+            )
+    if not any(isinstance(part, str) and part.strip() for part in parts):
+        raise InvalidInputError("The message is blank.", next_step="Say something.")
+    return "\n".join(map(str, parts)), [part.block for part in parts if isinstance(part, File)]
+
+
+def attached(messages: Sequence[Message], files: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """The messages with files in the last one of the user, before its text."""
+    done = list(messages)
+    for place in reversed(range(len(done))):
+        if done[place]["role"] == "user":
+            text = {"type": "text", "text": done[place]["content"]}
+            done[place] = {"role": "user", "content": [*map(dict, files), text]}
+            break
+    return done

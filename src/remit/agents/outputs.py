@@ -1,0 +1,118 @@
+"""The type of an agent's answers: its JSON Schema, and values of it made of what a model gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic
+
+import orjson
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation
+from typing_extensions import TypeVar
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import schema_problem
+
+OutputT = TypeVar("OutputT", default=Any)
+
+_WRAPPER = "result"  # providers take only objects: any other value is the one member of one
+_SHOWN_PROBLEMS = 3
+
+
+class OutputType(Generic[OutputT]):
+    """A type that answers are held to.
+
+    Args:
+        wanted: a Pydantic model, dataclass, TypedDict, or any other type that pydantic can read
+            from JSON: lists, unions, enums, scalars. ``str`` is plain text.
+
+    Attributes:
+        schema: the JSON Schema that a model is asked for, always of an object; ``None`` for text.
+
+    Raises:
+        InvalidInputError: JSON Schema cannot describe the type.
+    """
+
+    def __init__(self, wanted: type[OutputT] | Any) -> None:
+        self.name = getattr(wanted, "__name__", str(wanted))
+        self.schema: dict[str, Any] | None = None
+        if wanted is str:
+            return
+        try:
+            self._adapter: TypeAdapter[OutputT] = TypeAdapter(wanted)
+            schema = orjson.loads(orjson.dumps(self._adapter.json_schema()))
+        except (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError) as error:
+            raise self._unusable(str(error).partition("\n")[0]) from error
+        if problem := schema_problem(schema):
+            raise self._unusable(problem)
+        self._wrapped = schema.get("type") != "object"
+        if self._wrapped:
+            definitions = schema.pop("$defs", None)
+            schema = {
+                "type": "object",
+                "properties": {_WRAPPER: schema},
+                "required": [_WRAPPER],
+                **({"$defs": definitions} if definitions else {}),
+            }
+        self.schema = _closed(schema)
+
+    def value(self, data: Any) -> OutputT:
+        """The value that a model's data means.
+
+        Raises:
+            ValueError: it is not of the type; the message says where, and may quote the data.
+        """
+        try:
+            if self._wrapped:
+                if not isinstance(data, Mapping) or _WRAPPER not in data:
+                    raise ValueError(f"it is not an object with the member {_WRAPPER!r}")
+                data = data[_WRAPPER]
+            return self._adapter.validate_json(orjson.dumps(data))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            shown = "; ".join(
+                f"{'/'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
+                for problem in found[:_SHOWN_PROBLEMS]
+            )
+            more = len(found) - _SHOWN_PROBLEMS
+            raise ValueError(f"{shown}{f'; and {more} more' if more > 0 else ''}") from error
+
+    def problem(self, data: Any) -> str:
+        """Why data is not of the type; empty where it is."""
+        try:
+            self.value(data)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def partial(self, data: Any) -> Any:
+        """What has come so far of an answer, as plain data."""
+        if self._wrapped:
+            return data.get(_WRAPPER) if isinstance(data, Mapping) else None
+        return data
+
+    def _unusable(self, why: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"The output type {self.name} cannot be described by JSON Schema: {why}",
+            next_step="Use a Pydantic model, dataclass, TypedDict, or lists, unions, enums, dates, "
+            "numbers and texts.",
+        )
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with its objects closed: providers that hold models to a schema require it."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {
+        name: {key: _closed(inner) for key, inner in value.items()}
+        if name in ("properties", "$defs")
+        else value
+        if name in ("default", "const", "enum", "examples")
+        else _closed(value)
+        for name, value in schema.items()
+    }
+    if schema.get("type") == "object" and "properties" in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed

@@ -1,0 +1,97 @@
+"""An answer held to a schema of its order: asked for, read as it streams, checked, repaired."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from pydantic_core import from_json
+
+from remit.agents.worker.execution import WorkFailedError
+from remit.agents.workorders import PartialOutput
+from remit.kernel.exchange import Message
+from remit.kernel.schemas import first_problem
+
+_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
+_REPAIR = "Your answer could not be used: "
+_STEP = 20  # a longer text is read again when it has grown by a twentieth
+
+
+class HeldOutput:
+    """The answer of one order that has an output schema.
+
+    Args:
+        schema: JSON Schema of the answer.
+        check: says what is wrong with data; the schema alone decides when left out.
+        emit: hears the answer as far as it has come.
+    """
+
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        check: Callable[[Any], str] | None,
+        emit: Callable[[PartialOutput], None],
+    ) -> None:
+        self._schema = schema
+        self._check = check
+        self._emit = emit
+        self._text, self._next = "", 0
+
+    def described(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages with the schema in words, for a model that is not held to it."""
+        return [*messages, {"role": "user", "content": self._asked_for()}]
+
+    def begin(self) -> None:
+        """Expect the text of another answer."""
+        self._text, self._next = "", 0
+
+    def take(self, text: str) -> None:
+        """The next piece of the answer's text."""
+        self._text += text
+        if len(self._text) < self._next:
+            return
+        self._next = len(self._text) + len(self._text) // _STEP
+        begin = self._text.find("{")
+        if begin >= 0:
+            try:
+                data = from_json(self._text[begin:], allow_partial="trailing-strings")
+            except ValueError:  # prose, or the end of a fence
+                return
+            self._emit(PartialOutput(data))
+
+    def problem(self, text: str) -> str:
+        """Why an answer's text cannot be used; empty where it can."""
+        try:
+            data = _read(text)
+        except ValueError:
+            return "it is not JSON" if text.strip() else "it is empty"
+        return self._check(data) if self._check is not None else first_problem(self._schema, data)
+
+    def data(self, text: str) -> Any:
+        """The data of an answer's text that has no problem."""
+        return _read(text)
+
+    def repair(self, messages: list[Message], answer: str, problem: str) -> None:
+        """Add an answer that cannot be used, and the request for another.
+
+        Raises:
+            WorkFailedError: ``output_schema_invalid``: it was the second one.
+        """
+        for message in messages:
+            content = message["content"]
+            if isinstance(content, str) and content.startswith(_REPAIR):
+                raise WorkFailedError("output_schema_invalid", f"the answer, twice: {problem}")
+        messages.append({"role": "assistant", "content": answer})
+        asked = f"{_REPAIR}{problem}.\n\n{self._asked_for()}"
+        messages.append({"role": "user", "content": asked})
+
+    def _asked_for(self) -> str:
+        schema = orjson.dumps(self._schema).decode()
+        return f"Answer with JSON alone, without a code fence, that fits this schema:\n{schema}"
+
+
+def _read(text: str) -> Any:
+    fenced = _FENCED.match(text)
+    return orjson.loads(fenced[1] if fenced else text)
