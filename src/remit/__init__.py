@@ -13,12 +13,15 @@ from remit._version import __version__
 from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
+    from remit.agents.files import File
+    from remit.agents.supervisor import TurnFailedError, TurnResult
     from remit.agents.tools import Tool, current_call, tool
     from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.ledger import LedgerClient, LedgerEntry
     from remit.runtime import Runtime
 
 __all__ = [
+    "File",
     "LedgerClient",
     "LedgerEntry",
     "PromptRequest",
@@ -27,12 +30,15 @@ __all__ = [
     "RouteOutcome",
     "Runtime",
     "Tool",
+    "TurnFailedError",
+    "TurnResult",
     "__version__",
     "current_call",
     "tool",
 ]
 
 _PLACES = {
+    "File": "remit.agents.files",
     "LedgerClient": "remit.ledger",
     "LedgerEntry": "remit.ledger",
     "PromptRequest": "remit.kernel.exchange",
@@ -40,6 +46,8 @@ _PLACES = {
     "RouteOutcome": "remit.kernel.exchange",
     "Runtime": "remit.runtime",
     "Tool": "remit.agents.tools",
+    "TurnFailedError": "remit.agents.supervisor",
+    "TurnResult": "remit.agents.supervisor",
     "current_call": "remit.agents.tools",
     "tool": "remit.agents.tools",
 }

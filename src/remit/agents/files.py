@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remit.contracts.language import fence
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import Message
 
@@ -17,7 +18,10 @@ _MOST_BYTES = 20 * 1024 * 1024  # base64 of it fits into providers' largest requ
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An image or a document, whole.
+    """An image or a document, whole. Text goes to the model as text, between fences.
+
+    The tokens of other documents, such as PDF, cannot be bounded beforehand: the whole context of
+    the model is reserved for them.
 
     Attributes:
         data: its bytes.
@@ -62,6 +66,9 @@ class File:
     @property
     def block(self) -> dict[str, Any]:
         """It as a content block (:mod:`remit.kernel.exchange`)."""
+        if self.media_type.startswith("text/"):
+            text = self.data.decode("utf-8", "replace")
+            return {"type": "text", "text": f"{self.name}:\n{fence(text)}"}
         data = base64.b64encode(self.data).decode()
         source = {"type": "base64", "media_type": self.media_type, "data": data}
         if self.media_type.startswith("image/"):

@@ -107,7 +107,7 @@ def _tojson(value: Any) -> str:
     return json.dumps(None if isinstance(value, Undefined) else value, ensure_ascii=False)
 
 
-def _fence(value: Any, label: str = "") -> str:
+def fence(value: Any, label: str = "") -> str:
     """The value between lines of backticks that nothing in it can close."""
     text = str(value) if isinstance(value, str | Undefined) else _tojson(value)
     longest = max(map(len, re.findall("`+", text)), default=0)
@@ -165,7 +165,7 @@ _environment = _Environment(
 _kept = ("default", "items", "length", "lower", "string", "trim", "upper")
 _filters: dict[str, Callable[..., Any]] = {
     **{name: _charged(_environment.filters[name]) for name in _kept},
-    "fence": _charged(_fence),
+    "fence": _charged(fence),
     "join": _measured(_join),
     "replace": _measured(_replace),
     "tojson": _charged(_tojson),

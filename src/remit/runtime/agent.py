@@ -234,7 +234,10 @@ class Agent(Generic[OutputT]):
     ) -> TurnResult[Any]:
         """One message, one answer, in a session of its own: see :meth:`Conversation.turn`."""
         async with self.session() as session:
-            return await session.aturn(message, output_type=output_type, on_event=on_event)
+            result: TurnResult[Any] = await session.aturn(
+                message, output_type=output_type, on_event=on_event
+            )
+            return result
 
     run = blocking(arun)
 

@@ -152,9 +152,7 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> Iterator[TurnEvent | TurnEnded]:
         """:meth:`astream` for callers without an event loop."""
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
-        future = start_background(
-            self.aturn(message, output_type=output_type, on_event=events.put)
-        )
+        future = start_background(self.aturn(message, output_type=output_type, on_event=events.put))
         future.add_done_callback(lambda _: events.put(None))
         try:
             while (event := events.get()) is not None:

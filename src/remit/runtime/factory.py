@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.supervisor import PlanStep, thread_tools
-from remit.agents.tools import Tool, ToolError, tool
+from remit.agents.tools import Tool, ToolError, UnknownToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.packages import Registry
@@ -49,13 +49,22 @@ class AgentFactory:
         return Agent(self._shared, shape, self._contracts, added, shares_sessions=True)
 
     def tools_of(
-        self, tools: Iterable[Tool | Callable[..., Any] | str], mcp: Iterable[str]
+        self,
+        tools: Iterable[Tool | Callable[..., Any] | str],
+        mcp: Iterable[str],
+        approve: Iterable[str],
     ) -> tuple[list[Tool], tuple[str, ...]]:
         """Tools that an agent brings, and the ids of all that it may use.
+
+        Args:
+            tools: values, functions and ids.
+            mcp: names of MCP servers.
+            approve: ids of which each must be among them.
 
         Raises:
             ConfigError: there is no such MCP server.
             ToolError: two tools have one id.
+            UnknownToolError: one that needs approval is none of them.
         """
         own: list[Tool] = []
         ids: list[str] = []
@@ -69,6 +78,11 @@ class AgentFactory:
             offered = self._server(name).tools()
             own += offered
             ids += [tool.tool_id for tool in offered]
+        if unknown := sorted(set(approve) - set(ids)):
+            raise UnknownToolError(
+                f"{unknown[0]!r} is to be approved, but is none of the agent's tools.",
+                next_step=f"Its tools are {', '.join(ids) or 'none'}.",
+            )
         return own, _unique(ids)
 
     def _server(self, name: str) -> McpServer:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from remit.gateway.sending import AnyProvider
 from remit.kernel.errors import ConfigError
 from remit.kernel.root import RootError
-from remit.kernel.settings import Settings
-from remit.providers import LocalProvider, UpstreamProvider, WireProvider
+from remit.kernel.settings import ProviderSettings, Settings, default_settings
+from remit.providers import LocalProvider, UpstreamProvider
+from remit.providers.prices import PriceTable
 from remit.providers.weights import ModelError, WeightStore, known_models
+
+_PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +26,28 @@ class Providers:
 
     Attributes:
         configured: ids that have a key or a base URL of the user's own.
+        own: those of them that the program brought, each with the model that it means by itself.
     """
 
-    reachable: Mapping[str, WireProvider]
+    reachable: Mapping[str, AnyProvider]
     configured: tuple[str, ...]
+    own: Mapping[str, str]
+
+    def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
+        """Models that can be named, each with its provider."""
+        found = {
+            provider.default_model: name
+            for name, provider in settings.providers.items()
+            if name in self.reachable and name not in self.own
+        }
+        found |= {model: name for name, model in self.own.items()}
+        if "local" in self.reachable and "local" not in self.own:
+            found[settings.local.model] = "local"
+        known = {name for name, provider in settings.providers.items() if is_own(name, provider)}
+        for price in prices:
+            if price.provider in self.reachable and price.provider in known | self.own.keys():
+                found.setdefault(price.model, price.provider)
+        return found
 
 
 def weight_store(settings: Settings) -> WeightStore:
@@ -34,7 +57,10 @@ def weight_store(settings: Settings) -> WeightStore:
 
 
 def assemble_providers(
-    settings: Settings, local_model: str | None, environment: Mapping[str, str] | None = None
+    settings: Settings,
+    local_model: str | None,
+    environment: Mapping[str, str] | None = None,
+    own: Mapping[str, AnyProvider] | None = None,
 ) -> Providers:
     """Build the adapters that the configuration and the environment allow.
 
@@ -42,9 +68,13 @@ def assemble_providers(
         settings: of the root.
         local_model: the local model to run; the configured one when left out.
         environment: variables with keys and base URLs; the process's own when left out.
+        own: providers of the program, by id.
+
+    Raises:
+        ConfigError: a base URL is none, or an id of the program's cannot name a provider.
     """
     variables = os.environ if environment is None else environment
-    reachable: dict[str, WireProvider] = {}
+    reachable: dict[str, AnyProvider] = {}
     configured: list[str] = []
     for name, provider in settings.providers.items():
         key = variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
@@ -64,7 +94,17 @@ def assemble_providers(
     with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one
         path = weight_store(settings).path(model)
         reachable["local"] = LocalProvider(path, model, settings.local)
-    return Providers(reachable, tuple(configured))
+    models: dict[str, str] = {}
+    for name, brought in (own or {}).items():
+        if not _PROVIDER_ID.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} cannot name a provider.",
+                next_step="Use letters, digits, '_' and '-', at most 64.",
+            )
+        models[name] = str(getattr(brought, "default_model", name))
+    reachable.update(own or {})
+    others = (name for name in configured if name not in models)
+    return Providers(reachable, (*models, *others), models)
 
 
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
@@ -76,15 +116,18 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
         providers: what can be reached.
     """
     if wanted == "auto":
-        order = [name for name in settings.model.auto_order if name in providers.configured]
+        order = [*providers.own]
+        order += [name for name in settings.model.auto_order if name in providers.configured]
         order += [name for name in providers.configured if name not in order]
         wanted = order[0] if order else "local"
+    head, slash, tail = wanted.partition("/")
+    if head in providers.own and (tail or not slash):
+        return head, tail or providers.own[head]
     if wanted == "local":
         return "local", settings.local.model
     if wanted in settings.providers:
         return wanted, settings.providers[wanted].default_model
     stored = {model.name for model in weight_store(settings).list()}
-    head, slash, tail = wanted.partition("/")
     if slash and tail and (head == "local" or head in settings.providers):
         return head, tail
     if wanted in stored or wanted == settings.local.model:
@@ -100,17 +143,21 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
     )
 
 
-def resolve_model(settings: Settings, wanted: str | None = None) -> tuple[Providers, str, str]:
+def resolve_model(
+    settings: Settings, wanted: str | None = None, own: Mapping[str, AnyProvider] | None = None
+) -> tuple[Providers, str, str]:
     """The providers, and the provider and model that answer when a request names none.
 
     Args:
         settings: of the root.
         wanted: instead of the configured ``[model] default``.
+        own: providers of the program, by id.
     """
-    providers = assemble_providers(settings, None)
-    provider_id, model_id = choose_model(settings, wanted or settings.model.default, providers)
+    providers = assemble_providers(settings, None, own=own)
+    default = wanted or (next(iter(own)) if own else settings.model.default)
+    provider_id, model_id = choose_model(settings, default, providers)
     if provider_id == "local" and model_id != settings.local.model:
-        providers = assemble_providers(settings, model_id)
+        providers = assemble_providers(settings, model_id, own=own)
     return providers, provider_id, model_id
 
 
@@ -136,4 +183,14 @@ def require_reachable(
     raise RootError(
         f"The provider {provider_id} has no key and no base URL.",
         next_step=f"Set {variable or f'[providers.{provider_id}]'}.",
+    )
+
+
+def is_own(name: str, settings: ProviderSettings) -> bool:
+    """Whether a provider is the one whose prices are in the table, by where it is reached."""
+    shipped = default_settings().providers.get(name)
+    return (
+        shipped is not None
+        and settings.base_url == shipped.base_url
+        and not os.environ.get(settings.base_url_env)
     )

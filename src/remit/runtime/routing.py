@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
-from remit.kernel.settings import ProviderSettings, RoutingSettings, Settings, default_settings
+from remit.kernel.settings import RoutingSettings, Settings
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import (
@@ -19,6 +17,7 @@ from remit.routing import (
     StagePrompts,
     load_rules,
 )
+from remit.runtime.providers import is_own
 
 _RELIABILITY_EVERY_S = 60.0
 
@@ -74,13 +73,3 @@ def rules_of(root: Root, settings: RoutingSettings) -> Rules:
     file = (here / settings.rules).resolve()
     governed = any(file.is_relative_to(here / tier) for tier in ("HOT", "HO2", "HO1"))
     return load_rules(file, InstalledFiles(here) if governed else None)
-
-
-def is_own(name: str, settings: ProviderSettings) -> bool:
-    """Whether a provider is the one whose prices are in the table, by where it is reached."""
-    shipped = default_settings().providers.get(name)
-    return (
-        shipped is not None
-        and settings.base_url == shipped.base_url
-        and not os.environ.get(settings.base_url_env)
-    )

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any, Self
 
 from typing_extensions import override
 
 from remit.agents.approvals import ApprovalQueue
+from remit.agents.outputs import OutputT, OutputType
 from remit.agents.sessions import list_sessions
 from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
-from remit.agents.tools import Tool, UnknownToolError
+from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
 from remit.gateway.auth import Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
+from remit.gateway.sending import AnyProvider
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
@@ -34,7 +37,7 @@ from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
-from remit.runtime.routing import is_own, make_router
+from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
 
 _RETENTION_EVERY_S = 3600.0
@@ -59,6 +62,7 @@ class Runtime(Closeable):
         loaded: LoadedSettings,
         model: str | None,
         tools: Iterable[Tool],
+        providers: Mapping[str, AnyProvider],
     ) -> None:
         settings = loaded.settings
         self.root = root
@@ -71,7 +75,7 @@ class Runtime(Closeable):
             self.ledger.flush()  # an older copy shows before anything is done with it
             recover_packages(root, self.ledger, loaded)
             require_ownership(root.path, self.ledger, settings.packages.lock_timeout_s)
-            self._wire(settings, model, tools)
+            self._wire(settings, model, tools, providers)
         except BaseException:
             self._close_ledger()
             raise
@@ -84,6 +88,7 @@ class Runtime(Closeable):
         model: str | None = None,
         flags: Mapping[str, Any] | None = None,
         tools: Iterable[Tool] = (),
+        providers: Mapping[str, AnyProvider] | None = None,
         create: bool = False,
     ) -> Self:
         """Open a root.
@@ -93,6 +98,8 @@ class Runtime(Closeable):
             model: which model answers, instead of the configured one.
             flags: settings by dotted key, over all other layers.
             tools: tools of your own, beside ADMIN's.
+            providers: providers of your own by id, beside the configured ones (SPEC 4.5); the
+                first of them answers where no model is named.
             create: make the root when there is none.
 
         Raises:
@@ -103,10 +110,17 @@ class Runtime(Closeable):
         place = find_root(Path(root) if root is not None else None)
         if create and not place.exists():
             make_root(place, flags=flags)
-        return cls(place.require(), load_settings(place.config, flags=flags), model, tools)
+        loaded = load_settings(place.config, flags=flags)
+        return cls(place.require(), loaded, model, tools, providers or {})
 
-    def _wire(self, settings: Settings, model: str | None, tools: Iterable[Tool]) -> None:
-        providers, self.provider_id, self.model_id = resolve_model(settings, model)
+    def _wire(
+        self,
+        settings: Settings,
+        model: str | None,
+        tools: Iterable[Tool],
+        own: Mapping[str, AnyProvider],
+    ) -> None:
+        providers, self.provider_id, self.model_id = resolve_model(settings, model, own)
         self._providers: Providers = providers
         self.prices = _prices(self.root, settings.budget.prices)
         self.budgeter = TokenBudgeter(self.ledger, allow_unpriced=settings.budget.allow_unpriced)
@@ -152,7 +166,7 @@ class Runtime(Closeable):
         """
         require_reachable(self.loaded.settings, self._providers, self.provider_id, self.model_id)
 
-    def session(self, session_id: str | None = None) -> Conversation:
+    def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin a conversation with the ADMIN agent, or go on with one.
 
         Args:
@@ -173,6 +187,7 @@ class Runtime(Closeable):
         approve: Iterable[str] = (),
         contract: str = "PRC-EXECUTE-001",
         contracts: str | Path | None = None,
+        output_type: type[OutputT] | UnionType | None = None,
         model: str | None = None,
         planner: Planner | None = None,
         acceptance: Mapping[str, Any] | None = None,
@@ -186,7 +201,7 @@ class Runtime(Closeable):
         order_usd: float | None = None,
         turn_limit: int = 0,
         timeout_s: float = 0.0,
-    ) -> Agent:
+    ) -> Agent[OutputT]:
         """An agent of your own.
 
         Args:
@@ -200,6 +215,7 @@ class Runtime(Closeable):
             contract: the contract under which it answers.
             contracts: a folder with ``contracts/`` and ``prompt_packs/`` of its own, looked at
                 after the root's.
+            output_type: the type of its answers, see :meth:`Conversation.turn`.
             model: which model answers, as ``--model`` takes it, or a route, such as ``auto``,
                 that chooses one for each call; the root's default when left out.
             planner: makes a plan of steps for each turn, instead of one answering step.
@@ -220,14 +236,10 @@ class Runtime(Closeable):
             UnknownToolError: there is no such tool.
             ContractError: the contract cannot be used.
             ConfigError: no provider runs the model, or there is no such MCP server.
+            InvalidInputError: JSON Schema cannot describe the output type.
         """
         settings = self.loaded.settings
-        own, ids = self._agents.tools_of(tools, mcp)
-        if unknown := sorted(set(approve) - set(ids)):
-            raise UnknownToolError(
-                f"{unknown[0]!r} is to be approved, but is none of the agent's tools.",
-                next_step=f"Its tools are {', '.join(ids) or 'none'}.",
-            )
+        own, ids = self._agents.tools_of(tools, mcp, approve)
         loader = self._contracts
         if contracts is not None:
             loader = self._loader(Path(contracts))
@@ -258,6 +270,7 @@ class Runtime(Closeable):
             agent_id,
             "RESIDENT",
             step,
+            None if output_type is None else OutputType(output_type),
             settings.supervisor.model_copy(
                 update={name: value for name, value in changes.items() if value is not None}
             ),
@@ -287,7 +300,7 @@ class Runtime(Closeable):
 
         return packaged_agents(self._installed)
 
-    def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent:
+    def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent[Any]:
         """An agent that an installed package brought, with what its package lets it do.
 
         Args:
@@ -363,23 +376,10 @@ class Runtime(Closeable):
     def models(self) -> list[tuple[str, str]]:
         """The models that can be named here, each with its provider; for the local one, itself."""
         settings = self.loaded.settings
-        reachable = self._providers.reachable
-        found = {
-            provider.default_model: name
-            for name, provider in settings.providers.items()
-            if name in reachable
-        }
-        if "local" in reachable:
-            found[settings.local.model] = "local"
-        own = {name for name, provider in settings.providers.items() if is_own(name, provider)}
-        for price in self.prices:
-            if price.provider in reachable and price.provider in own:
-                found.setdefault(price.model, price.provider)
-        for names in settings.gateway.fallbacks.values():
+        found = self._providers.models(settings, self.prices)
+        for names in (*settings.gateway.fallbacks.values(), self.router.routes):
             for name in names:
                 found.setdefault(name, "remit")
-        for name in self.router.routes:
-            found.setdefault(name, "remit")
         return sorted(found.items())
 
     def allow_without_limits(self, identity: Identity) -> None:

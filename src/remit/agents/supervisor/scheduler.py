@@ -27,8 +27,14 @@ from remit.agents.workorders import (
 from remit.ledger import LedgerEntry
 
 _SHARED = frozenset(
-    {"user_input", "classification", "assembled_context", "prior_results", "rejected_because",
-     "files"}
+    {
+        "user_input",
+        "classification",
+        "assembled_context",
+        "prior_results",
+        "rejected_because",
+        "files",
+    }
 )
 """What an order has of its turn, not of its step."""
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import orjson
+
 from remit.agents.workorders.order import (
     Actor,
     IllegalTransitionError,
@@ -47,10 +49,11 @@ def plan_of(order: WorkOrder) -> dict[str, Any]:
 def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
     """Constraints as plain data."""
     plain = {field.name: getattr(limits, field.name) for field in fields(limits)}
+    schema = plain.pop("output_schema")
+    if schema is not None:  # as text: its keys may be none that metadata can have
+        plain["output_schema"] = orjson.dumps(schema).decode()
     return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in plain.items()
-        if name != "output_schema" or value is not None
+        name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()
     }
 
 
@@ -113,6 +116,8 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
         limits = dict(data["constraints"])
         for name in ("tools_allowed", "tools_requiring_approval", "domain_tags"):
             limits[name] = tuple(limits.get(name) or ())
+        if "output_schema" in limits:
+            limits["output_schema"] = orjson.loads(limits["output_schema"])
         provenance = data["provenance"]
         return WorkOrder(
             wo_id=entry.submission_id,
