@@ -42,11 +42,12 @@ def path_of(call: Call) -> tuple[str, ...]:
     """Every account that the call counts against."""
     request, identity = call.request, call.identity
     session_id, order, agent_id = request.session_id, request.work_order_id, request.agent_id
+    also = request.charged_to
     if identity is None:
-        return scopes_of(session_id, order, agent_id, None, None, None, None)
+        return scopes_of(session_id, order, agent_id, None, request.user_id, None, None, also)
     return scopes_of(
-        session_id, order, agent_id, identity.key_id, identity.user_id, identity.team_id,
-        identity.organisation_id,
+        session_id, order, agent_id, identity.key_id, identity.user_id or request.user_id,
+        identity.team_id, identity.organisation_id, also,
     )  # fmt: skip
 
 

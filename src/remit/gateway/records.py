@@ -105,6 +105,10 @@ def exchange_entry(
             for name in ("user_id", "team_id", "organisation_id"):
                 if value := getattr(identity, name):
                     metadata[name] = value
+    if request.user_id and not (identity is not None and identity.user_id):
+        metadata["user_id"] = request.user_id
+    if request.charged_to:
+        metadata["charged_to"] = list(request.charged_to)
     if attempt.first_after_ms is not None:
         metadata["time_to_first_token_ms"] = attempt.first_after_ms
     if request.provider_id is None or attempt.decision_id:

@@ -9,6 +9,7 @@ from remit.gateway.budget import Accounts, Hold, TokenBudgeter, TokenUsage, owne
 from remit.gateway.leases import Owner
 from remit.gateway.renewal import is_out
 from remit.gateway.steps import FIELDS
+from remit.kernel.budget import charged_beside
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 __all__ = ["Policy", "Recovery"]
@@ -145,6 +146,8 @@ class Recovery:
             metadata["key_id"] = call["key_id"]
         else:
             metadata |= owners_of(hold.scopes if hold else ())
+        if beside := charged_beside(hold.scopes if hold else (), call["session_id"]):
+            metadata["charged_to"] = beside
         if call["attempt"] > 1:
             metadata["attempt"] = call["attempt"]
         if hold is not None:

@@ -37,6 +37,8 @@ class BudgetScope:
         model_id: the model that will be asked, when known.
         key_id: the virtual key that pays, and ``user_id``, ``team_id``, ``organisation_id`` of
             those it belongs to.
+        charged_to: keys of further accounts that pay: of the sessions and orders that the
+            session is a part of.
     """
 
     session_id: str = ""
@@ -48,6 +50,7 @@ class BudgetScope:
     user_id: str | None = None
     team_id: str | None = None
     organisation_id: str | None = None
+    charged_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         owners = (self.key_id, self.user_id, self.team_id, self.organisation_id)
@@ -60,12 +63,12 @@ class BudgetScope:
     def path(self) -> tuple[str, ...]:
         """Every key that a call in this scope counts against, the narrowest last.
 
-        Organisation, team, user and virtual key; then the session, the agent in the session,
-        the work order, the agent in the work order.
+        Organisation, team, user and virtual key; those in ``charged_to``; then the session, the
+        agent in the session, the work order, the agent in the work order.
         """
         return path_of(
             self.session_id, self.work_order_id, self.agent_id, self.key_id, self.user_id,
-            self.team_id, self.organisation_id,
+            self.team_id, self.organisation_id, self.charged_to,
         )  # fmt: skip
 
     @property
@@ -83,6 +86,7 @@ def path_of(
     user_id: str | None,
     team_id: str | None,
     organisation_id: str | None,
+    charged_to: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     """:attr:`BudgetScope.path` of a scope."""
     keys = [
@@ -95,6 +99,7 @@ def path_of(
         )
         if name
     ]
+    keys += charged_to
     if not session_id:
         return tuple(keys)
     session = f"session:{_escaped(session_id)}"
@@ -122,6 +127,16 @@ def owners_of(scopes: Iterable[str]) -> dict[str, str]:
         if kind in ("user", "team", "organisation"):
             owners[f"{kind}_id"] = unquote(name)
     return owners
+
+
+def charged_beside(scopes: Iterable[str], session_id: str) -> list[str]:
+    """The keys of a path that belong to other sessions than its own."""
+    own = f"session:{_escaped(session_id)}"
+    return [
+        key
+        for key in scopes
+        if key.startswith("session:") and key != own and not key.startswith(f"{own}/")
+    ]
 
 
 def nano_of(usd: float | str | Decimal) -> int:

@@ -129,6 +129,8 @@ class PromptRequest:
         headers: of the client's, to be passed on.
         keeper: a :class:`remit.gateway.keeping.Keeper`, where the answer is kept under an id.
         idempotency_key: a call that succeeded under the same key is answered from the record.
+        user_id: whose budget pays too, where the caller's key names no user.
+        charged_to: further accounts that pay: of the sessions and orders that it is a part of.
         ahead: what goes on record with the first entry of the call, before it.
     """
 
@@ -159,6 +161,8 @@ class PromptRequest:
     headers: Mapping[str, str] | None = None
     keeper: Any = None
     idempotency_key: str | None = None
+    user_id: str | None = None
+    charged_to: tuple[str, ...] = ()
     ahead: WritesAhead | None = None
 
     def __repr__(self) -> str:

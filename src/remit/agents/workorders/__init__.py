@@ -12,7 +12,7 @@ from remit.agents.workorders.events import (
     TurnEvent,
     TurnResumed,
 )
-from remit.agents.workorders.history import Answer, OrderHistory, Usage
+from remit.agents.workorders.history import Answer, OrderHistory
 from remit.agents.workorders.journal import Journal, WriteBuffer
 from remit.agents.workorders.order import (
     Actor,
@@ -24,6 +24,14 @@ from remit.agents.workorders.order import (
     WorkOrderType,
     work_order_id,
 )
+from remit.agents.workorders.principal import (
+    Caller,
+    Principal,
+    callers_of,
+    session_usage,
+    sub_session_id,
+    sub_sessions,
+)
 from remit.agents.workorders.recorded import (
     OrderRecordError,
     constraints_of,
@@ -34,12 +42,14 @@ from remit.agents.workorders.recorded import (
     trace_hash,
     trace_hash_of,
 )
+from remit.agents.workorders.usage import Usage
 
 __all__ = [
     "Actor",
     "Answer",
     "AnswerRejected",
     "ApprovalNeeded",
+    "Caller",
     "Degraded",
     "EventSink",
     "IllegalTransitionError",
@@ -47,6 +57,7 @@ __all__ = [
     "OrderHistory",
     "OrderRecordError",
     "PartialOutput",
+    "Principal",
     "TextDelta",
     "ToolEnded",
     "ToolStarted",
@@ -59,11 +70,15 @@ __all__ = [
     "WorkOrderState",
     "WorkOrderType",
     "WriteBuffer",
+    "callers_of",
     "constraints_of",
     "moved_by",
     "plan_of",
     "recorded_order",
     "replay",
+    "session_usage",
+    "sub_session_id",
+    "sub_sessions",
     "trace_hash",
     "trace_hash_of",
     "work_order_id",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 from remit.agents.workorders.recorded import OrderRecordError
+from remit.agents.workorders.usage import Usage
 from remit.kernel.exchange import Message
 from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic
 
@@ -28,37 +28,6 @@ class Answer:
     finish_reason: str
     exchange_entry_id: str
     messages: Sequence[Message] = ()
-
-
-class Usage:
-    """What exchanges add up to; ``unpriced`` are those that used tokens at an unknown price."""
-
-    def __init__(self, exchanges: Iterable[LedgerEntry] = ()) -> None:
-        self.calls = self.input_tokens = self.output_tokens = self.priced = self.unpriced = 0
-        self._usd = Decimal(0)
-        for entry in exchanges:
-            self.add(entry)
-
-    def add(self, exchange: LedgerEntry) -> None:
-        """Count one more."""
-        data = exchange.metadata
-        self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
-
-    def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
-        """Count one more, of which this is known."""
-        self.calls += 1
-        self.input_tokens += input_tokens
-        self.output_tokens += output_tokens
-        if usd is not None:
-            self._usd += Decimal(str(usd))
-            self.priced += 1
-        elif input_tokens or output_tokens:
-            self.unpriced += 1
-
-    @property
-    def cost_usd(self) -> float | None:
-        """The sum of prices; ``None`` as soon as one is unknown."""
-        return None if self.unpriced else float(self._usd)
 
 
 class OrderHistory:
@@ -102,6 +71,13 @@ class OrderHistory:
         """How often each tool call began, by idempotency key."""
         found = self._query("TOOL_INTENT", with_content=False)
         return Counter(entry.metadata["idempotency_key"] for entry in found)
+
+    @cached_property
+    def sub_sessions(self) -> set[str]:
+        """The sessions of sub-agents that the order started."""
+        found = self._query("TOOL_INTENT", with_content=False) if self.intents else ()
+        names = (entry.metadata.get("sub_session_id") for entry in found)
+        return {str(name) for name in names if name}
 
     @cached_property
     def tool_calls(self) -> dict[str, LedgerEntry]:

@@ -187,6 +187,7 @@ class _Accounts:
             user_id=metadata.get("user_id") or owners.get("user_id"),
             team_id=metadata.get("team_id") or owners.get("team_id"),
             organisation_id=metadata.get("organisation_id") or owners.get("organisation_id"),
+            charged_to=tuple(metadata.get("charged_to") or ()),
         )
         usd = metadata.get("cost_usd")
         for key in scope.path:

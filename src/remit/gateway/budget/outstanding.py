@@ -8,7 +8,7 @@ from typing import Any, Self
 import orjson
 
 from remit.gateway.budget.holds import Hold
-from remit.kernel.budget import path_of
+from remit.kernel.budget import charged_beside, path_of
 from remit.ledger import Finding, Select, entry_id, imported_size, parse_entry_id
 
 __all__ = ["Outstanding"]
@@ -16,6 +16,10 @@ __all__ = ["Outstanding"]
 _ROWS = (
     "SELECT f.dispatch_entry_id, f.session_id, f.agent_id, f.contract_id, f.work_order_id, "
     "f.key_id, f.reserved_tokens, f.hold FROM in_flight f ORDER BY f.dispatch_entry_id"
+)
+_START = (
+    "SELECT record FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' "
+    "ORDER BY seq LIMIT 1"
 )
 _OF_KEYS = ("user", "team", "organisation")
 _STATED = ("session_id", "agent_id", "contract_id")
@@ -84,6 +88,22 @@ class Outstanding:
             yield None, f"response_ids: there is no conversation {name!r}"
 
 
+def _of_callers(select: Select, session_id: str) -> set[str]:
+    """The accounts of the sessions and orders that a sub-agent's session is a part of."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    while session_id not in seen:
+        seen.add(session_id)
+        for (stored,) in select(_START, (session_id,)):
+            if caller := orjson.loads(stored)["metadata"].get("caller"):
+                session_id = caller["session_id"]
+                found.update(
+                    path_of(session_id, caller["work_order_id"], caller["agent_id"],
+                            None, None, None, None)
+                )  # fmt: skip
+    return found
+
+
 def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
     """Columns of a call in flight that cannot be its own."""
     *stated, work_order_id, key_id, reserved, held = row
@@ -101,5 +121,7 @@ def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
     if hold.tokens != reserved:
         yield "reserved_tokens"
     own = set(path_of(stated[0], work_order_id, stated[1], key_id, None, None, None))
+    if charged_beside(hold.scopes, stated[0]):
+        own |= _of_callers(select, stated[0])
     if not own.issuperset(one for one in hold.scopes if one.partition(":")[0] not in _OF_KEYS):
         yield "hold, work_order_id or key_id"

@@ -1,0 +1,106 @@
+"""For whom a session works, and what the sessions that it starts come to."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from remit.agents.workorders.usage import Usage
+from remit.kernel.budget import BudgetScope
+from remit.ledger import LedgerPort
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The tool call that a sub-agent's session answers.
+
+    Attributes:
+        session_id: the caller's session.
+        work_order_id: its order that made the call.
+        agent_id: the agent that called.
+        idempotency_key: of the call.
+    """
+
+    session_id: str
+    work_order_id: str
+    agent_id: str
+    idempotency_key: str
+
+    def to_dict(self) -> dict[str, str]:
+        """As ``SESSION_START`` holds it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, recorded: Any) -> Caller | None:
+        """The caller that a ``SESSION_START`` names; ``None`` where it names none."""
+        if not isinstance(recorded, Mapping):
+            return None
+        return cls(*(str(recorded.get(name, "")) for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """For whom a session works.
+
+    Attributes:
+        callers: the calls that it is a part of, its own caller first.
+    """
+
+    callers: tuple[Caller, ...] = ()
+
+    @property
+    def charged_to(self) -> tuple[str, ...]:
+        """The accounts of the callers' sessions and orders: the session's calls count there too."""
+        return tuple(
+            key
+            for caller in reversed(self.callers)
+            for key in BudgetScope(caller.session_id, caller.work_order_id, caller.agent_id).path
+        )
+
+
+def sub_session_id(idempotency_key: str) -> str:
+    """The session that answers a tool call: the same however often the call is made."""
+    digest = hashlib.sha256(idempotency_key.encode()).digest()
+    return f"SES-{base64.b32encode(digest[:10]).decode()}"
+
+
+def callers_of(ledger: LedgerPort, session_id: str) -> tuple[Caller, ...]:
+    """The calls that a recorded session is a part of, its own caller first."""
+    found: list[Caller] = []
+    while (caller := _caller_of(ledger, session_id)) is not None and caller not in found:
+        found.append(caller)
+        session_id = caller.session_id
+    return tuple(found)
+
+
+def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
+    for entry in ledger.query(
+        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
+    ):
+        return Caller.of(entry.metadata.get("caller"))
+    return None
+
+
+def sub_sessions(ledger: LedgerPort, session_id: str) -> Iterator[str]:
+    """The sessions of sub-agents that a session's own orders started, in order, each once."""
+    seen = set()
+    for entry in ledger.query(
+        session_id=session_id, event_type="TOOL_INTENT", with_content=False
+    ):
+        name = entry.metadata.get("sub_session_id")
+        if name and name not in seen:
+            seen.add(name)
+            yield str(name)
+
+
+def session_usage(ledger: LedgerPort, session_id: str, into: Usage | None = None) -> Usage:
+    """What a session's exchanges add up to, with those of its sub-agents."""
+    used = Usage() if into is None else into
+    for entry in ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False):
+        used.add(entry)
+    for name in sub_sessions(ledger, session_id):
+        session_usage(ledger, name, used)
+    return used

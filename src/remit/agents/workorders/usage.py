@@ -1,0 +1,39 @@
+"""What exchanges add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from remit.ledger import LedgerEntry
+
+
+class Usage:
+    """What exchanges add up to; ``unpriced`` are those that used tokens at an unknown price."""
+
+    def __init__(self, exchanges: Iterable[LedgerEntry] = ()) -> None:
+        self.calls = self.input_tokens = self.output_tokens = self.priced = self.unpriced = 0
+        self._usd = Decimal(0)
+        for entry in exchanges:
+            self.add(entry)
+
+    def add(self, exchange: LedgerEntry) -> None:
+        """Count one more."""
+        data = exchange.metadata
+        self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
+
+    def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
+        """Count one more, of which this is known."""
+        self.calls += 1
+        self.input_tokens += input_tokens
+        self.output_tokens += output_tokens
+        if usd is not None:
+            self._usd += Decimal(str(usd))
+            self.priced += 1
+        elif input_tokens or output_tokens:
+            self.unpriced += 1
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The sum of prices; ``None`` as soon as one is unknown."""
+        return None if self.unpriced else float(self._usd)
