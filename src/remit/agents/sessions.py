@@ -9,9 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from remit.agents.workorders import Usage
+from remit.agents.workorders import (
+    NOBODY,
+    Principal,
+    Usage,
+    callers_of,
+    session_usage,
+    sub_sessions,
+)
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import LedgerEntry, LedgerPort, Transaction, Write, utc_now
+from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, utc_now
 
 __all__ = [
     "SessionManager",
@@ -78,6 +85,10 @@ class SessionManager:
         session_id: the session to continue; a new one when left out.
         agent_id: whose conversation it is.
         agent_class: of what class.
+        principal: for whom a session works that is about to begin.
+
+    Attributes:
+        principal: for whom it works.
 
     Raises:
         InvalidInputError: the id is not of the form ``SES-…``.
@@ -90,6 +101,7 @@ class SessionManager:
         *,
         agent_id: str = "admin-001",
         agent_class: str = "ADMIN",
+        principal: Principal = NOBODY,
     ) -> None:
         if session_id is not None and not _SESSION_ID.fullmatch(session_id):
             raise InvalidInputError(
@@ -99,6 +111,7 @@ class SessionManager:
         self._ledger = ledger
         self._provenance = {"agent_id": agent_id, "agent_class": agent_class}
         self.session_id = session_id or new_session_id()
+        self.principal = principal
         self._turn_count: int | None = None if session_id else 0
         self._turns: list[Turn] | None = None if session_id else []
         self._marks: tuple[int | None, ...] | None = None
@@ -108,6 +121,18 @@ class SessionManager:
 
     def require(self) -> None:
         """Raise :class:`SessionNotFoundError` unless the session exists and is this agent's."""
+        if not self.has_begun():
+            raise SessionNotFoundError(
+                f"The ledger has no session {self.session_id}.",
+                next_step="`remit session list` shows what there is.",
+            )
+
+    def has_begun(self) -> bool:
+        """Whether the session is on record; for whom it works is known then.
+
+        Raises:
+            SessionNotFoundError: it is another agent's.
+        """
         started = next(
             self._ledger.query(
                 session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
@@ -115,10 +140,7 @@ class SessionManager:
             None,
         )
         if started is None:
-            raise SessionNotFoundError(
-                f"The ledger has no session {self.session_id}.",
-                next_step="`remit session list` shows what there is.",
-            )
+            return False
         provenance = started.metadata.get("provenance") or {}
         owner, own = provenance.get("agent_id"), self._provenance["agent_id"]
         if owner != own:
@@ -127,6 +149,9 @@ class SessionManager:
                 next_step=f"Go on with it by the program that makes the agent {owner}.",
             )
         self._began = True
+        if started.metadata.get("caller"):
+            self.principal = Principal(callers_of(self._ledger, self.session_id))
+        return True
 
     def start(self) -> str:
         """Write ``SESSION_START``; returns its id."""
@@ -135,7 +160,35 @@ class SessionManager:
     def start_entry(self) -> LedgerEntry:
         """The ``SESSION_START``, for a caller that writes it together with other entries."""
         self._began = True
-        return self._entry("SESSION_START", "STARTED", "Session started")
+        callers = self.principal.callers
+        caller = {"caller": callers[0].to_dict()} if callers else {}
+        return self._entry("SESSION_START", "STARTED", "Session started", **caller)
+
+    def has_ended(self) -> bool:
+        """Whether a ``SESSION_END`` is on record."""
+        return _latest(self._ledger, self.session_id, "SESSION_END") is not None
+
+    def answer(self) -> tuple[str, tuple[str, ...]]:
+        """What the last turn delivered, and why it is no answer; nothing where it is one.
+
+        Raises:
+            SessionNotFoundError: no turn was recorded, or it was erased.
+        """
+        (turn,) = self._read("TURN_RECORDED") or (None,)
+        if turn is None or isinstance(turn.metadata["response"], Erased):
+            raise SessionNotFoundError(f"The session {self.session_id} holds no answer.")
+        (gate,) = self._read("WO_QUALITY_GATE") or (None,)
+        if gate is not None and gate.metadata["verdict"] == "accept":
+            return turn.metadata["response"], ()
+        reasons = gate.metadata["reasons"] if gate is not None else ()
+        known = () if isinstance(reasons, Erased) else tuple(map(str, reasons))
+        return turn.metadata["response"], known or (turn.metadata["response"],)
+
+    def _read(self, event_type: str) -> list[LedgerEntry]:
+        found = self._ledger.query(
+            session_id=self.session_id, event_type=event_type, order="desc", limit=1
+        )
+        return list(found)
 
     @property
     def turn_count(self) -> int:
@@ -223,13 +276,12 @@ class SessionManager:
         return list(self._turns)
 
     def total_cost(self) -> dict[str, Any]:
-        """What the session's exchanges used; each call reads on where the last one stopped.
+        """What the session's exchanges used, and those of its sub-agents.
 
         Returns:
             ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
             which is ``None`` as soon as the price of an exchange that used tokens is unknown.
         """
-        used = self._usage
         for entry in self._ledger.query(
             session_id=self.session_id,
             event_type="EXCHANGE",
@@ -237,7 +289,11 @@ class SessionManager:
             with_content=False,
         ):
             self._usage_until = entry.id
-            used.add(entry)
+            self._usage.add(entry)
+        used = Usage()
+        used.include(self._usage)  # read on from where the last call stopped
+        for session_id in sub_sessions(self._ledger, self.session_id):
+            used.include(session_usage(self._ledger, session_id))
         return {
             "llm_calls": used.calls,
             "input_tokens": used.input_tokens,

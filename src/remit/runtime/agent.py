@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
@@ -16,9 +17,16 @@ from remit.agents.supervisor import (
     Services,
     TurnResult,
 )
-from remit.agents.tools import Tool, ToolDispatcher
+from remit.agents.tools import Tool, ToolCall, ToolDispatcher
 from remit.agents.worker import HO1Executor
-from remit.agents.workorders import EventSink
+from remit.agents.workorders import (
+    NOBODY,
+    Caller,
+    EventSink,
+    Principal,
+    session_usage,
+    sub_session_id,
+)
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
 from remit.gateway.leases import LeaseManager
@@ -32,6 +40,7 @@ from remit.ledger import LedgerClient, Transaction
 from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
+from remit.runtime.subagents import AgentTool, check_callers
 
 _Asked = TypeVar("_Asked")
 
@@ -134,6 +143,7 @@ class Agent(Generic[OutputT]):
             settings.worker,
             agent_id=shape.agent_id,
             model=shape.model,
+            session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
         )
 
     def __repr__(self) -> str:
@@ -162,24 +172,68 @@ class Agent(Generic[OutputT]):
             SessionNotFoundError: the ledger has no such session, or it is another agent's.
             InvalidInputError: limits for a session that has begun.
         """
-        shared, shape = self._shared, self._shape
-        ledger = shared.ledger.scoped(tier="ho2")
-        session = SessionManager(
-            ledger, session_id, agent_id=shape.agent_id, agent_class=shape.agent_class
-        )
-        starting = None
+        session = self._manager(session_id)
         if session_id is None:
-            starting = self._start(session, tokens, usd)
-        elif tokens is not None or usd is not None:
+            return self._conversation(session, self._start(session, tokens, usd))
+        if tokens is not None or usd is not None:
             raise InvalidInputError(
                 "The limits of a session are set when it begins.",
                 next_step="Change them with `remit budget set`.",
             )
-        else:
-            session.require()
+        session.require()
+        return self._conversation(session)
+
+    def sub_session(self, call: ToolCall) -> Conversation:
+        """The session in which it answers a tool call of another agent: one for each call.
+
+        Raises:
+            ToolError: the agent is at work further up already, or too many are above it.
+            SessionNotFoundError: the call was another agent's to answer when it was first made.
+        """
+        caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
+        callers = (caller, *call.principal.callers)
+        check_callers(self.agent_id, callers)
+        session = self._manager(sub_session_id(call.idempotency_key), Principal(callers))
+        if session.has_begun():
+            return self._conversation(session)
+        return self._conversation(session, self._start(session, None, None))
+
+    def as_tool(self, *, name: str = "", description: str = "") -> Tool:
+        """A tool that has this agent do a task, for ``tools=`` of another agent.
+
+        Each call is a session of its own, linked to its caller's on record. What it costs is held
+        to its caller's budgets as to its own, counted there, and part of its caller's cost. Where
+        a tool of it waits for a person, its caller waits too. After a crash the same session is
+        gone on with: nothing is paid twice.
+
+        Args:
+            name: the tool's id; the agent's when left out.
+            description: when to use it, for the calling model; the agent's instructions when left
+                out.
+
+        Raises:
+            ToolError: the name cannot be a tool's id.
+        """
+        about = description or str(self._shape.answer.input.get("instructions", ""))
+        longest = self._shared.settings.worker.timeout_s
+        return AgentTool(self).tool(name or self.agent_id, about, longest)
+
+    def _manager(self, session_id: str | None, principal: Principal = NOBODY) -> SessionManager:
+        return SessionManager(
+            self._shared.ledger.scoped(tier="ho2"),
+            session_id,
+            agent_id=self._shape.agent_id,
+            agent_class=self._shape.agent_class,
+            principal=principal,
+        )
+
+    def _conversation(
+        self, session: SessionManager, starting: Callable[[], Awaitable[None]] | None = None
+    ) -> Conversation:
+        shared, shape = self._shared, self._shape
         services = Services(
             worker=self._worker,
-            ledger=ledger,
+            ledger=shared.ledger.scoped(tier="ho2"),
             session=session,
             config=shape.supervisor,
             leases=shared.leases,

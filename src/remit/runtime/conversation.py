@@ -19,7 +19,7 @@ from remit.agents.supervisor import (
     TurnResult,
     UnfinishedTurn,
 )
-from remit.agents.tools import current_call
+from remit.agents.tools import ToolError, ToolWaitingError, current_call
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.kernel.errors import InvalidInputError
@@ -161,6 +161,27 @@ class Conversation(Closeable, Generic[OutputT]):
         finally:
             future.cancel()
 
+    async def aanswer(self, message: str) -> str:
+        """The answer to the only message of a sub-agent's session, whichever process began it.
+
+        Raises:
+            ToolWaitingError: its turn waits for a person.
+            ToolError: the turn ended without an answer.
+        """
+        result = None
+        if self.unfinished() is not None:
+            result = await self.aresume()
+        elif not self.turn_count:
+            result = await self.aturn(message)
+        if result is not None and result.waiting:
+            raise ToolWaitingError(result.waiting_for)
+        if not self._session.has_ended():
+            await asyncio.to_thread(self.end)
+        response, reasons = self._session.answer()
+        if reasons:
+            raise ToolError(f"There is no answer: {'; '.join(reasons)}")
+        return response
+
     def unfinished(self) -> UnfinishedTurn | None:
         """The turn that was interrupted or waits for a person, if there is one."""
         return self._supervisor.unfinished()
@@ -184,14 +205,16 @@ class Conversation(Closeable, Generic[OutputT]):
 
     resume = blocking(aresume)
 
-    def cancel(self) -> bool:
+    async def acancel(self) -> bool:
         """End the turn that runs, here or in another process, or that waits.
 
         Returns whether there was one. A running turn ends within a moment.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
-        return run_blocking(self._supervisor.acancel())
+        return await self._supervisor.acancel()
+
+    cancel = blocking(acancel)
 
     # -- work that is no turn ----------------------------------------------------------------
 

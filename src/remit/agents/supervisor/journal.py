@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.plan import PlanStep
 from remit.agents.workorders import (
     Journal,
@@ -16,6 +17,7 @@ from remit.agents.workorders import (
     WorkOrderState,
     plan_of,
     recorded_order,
+    sub_session_id,
     trace_hash_of,
     work_order_id,
 )
@@ -146,13 +148,20 @@ class SupervisorJournal(Journal):
 
 @dataclass(frozen=True, slots=True)
 class RecordedOrder:
-    """An order of a turn in its present state, and its place in the plan; attempts from 1."""
+    """An order of a turn in its present state, and its place in the plan; attempts from 1.
+
+    Attributes:
+        requests: what a person has not decided yet: of the order, and of its sub-agents.
+        idle: whether it waits for people only, who decided nothing since it was last resumed.
+    """
 
     order: WorkOrder
     step: str
     attempt: int
     depends_on: tuple[str, ...]
     planned: LedgerEntry
+    requests: tuple[LedgerEntry, ...] = ()
+    idle: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +172,6 @@ class UnfinishedTurn:
         message: what the user said; empty where it was erased.
         orders: in the order in which they were planned.
         verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
-        requests: the ``APPROVAL_REQUESTED`` entries that a person has not decided yet.
-        idle: whether it waits for people only, who decided nothing since it was last resumed.
         erased: what it began with was erased: it can be ended, not gone on with.
     """
 
@@ -172,9 +179,17 @@ class UnfinishedTurn:
     message: str
     orders: tuple[RecordedOrder, ...]
     verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    requests: tuple[LedgerEntry, ...] = ()
-    idle: bool = False
     erased: bool = False
+
+    @property
+    def requests(self) -> tuple[LedgerEntry, ...]:
+        """The ``APPROVAL_REQUESTED`` entries that a person has not decided yet."""
+        return tuple(entry for order in self.orders for entry in order.requests)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for people only, who decided nothing since it was last resumed."""
+        return all(order.idle for order in self.orders)
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
@@ -244,22 +259,11 @@ def unfinished_turn(
         gate.submission_id: _reasons(gate.metadata["reasons"])
         for gate in filter(is_authentic, gates)
     }
-    requests: list[LedgerEntry] = []
-    idle = True
-    for recorded in orders:
-        if recorded.order.state is WorkOrderState.EXECUTING:
-            history = OrderHistory(ledger, recorded.order.wo_id, session_id)
-            requests += history.undecided
-            idle = idle and history.waits
-        else:
-            idle = idle and recorded.order.state is not WorkOrderState.DISPATCHED
     return UnfinishedTurn(
         number,
         "" if isinstance(message, Erased) else str(message),
         tuple(orders),
         verdicts,
-        tuple(requests),
-        idle,
         any(isinstance(recorded.planned.metadata["input_context"], Erased) for recorded in orders),
     )
 
@@ -268,13 +272,30 @@ def _recorded(ledger: LedgerPort, planned: LedgerEntry) -> RecordedOrder:
     order = recorded_order(ledger, planned.submission_id, allow_erased=True)
     assert order is not None  # it was planned
     data = planned.metadata
+    requests, idle = _waiting(ledger, order)
     return RecordedOrder(
         order,
         str(data.get("step", "")),
         int(data.get("attempt", 1)),
         tuple(data.get("depends_on", ())),
         planned,
+        requests,
+        idle,
     )
+
+
+def _waiting(ledger: LedgerPort, order: WorkOrder) -> tuple[tuple[LedgerEntry, ...], bool]:
+    """What people have to decide before an order can go on, and whether it waits for that alone."""
+    if order.state is not WorkOrderState.EXECUTING:
+        return (), order.state is not WorkOrderState.DISPATCHED
+    history = OrderHistory(ledger, order.wo_id, order.session_id)
+    requests, idle = history.undecided, history.untouched
+    for session_id in map(sub_session_id, history.open_sub_agents):
+        turns = SessionManager(ledger, session_id).turn_count
+        inner = unfinished_turn(ledger, session_id, turns)
+        requests += inner.requests if inner else ()
+        idle = idle and inner is not None and inner.idle
+    return tuple(requests), idle and bool(requests)
 
 
 def _reasons(recorded: Any) -> tuple[str, ...]:

@@ -145,8 +145,9 @@ class StandaloneOrders:
         buffer = WriteBuffer()
         order = self._dispatched(order, buffer, planned)
         return await self._worker.aexecute(
-            order, on_event=on_event, guard=lease.check, buffer=buffer
-        )
+            order, on_event=on_event, guard=lease.check, buffer=buffer,
+            principal=self._services.session.principal,
+        )  # fmt: skip
 
     def _dispatched(
         self, order: WorkOrder, buffer: WriteBuffer, planned: Sequence[LedgerEntry]

@@ -227,6 +227,7 @@ class Scheduler:
             buffer=buffer,
             hold_end=not self._at_once,
             check=self._check,
+            principal=self._services.session.principal,
         )
         self._orders[order.wo_id] = done
         return done
@@ -250,9 +251,7 @@ class Scheduler:
         if before is None:
             return
         for recorded in before.orders:
-            waits = tuple(
-                entry.id for entry in before.requests if entry.submission_id == recorded.order.wo_id
-            )
+            waits = tuple(entry.id for entry in recorded.requests)
             self._orders[recorded.order.wo_id] = replace(recorded.order, waiting_for=waits)
 
     async def end_all(self) -> None:

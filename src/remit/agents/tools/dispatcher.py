@@ -12,12 +12,21 @@ from typing import Any, Literal
 
 from remit.agents.tools.installed import GROUP, installed_tool
 from remit.agents.tools.output import OutputError, json_output
-from remit.agents.tools.tool import Tool, ToolCall, ToolError, UnknownToolError, calling
+from remit.agents.tools.tool import (
+    Tool,
+    ToolCall,
+    ToolError,
+    ToolWaitingError,
+    UnknownToolError,
+    calling,
+)
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread, run_blocking
 from remit.kernel.schemas import first_problem
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
+
+_LONGEST_END_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +34,14 @@ class ToolResult:
     """What came of a tool call.
 
     Attributes:
-        status: ``ok``, ``error`` (it raised, or the arguments do not fit), ``timeout``, or
-            ``refused`` (it was not allowed).
-        output: a JSON value; ``None`` unless ``ok``.
+        status: ``ok``, ``error`` (it raised, or the arguments do not fit), ``timeout``,
+            ``refused`` (it was not allowed), or ``waiting`` (a sub-agent waits for a person: it
+            has not ended).
+        output: a JSON value; of ``waiting`` the requests; ``None`` otherwise.
         error: a sentence for the model; empty when ``ok``.
     """
 
-    status: Literal["ok", "error", "timeout", "refused"]
+    status: Literal["ok", "error", "timeout", "refused", "waiting"]
     output: Any = None
     error: str = ""
 
@@ -110,10 +120,10 @@ class ToolDispatcher:
         try:
             done, _ = await asyncio.wait({task}, timeout=run.timeout_s)
         except asyncio.CancelledError:
-            _end(task, work, run.timeout_s)
+            await run.end(task, work)
             raise
         if not done:
-            _end(task, work, run.timeout_s)
+            await run.end(task, work)
             return run.late()
         if task.cancelled():
             return run.failed(f"{tool_id} cancelled itself.")
@@ -155,6 +165,12 @@ class _Run:
         self.timeout_s = settings.timeout_s if tool.timeout_s is None else tool.timeout_s
         limit = tool.max_output_bytes
         self._limit = settings.max_output_bytes if limit is None else limit
+
+    async def end(self, task: asyncio.Task[ToolResult], work: Coroutine[Any, Any, Any]) -> None:
+        """Cancel it. A sub-agent is waited for: it puts its end, and what it cost, on record."""
+        _end(task, work, self.timeout_s)
+        if self._tool.sub_agent:
+            await asyncio.wait({task}, timeout=_LONGEST_END_S)
 
     def problem(self, arguments: Any) -> str:
         """What keeps ``arguments`` from being used; empty when nothing."""
@@ -223,6 +239,8 @@ class _Run:
         return value if self._secrets is None else self._secrets.hidden(value)
 
     def _raised(self, error: BaseException) -> ToolResult:
+        if isinstance(error, ToolWaitingError):
+            return ToolResult("waiting", error.requests)
         try:
             text = str(error)
         except BaseException:  # noqa: BLE001 - even this is the tool's code

@@ -6,11 +6,12 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from remit.agents.workorders import NOBODY, ApprovalNeeded, Principal
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 
@@ -30,8 +31,28 @@ class ToolError(RemitError):
     """A tool cannot do what was asked, or cannot be made; the message goes to the model."""
 
 
+class ToolWaitingError(RemitError):
+    """A tool cannot end before a person decides: a sub-agent whose turn waits.
+
+    Attributes:
+        requests: what is to be decided.
+    """
+
+    def __init__(self, requests: Sequence[ApprovalNeeded]) -> None:
+        super().__init__("It waits for a person.")
+        self.requests = tuple(requests)
+
+
 class UnknownToolError(RemitError):
     """No tool has that id."""
+
+
+class SubAgent(Protocol):
+    """What the worker has to know of an agent that is a tool."""
+
+    async def cancel(self, idempotency_key: str) -> None:
+        """End what a call of it began and will not be continued."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +78,8 @@ class Tool:
             :class:`ToolError` where it cannot. Left out, they are passed as they are.
         refusal: asked before each call, before it is on record as begun: why it must not be
             made now; empty when it may.
+        sub_agent: the agent that answers, in a session of its own that the same call finds again;
+            see :meth:`remit.runtime.Agent.as_tool`.
     """
 
     tool_id: str
@@ -72,6 +95,7 @@ class Tool:
     max_output_bytes: int | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     refusal: Callable[[], Awaitable[str]] | None = None
+    sub_agent: SubAgent | None = None
 
     def __post_init__(self) -> None:
         if not is_tool_id(self.tool_id):
@@ -131,12 +155,16 @@ class ToolCall:
             service that is given it can distinguish a repetition from a second request.
         work_order_id: the order that calls.
         session_id: its session.
+        agent_id: the agent whose order it is.
+        principal: for whom the session works.
     """
 
     tool_id: str
     idempotency_key: str
     work_order_id: str
     session_id: str
+    agent_id: str = ""
+    principal: Principal = NOBODY
 
 
 calling: ContextVar[ToolCall | None] = ContextVar("remit_tool_call", default=None)

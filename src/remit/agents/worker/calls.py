@@ -82,6 +82,7 @@ class ModelCalls:
             output_schema=contract.output_schema,
             template_variables=order.input_context,
             domain_tags=order.constraints.domain_tags or None,
+            charged_to=self._execution.principal.charged_to,
         )
 
     async def ask(
@@ -157,7 +158,10 @@ class ModelCalls:
         wanted = request.max_tokens
         left = self._left
         if left is None or not _is_plenty(left, request):
-            scope = BudgetScope(order.session_id, order.wo_id, self._services.agent_id)
+            scope = BudgetScope(
+                order.session_id, order.wo_id, self._services.agent_id,
+                charged_to=request.charged_to,
+            )  # fmt: skip
             limits = (budgeter.check(scope).remaining, self.given)
             left = min((limit for limit in limits if limit is not None), default=None)
         if left is None or _is_plenty(left, request):

@@ -8,10 +8,13 @@ from typing import Any, Protocol
 
 from remit.agents.tools import ToolDispatcher
 from remit.agents.workorders import (
+    NOBODY,
     EventSink,
     Journal,
     OrderHistory,
+    Principal,
     TurnEvent,
+    Usage,
     WorkOrder,
     WriteBuffer,
 )
@@ -70,6 +73,7 @@ class Services:
     config: WorkerSettings
     agent_id: str
     model: tuple[str, str] | None
+    session_usage: Callable[[str], Usage]
 
 
 class Execution:
@@ -80,6 +84,7 @@ class Execution:
         fresh: nothing is on record of the order but its plan; the caller has looked.
         buffer: where the caller's writes are held, to be followed by the order's.
         check: see :meth:`remit.agents.worker.HO1Executor.aexecute`.
+        principal: for whom the order's session works.
     """
 
     def __init__(
@@ -92,9 +97,11 @@ class Execution:
         fresh: bool = False,
         buffer: WriteBuffer | None = None,
         check: Callable[[Any], str] | None = None,
+        principal: Principal = NOBODY,
     ) -> None:
         self.check_output = check
         self.services = services
+        self.principal = principal
         self.order = order
         self.on_event = on_event
         self._guard = guard

@@ -19,9 +19,12 @@ from remit.agents.worker.execution import (
 )
 from remit.agents.worker.run import Run
 from remit.agents.workorders import (
+    NOBODY,
     Actor,
     EventSink,
     OrderRecordError,
+    Principal,
+    Usage,
     WorkOrder,
     WorkOrderState,
     WriteBuffer,
@@ -49,6 +52,7 @@ class HO1Executor:
         config: limits where the order names none.
         agent_id: whose work it is: on the record, and in the budgets.
         model: provider and model that are asked where a contract fixes none.
+        session_usage: what a sub-agent's session has used, by its id.
     """
 
     def __init__(
@@ -62,10 +66,12 @@ class HO1Executor:
         *,
         agent_id: str = "ho1-worker",
         model: tuple[str, str] | None = None,
+        session_usage: Callable[[str], Usage] = lambda _: Usage(),
     ) -> None:
         self._services = Services(
-            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model
-        )
+            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model,
+            session_usage,
+        )  # fmt: skip
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
         """:meth:`aexecute` for callers without an event loop."""
@@ -81,6 +87,7 @@ class HO1Executor:
         buffer: WriteBuffer | None = None,
         hold_end: bool = False,
         check: Callable[[Any], str] | None = None,
+        principal: Principal = NOBODY,
     ) -> WorkOrder:
         """Do the work of a dispatched order, or resume it where the ledger says it stopped.
 
@@ -97,6 +104,7 @@ class HO1Executor:
             hold_end: leave the order's end in ``buffer`` too, for the caller's next write.
             check: says what is wrong with the data of an order that has an output schema, instead
                 of the schema; empty where nothing is.
+            principal: for whom the order's session works.
 
         Returns:
             The order, completed or failed; or ``executing`` when it waits for a person, with
@@ -110,8 +118,9 @@ class HO1Executor:
         """
         order = _executing(work_order)
         execution = Execution(
-            self._services, order, on_event, guard, fresh=fresh, buffer=buffer, check=check
-        )
+            self._services, order, on_event, guard, fresh=fresh, buffer=buffer, check=check,
+            principal=principal,
+        )  # fmt: skip
         if (ended := execution.history.ended) is not None:
             return moved_by(order, ended)
         run = Run(execution)
@@ -157,9 +166,7 @@ class HO1Executor:
         execution = Execution(self._services, order)
         if (ended := execution.history.ended) is not None:
             return moved_by(order, ended)
-        run = Run(execution)
-        run.begin()
-        return await run.end(None, _CANCELLED)
+        return await Run(execution).cancel(_CANCELLED)
 
 
 def _executing(order: WorkOrder) -> WorkOrder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import orjson
 
 from remit.agents.files import attached
+from remit.agents.tools import UnknownToolError
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.output import HeldOutput
@@ -97,6 +99,8 @@ class Run:
         self._journal.check()
         used = self._calls.used if not self._toolbox.calls else None  # a tool may call models too
         used = self._history.usage() if used is None else used
+        beside = self._toolbox.sub_agents_usage()
+        used.include(beside)
         cost = WorkOrderCost(
             used.input_tokens,
             used.output_tokens,
@@ -118,6 +122,13 @@ class Run:
         else:
             await self._journal.write_all([entry])
         return moved_by(self._order, entry)
+
+    async def cancel(self, error: WorkFailedError) -> WorkOrder:
+        """End an order that will not be resumed, and what its sub-agents left unfinished."""
+        self.begin()
+        with contextlib.suppress(UnknownToolError):  # the program has it no more
+            await self._toolbox.cancel_sub_agents()
+        return await self.end(None, error)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
         """The contract and its pack; of an order that began, the very same."""

@@ -10,7 +10,14 @@ import orjson
 
 from remit.agents.tools import Tool, ToolCall, ToolResult, is_tool_id
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
-from remit.agents.workorders import ApprovalNeeded, OrderRecordError, ToolEnded, ToolStarted
+from remit.agents.workorders import (
+    ApprovalNeeded,
+    OrderRecordError,
+    ToolEnded,
+    ToolStarted,
+    Usage,
+    sub_session_id,
+)
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, LedgerEntry
@@ -34,6 +41,7 @@ class Toolbox:
         self._begun = len(self._history.intents)
         self._running = 0
         self.calls = 0
+        self._sub_sessions = set(self._history.sub_sessions)
         self._results: dict[str, dict[str, Any]] = {}
         for key, entry in self._history.tool_calls.items():
             self._count(key, entry.metadata, ran=bool(self._history.intents[key]))
@@ -42,6 +50,20 @@ class Toolbox:
     def results(self) -> list[dict[str, Any]]:
         """Results of tools as data, in the order in which they were asked for."""
         return [self._results[key] for key in sorted(self._results, key=_place)]
+
+    def sub_agents_usage(self) -> Usage:
+        """What the sub-agents that were asked have used."""
+        used = Usage()
+        for session_id in self._sub_sessions:
+            used.include(self._execution.services.session_usage(session_id))
+        return used
+
+    async def cancel_sub_agents(self) -> None:
+        """End what sub-agents began and nobody will go on with."""
+        for key, tool_id in self._history.open_sub_agents.items():
+            (tool,) = self._dispatcher.tools([tool_id])
+            if tool.sub_agent is not None:
+                await tool.sub_agent.cancel(key)
 
     def available(self) -> list[Tool]:
         """The tools the order may use."""
@@ -168,13 +190,21 @@ class Toolbox:
 
     async def _run(self, tool_id: str, given: dict[str, Any], size: int, key: str) -> ToolResult:
         attempt = self._history.intents[key] + 1
-        again = {"attempt": attempt} if attempt > 1 else {}
-        call = ToolCall(tool_id, key, self._order.wo_id, self._order.session_id)
+        further: dict[str, Any] = {"attempt": attempt} if attempt > 1 else {}
+        (tool,) = self._dispatcher.tools([tool_id])
+        if tool.sub_agent is not None:
+            further["sub_session_id"] = sub_session_id(key)
+            self._sub_sessions.add(further["sub_session_id"])
+        order = self._order
+        call = ToolCall(
+            tool_id, key, order.wo_id, order.session_id, order.created_by,
+            self._execution.principal,
+        )  # fmt: skip
         async with self._slots:
             self._journal.check()
             self._execution.check()
             await self._journal.write(
-                "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
+                "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **further
             )
             self._execution.emit(ToolStarted(tool_id, given))
             self._running += 1
@@ -186,6 +216,10 @@ class Toolbox:
                 raise
             finally:
                 self._running -= 1
+            if result.status == "waiting":  # it has not ended: the order waits with it
+                for request in result.output:
+                    self._execution.emit(request)
+                raise WorkParkedError(tuple(request.request_id for request in result.output))
             return self._record(tool_id, given, size, result, key, ran=True)
 
     def _record(

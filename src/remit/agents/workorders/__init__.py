@@ -25,6 +25,7 @@ from remit.agents.workorders.order import (
     work_order_id,
 )
 from remit.agents.workorders.principal import (
+    NOBODY,
     Caller,
     Principal,
     callers_of,
@@ -45,6 +46,7 @@ from remit.agents.workorders.recorded import (
 from remit.agents.workorders.usage import Usage
 
 __all__ = [
+    "NOBODY",
     "Actor",
     "Answer",
     "AnswerRejected",

@@ -69,15 +69,27 @@ class OrderHistory:
     @cached_property
     def intents(self) -> Counter[str]:
         """How often each tool call began, by idempotency key."""
-        found = self._query("TOOL_INTENT", with_content=False)
-        return Counter(entry.metadata["idempotency_key"] for entry in found)
+        return Counter(entry.metadata["idempotency_key"] for entry in self._begun)
+
+    @cached_property
+    def _begun(self) -> list[LedgerEntry]:
+        return list(self._query("TOOL_INTENT", with_content=False))
 
     @cached_property
     def sub_sessions(self) -> set[str]:
         """The sessions of sub-agents that the order started."""
-        found = self._query("TOOL_INTENT", with_content=False) if self.intents else ()
-        names = (entry.metadata.get("sub_session_id") for entry in found)
+        names = (entry.metadata.get("sub_session_id") for entry in self._begun)
         return {str(name) for name in names if name}
+
+    @property
+    def open_sub_agents(self) -> dict[str, str]:
+        """The tools whose sub-agent has not answered, by idempotency key."""
+        return {
+            entry.metadata["idempotency_key"]: entry.metadata["tool_id"]
+            for entry in self._begun
+            if entry.metadata.get("sub_session_id")
+            and entry.metadata["idempotency_key"] not in self.tool_calls
+        }
 
     @cached_property
     def tool_calls(self) -> dict[str, LedgerEntry]:
@@ -106,15 +118,15 @@ class OrderHistory:
         return [entry for entry in self.requests if entry.id not in self.decisions]
 
     @property
-    def waits(self) -> bool:
-        """Whether a person must decide, and nothing was decided since the order was taken up."""
+    def untouched(self) -> bool:
+        """Whether nothing was decided since the order was taken up."""
         taken_up = max(
             (_seq(entry) for entry in
              self._query("WO_EXECUTING", order="desc", limit=1, with_content=False)),
             default=-1,
         )  # fmt: skip
         decided = max(map(_seq, self.decisions.values()), default=-1)
-        return bool(self.undecided) and decided < taken_up
+        return decided < taken_up
 
     @cached_property
     def llm_calls(self) -> int:

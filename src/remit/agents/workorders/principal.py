@@ -61,6 +61,10 @@ class Principal:
         )
 
 
+NOBODY = Principal()
+"""Of a session that works for whoever talks to it."""
+
+
 def sub_session_id(idempotency_key: str) -> str:
     """The session that answers a tool call: the same however often the call is made."""
     digest = hashlib.sha256(idempotency_key.encode()).digest()
@@ -87,20 +91,16 @@ def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
 def sub_sessions(ledger: LedgerPort, session_id: str) -> Iterator[str]:
     """The sessions of sub-agents that a session's own orders started, in order, each once."""
     seen = set()
-    for entry in ledger.query(
-        session_id=session_id, event_type="TOOL_INTENT", with_content=False
-    ):
+    for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):
         name = entry.metadata.get("sub_session_id")
         if name and name not in seen:
             seen.add(name)
             yield str(name)
 
 
-def session_usage(ledger: LedgerPort, session_id: str, into: Usage | None = None) -> Usage:
+def session_usage(ledger: LedgerPort, session_id: str) -> Usage:
     """What a session's exchanges add up to, with those of its sub-agents."""
-    used = Usage() if into is None else into
-    for entry in ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False):
-        used.add(entry)
+    used = Usage(ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False))
     for name in sub_sessions(ledger, session_id):
-        session_usage(ledger, name, used)
+        used.include(session_usage(ledger, name))
     return used

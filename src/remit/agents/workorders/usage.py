@@ -33,6 +33,15 @@ class Usage:
         elif input_tokens or output_tokens:
             self.unpriced += 1
 
+    def include(self, other: Usage) -> None:
+        """Count all that another has counted."""
+        self.calls += other.calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.priced += other.priced
+        self.unpriced += other.unpriced
+        self._usd += other._usd
+
     @property
     def cost_usd(self) -> float | None:
         """The sum of prices; ``None`` as soon as one is unknown."""

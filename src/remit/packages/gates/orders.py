@@ -1,5 +1,7 @@
 """G2: every work order went a legal way, ended at most once, and cost what its exchanges did.
 
+An order's exchanges are its own and those of the sessions of sub-agents that it started.
+
 Reads entry by entry and keeps what is open: memory grows with the open orders, not with the
 ledger.
 """
@@ -9,16 +11,16 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from remit.agents.workorders import Usage, WorkOrder, moved_by, replay
+from remit.agents.workorders import Caller, Usage, WorkOrder, moved_by, replay
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
 
 __all__ = ["check_orders"]
 
 _STEPS = ("WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED")
-_EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL")
+_EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL", "SESSION_START")
 _LISTED = 5  # open orders in the message
 _TWICE = (
     "SELECT submission_id, count(*) FROM entries WHERE {where} "
@@ -95,6 +97,7 @@ class _Orders:
     def __init__(self, verified: int) -> None:
         self._verified = verified
         self._failed: set[str] = set()  # reported once; what follows from it is not
+        self._callers: dict[str, tuple[str, ...]] = {}  # by sub-session, its own caller's first
         self.open: dict[str, _Open] = {}
         self.ended = 0
         self.findings: list[Finding] = []
@@ -109,12 +112,20 @@ class _Orders:
     def take(self, seq: int, entry: LedgerEntry) -> None:
         """The next entry, in ledger order."""
         if entry.event_type == "EXCHANGE":
-            found = self.open.get(entry.metadata.get("work_order_id") or "")
-            # What the worker sums up: its own tier's, of its own order.
-            if found is not None and entry.metadata.get("tier") == "ho1":
-                used = copy.copy(found.sums[-1][1])
-                used.add(entry)
-                found.sums.append((seq, used))
+            # What the worker sums up: its own tier's, of its own order, and of sub-agents all.
+            own = entry.metadata.get("tier") == "ho1" and entry.metadata.get("work_order_id")
+            callers = self._callers.get(entry.metadata.get("session_id") or "", ())
+            for wo_id in (own, *callers):
+                if (found := self.open.get(wo_id or "")) is not None:
+                    used = copy.copy(found.sums[-1][1])
+                    used.add(entry)
+                    found.sums.append((seq, used))
+            return
+        if entry.event_type == "SESSION_START":
+            caller = Caller.of(entry.metadata.get("caller"))
+            if caller is not None and is_authentic(entry):
+                above = self._callers.get(caller.session_id, ())
+                self._callers[entry.submission_id] = (caller.work_order_id, *above)
             return
         wo_id = entry.submission_id
         if wo_id in self._failed:
@@ -142,6 +153,12 @@ class _Orders:
                 del self.open[wo_id]
                 self.ended += 1
                 self._compare(found, entry)
+                if self._callers:
+                    self._callers = {
+                        name: callers
+                        for name, callers in self._callers.items()
+                        if callers[-1] != wo_id
+                    }
         elif seq >= self._verified:
             problem = f"{entry.id} is a {entry.event_type} of {wo_id}, which had ended, or was "
             self.fail(wo_id, f"{problem}never planned.")

@@ -1,0 +1,89 @@
+"""Agents as tools of other agents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from remit.agents.sessions import SessionNotFoundError
+from remit.agents.tools import Tool, ToolError, current_call
+from remit.agents.workorders import Caller, sub_session_id
+
+if TYPE_CHECKING:
+    from remit.runtime.agent import Agent
+
+_MOST_CALLERS = 5
+"""How many agents may be at work above one: each holds an order open while it waits."""
+
+_TASK = {
+    "type": "object",
+    "properties": {
+        "task": {
+            "type": "string",
+            "description": "What is to be done, with all that has to be known for it.",
+        }
+    },
+    "required": ["task"],
+    "additionalProperties": False,
+}
+
+
+class AgentTool:
+    """What :meth:`remit.runtime.Agent.as_tool` makes a tool of."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def tool(self, name: str, about: str, timeout_s: float) -> Tool:
+        """The tool.
+
+        Args:
+            timeout_s: longest wait for an answer, seconds.
+        """
+        return Tool(
+            re.sub(r"[^A-Za-z0-9_-]", "_", name),
+            about or f"Have the agent {self._agent.agent_id} do a task; gives its answer.",
+            _TASK,
+            self._answer,
+            on_unknown="retry",  # the same call goes on with the same session
+            timeout_s=timeout_s,
+            sub_agent=self,
+        )
+
+    async def _answer(self, task: str) -> str:
+        call = current_call()
+        if call is None:  # used by itself, as any tool can be
+            return (await self._agent.arun(task)).response
+        return await self._agent.sub_session(call).aanswer(task)
+
+    async def cancel(self, idempotency_key: str) -> None:
+        """End the turn with which a call is being answered, if there is one."""
+        try:
+            session = self._agent.session(sub_session_id(idempotency_key))
+        except SessionNotFoundError:
+            return
+        await session.acancel()
+
+
+def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
+    """Refuse a call that would go round, or too deep.
+
+    Args:
+        agent_id: who is called.
+        callers: who is at work above it, the nearest first.
+
+    Raises:
+        ToolError: says which agents are at work.
+    """
+    above = " -> ".join(caller.agent_id for caller in reversed(callers))
+    if any(caller.agent_id == agent_id for caller in callers):
+        raise ToolError(
+            f"{agent_id} is at work on this already: {above} -> {agent_id}.",
+            next_step="Answer with what is known; a sub-agent cannot call its caller.",
+        )
+    if len(callers) > _MOST_CALLERS:
+        raise ToolError(
+            f"{_MOST_CALLERS} agents are at work above each other already: {above}.",
+            next_step="Answer with what is known, without another agent.",
+        )

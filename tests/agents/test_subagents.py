@@ -1,0 +1,279 @@
+"""Agents as tools of agents: linked on record, held to their caller's budgets, resumed once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime, Tool
+from remit.agents.workorders import sub_session_id
+from remit.gateway.budget import audit_budgets
+from remit.packages.gates import check_gates
+from remit.runtime import Agent
+from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.postgres import PostgresServer
+from tests.support.wire import Step, WireServer, message, tool_use
+
+_BOSS, _HELPER = "You are the boss.", "You are the helper."
+
+
+def by_agent(**answers: list[Any]) -> Step:
+    """Each agent's own answers, by the word in its instructions; the last one repeats."""
+
+    def step(body: dict[str, Any]) -> Any:
+        text = json.dumps([body.get("system"), body["messages"]])
+        name = next(name for name in answers if f"You are the {name}." in text)
+        left = answers[name]
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        return answer(body) if callable(answer) else answer
+
+    return step
+
+
+def ask(task: str = "Find it.", name: str = "helper") -> dict[str, Any]:
+    return tools_only(tool_use(name, {"task": task}))
+
+
+def pair(runtime: Runtime, **options: Any) -> tuple[Agent, Agent]:
+    """A helper, and a boss who has it as a tool."""
+    helper = runtime.agent("helper", instructions=_HELPER, **options.pop("helper", {}))
+    boss = runtime.agent(
+        "boss",
+        instructions=_BOSS,
+        tools=[helper.as_tool(description="Finds things.")],
+        max_retries=0,
+        **options,
+    )
+    return boss, helper
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Both stores."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        monkeypatch.setenv("REMIT_DATABASE_URL", server.database())
+    yield request.param
+
+
+def check(runtime: Runtime) -> None:
+    """What holds of every ledger with sub-agents."""
+    assert runtime.ledger.verify().verified
+    audit = audit_budgets(runtime.ledger)
+    assert audit.equal, audit.differences
+    assert not audit.calls
+    report = check_gates(runtime.gate_context(), ["G2"], full=True, by="a test")
+    assert report.passed, report
+
+
+def test_its_session_is_linked_and_its_cost_is_its_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    script = by_agent(boss=[ask(), message("It is 42.")], helper=[message("42")])
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        boss, _ = pair(runtime)
+        session = boss.session()
+        result = session.turn("What is it?")
+        assert result.response == "It is 42."
+        assert len(server.calls) == 3
+        (intent,) = runtime.ledger.query(event_type="TOOL_INTENT")
+        sub = intent.metadata["sub_session_id"]
+        assert sub == sub_session_id(intent.metadata["idempotency_key"])
+        (started,) = runtime.ledger.query(event_type="SESSION_START", session_id=sub)
+        assert started.metadata["caller"] == {
+            "session_id": session.session_id,
+            "work_order_id": f"WO-{session.session_id}-001",
+            "agent_id": "boss",
+            "idempotency_key": intent.metadata["idempotency_key"],
+        }
+        assert runtime.ledger.count_by_event()["SESSION_END"] == 1
+        exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
+        tokens = sum(e.metadata["input_tokens"] + e.metadata["output_tokens"] for e in exchanges)
+        assert result.cost_summary["total_tokens"] == tokens
+        assert result.cost_summary["llm_calls"] == 3
+        assert session.cost()["total_tokens"] == tokens
+        scopes = {one.scope: one.spent_tokens for one in runtime.budgeter.list("session:")}
+        assert scopes[f"session:{session.session_id}"] == tokens
+        assert scopes[f"session:{session.session_id}/work_order:WO-{session.session_id}-001"] == (
+            tokens
+        )
+        assert 0 < scopes[f"session:{sub}"] < tokens
+        check(runtime)
+
+
+@pytest.mark.parametrize("limit", ["session tokens", "session usd", "order tokens"])
+def test_one_that_would_overspend_its_callers_budget_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    script = by_agent(boss=[ask(), message("I could not.")], helper=[message("42")])
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        order = {"order_tokens": 20_000} if limit == "order tokens" else {}
+        helper = runtime.agent("helper", instructions=f"{_HELPER} {'so ' * 40_000}", max_retries=0)
+        boss = runtime.agent(
+            "boss", instructions=_BOSS, tools=[helper.as_tool(description="Finds.")], **order
+        )
+        session = boss.session(
+            tokens=20_000 if limit == "session tokens" else None,
+            usd=0.10 if limit == "session usd" else None,
+        )
+        result = session.turn("What is it?")
+        assert result.response == "I could not."
+        assert len(server.calls) == 2, "the sub-agent's call was sent"
+        (refused,) = runtime.ledger.query(event_type="PROMPT_REJECTED")
+        assert refused.metadata["error_code"] == "BUDGET_EXHAUSTED"
+        assert f"session:{session.session_id}" in str(refused.metadata["error_message"])
+        (told,) = result.tool_results
+        assert told["status"] == "error"
+        assert "budget_exhausted" in told["error"]
+        check(runtime)
+
+
+def test_ones_at_work_side_by_side_stay_within_their_callers_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uses = [tool_use("helper", {"task": f"Find {n}."}, f"t{n}") for n in range(8)]
+    script = by_agent(
+        boss=[tools_only(*uses), message("Enough.")],
+        helper=[message("42", input_tokens=400, output_tokens=600)],
+    )
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        boss, _ = pair(runtime, helper={"order_tokens": 1200, "max_retries": 0})
+        session = boss.session(tokens=12_000)
+        session.turn("Find all.")
+        (state,) = runtime.budgeter.list(f"session:{session.session_id}")[:1]
+        assert state.spent_tokens <= 12_000
+        assert state.reserved_tokens == 0
+        assert len(server.calls) > 2
+        check(runtime)
+
+
+def test_one_that_calls_its_caller_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = by_agent(
+        boss=[ask(), message("Done.")],
+        helper=[ask(name="middle"), message("No way.")],
+        middle=[ask(name="boss"), message("I cannot.")],
+    )
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        other = runtime.agent("boss", instructions=_BOSS)
+        middle = runtime.agent(
+            "middle", instructions="You are the middle.", tools=[other.as_tool(description="Up.")]
+        )
+        helper = runtime.agent(
+            "helper", instructions=_HELPER, tools=[middle.as_tool(description="Down.")]
+        )
+        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool(description="Go.")])
+        assert boss.run("Go round.").response == "Done."
+        assert len(server.calls) == 6
+        failed = [
+            entry
+            for entry in runtime.ledger.query(event_type="TOOL_CALL")
+            if entry.metadata["status"] == "error"
+        ]
+        (refused,) = failed
+        said = str(refused.metadata["tool_error"])
+        assert "boss is at work on this already: boss -> helper -> middle -> boss." in said
+        check(runtime)
+
+
+def test_agents_above_each_other_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["boss", *(f"agent{n}" for n in range(7))]
+    script = by_agent(
+        **{
+            name: [ask(name=following), message(f"{name} is done.")]
+            for name, following in zip(names, names[1:], strict=False)
+        },
+        agent6=[message("the last")],
+    )
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        below: list[Any] = []
+        for name in reversed(names):
+            agent = runtime.agent(name, instructions=f"You are the {name}.", tools=below)
+            below = [agent.as_tool(description="Go on.")]
+        result = agent.run("Go down.")
+        assert result.response == "boss is done."
+        assert "the last" not in json.dumps([call.body for call in server.calls])
+        refused = [
+            str(entry.metadata["tool_error"])
+            for entry in runtime.ledger.query(event_type="TOOL_CALL")
+            if entry.metadata["status"] == "error"
+        ]
+        assert len(refused) == 1
+        assert "5 agents are at work above each other already" in refused[0]
+        exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
+        assert result.cost_summary["llm_calls"] == len(exchanges)
+        check(runtime)
+
+
+def _asking(runtime: Runtime, ran: list[str]) -> Agent:
+    """A boss whose helper has a tool that a person must release."""
+
+    def pay(text: str) -> str:
+        ran.append(text)
+        return "paid"
+
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    boss, _ = pair(
+        runtime, helper={"tools": [Tool("pay", "Pay.", schema, pay)], "approve": ["pay"]}
+    )
+    return boss
+
+
+def _paying() -> Step:
+    return by_agent(
+        boss=[ask("Pay Ann."), message("Ann is paid.")],
+        helper=[tools_only(tool_use("pay", {"text": "Ann"})), message("Paid.")],
+    )
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_an_approval_inside_it_parks_its_caller_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, granted: bool
+) -> None:
+    ran: list[str] = []
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, _paying()) as (runtime, server):
+        session = _asking(runtime, ran).session()
+        result = session.turn("Pay Ann.")
+        (asked,) = result.waiting_for
+        assert (asked.tool_id, dict(asked.arguments)) == ("pay", {"text": "Ann"})
+        assert (ran, len(server.calls)) == ([], 2)
+        with Runtime.open(root) as other:  # another process, in which nothing was decided
+            again = _asking(other, ran).session(session.session_id)
+            waiting = again.resume()
+            assert waiting is not None
+            assert waiting.waiting_for == (asked,)
+            other.approvals.decide(asked.request_id, granted=granted, by="Joe")
+            resumed = again.resume()
+        assert resumed is not None
+        assert resumed.response == "Ann is paid."
+        assert ran == ["Ann"] * granted
+        assert len(server.calls) == 4
+        intents = list(runtime.ledger.query(event_type="TOOL_INTENT"))
+        assert len({entry.metadata.get("sub_session_id") for entry in intents} - {None}) == 1
+        assert runtime.ledger.count_by_event()["SESSION_START"] == 2
+        assert resumed.cost_summary["llm_calls"] == 4
+        check(runtime)
+
+
+def test_a_cancelled_turn_ends_what_its_sub_agents_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _paying()) as (runtime, _):
+        session = _asking(runtime, ran).session()
+        (asked,) = session.turn("Pay Ann.").waiting_for
+        assert session.cancel()
+        assert runtime.approvals.get(asked.request_id).state == "void"
+        assert runtime.approvals.pending() == []
+        assert session.unfinished() is None
+        assert ran == []
+        assert session.cost()["llm_calls"] == 2
+        check(runtime)
