@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from remit.packages.gates import check_gates
 from remit.runtime import Agent
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.postgres import PostgresServer
-from tests.support.wire import Step, WireServer, message, tool_use
+from tests.support.wire import Step, message, tool_use
 
 _BOSS, _HELPER = "You are the boss.", "You are the helper."
 
@@ -188,7 +189,7 @@ def test_agents_above_each_other_are_bounded(
     script = by_agent(
         **{
             name: [ask(name=following), message(f"{name} is done.")]
-            for name, following in zip(names, names[1:], strict=False)
+            for name, following in itertools.pairwise(names)
         },
         agent6=[message("the last")],
     )
