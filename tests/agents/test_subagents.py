@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +52,12 @@ def pair(runtime: Runtime, **options: Any) -> tuple[Agent, Agent]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both stores."""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres")
         monkeypatch.setenv("REMIT_DATABASE_URL", server.database())
-    yield request.param
+    return str(request.param)
 
 
 def check(runtime: Runtime) -> None:
