@@ -34,6 +34,7 @@ PERMISSIONS = {
     "GET /api/approvals": "read",
     "GET /api/approvals/{request_id}": "read",
     "POST /api/approvals/{request_id}": "manage_keys",
+    "POST /api/delegations": "manage_keys",
     "GET /api/budgets": "read",
     "GET /api/budgets/check": "manage_budgets",
     "PUT /api/budgets": "manage_budgets",

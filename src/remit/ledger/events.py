@@ -40,6 +40,9 @@ _EXCHANGE = (
     "dispatch_entry_id", "model_id", "finish_reason", "latency_ms",
 )  # fmt: skip
 
+_SAID = (*_WO, "request_id", "tool_id", "decided_by", "decision_reason")
+_GRANT = ("arguments_hash", "tool_digest", "expires", "arguments", "person", "on_behalf_of")
+
 _TABLE = (
     Event("DISPATCH", "gateway", ("contract_id", "agent_id", "session_id"),
           "A call is about to be sent; durable before a byte goes out."),
@@ -112,8 +115,9 @@ _TABLE = (
            "input_tokens", "output_tokens", "latency_ms"),
           "The worker called a model; the exchange holds the text."),
     Event("TOOL_INTENT", "worker", (*_WO, "tool_id", "arguments", "idempotency_key"),
-          "A tool is about to run; `sub_session_id` names the session of a sub-agent.",
-          ("attempt", "sub_session_id")),
+          "A tool is about to run; `approval` is the request that lets it, used up by this; "
+          "`sub_session_id` names the session of a sub-agent.",
+          ("attempt", "sub_session_id", "approval")),
     Event("TOOL_CALL", "worker",
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
@@ -123,15 +127,18 @@ _TABLE = (
           "The definition of an MCP server's tool at its first use; or, with the decision "
           "`CHANGED`, one that differs, refused until somebody accepts it (`ACCEPTED`, `by`).",
           ("replaces", "by")),
-    Event("APPROVAL_REQUESTED", "worker",
+    Event("APPROVAL_REQUESTED", "worker or server",
           (*_WO, "tool_id", "arguments", "idempotency_key", "kind"),
-          "A tool call waits for a person.", ("attempt",)),
-    Event("APPROVAL_GRANTED", "approvals",
-          (*_WO, "request_id", "tool_id", "decided_by", "decision_reason"),
-          "A person let a tool call go on."),
-    Event("APPROVAL_DENIED", "approvals",
-          (*_WO, "request_id", "tool_id", "decided_by", "decision_reason"),
-          "A person refused a tool call."),
+          "A tool call waits for a person; `parameters` is the tool's schema.",
+          ("attempt", "arguments_hash", "tool_digest", "parameters", "requested_by")),
+    Event("APPROVAL_SIGNED", "approvals", _SAID,
+          "One of several people who must let a tool call go on did.", _GRANT),
+    Event("APPROVAL_GRANTED", "approvals", _SAID,
+          "A person let a tool call go on, once, with the arguments of that hash, until `expires`; "
+          "`arguments` are there where the person changed them.", _GRANT),
+    Event("APPROVAL_DENIED", "approvals", _SAID, "A person refused a tool call.", ("person",)),
+    Event("APPROVAL_DELEGATED", "approvals", ("delegator", "delegate", "until", "decision_reason"),
+          "A person lets another approve in their place for a time."),
     Event("WO_COMPLETED", "worker", (*_WO, "output_result", "cost"), "The work is done."),
     Event("WO_FAILED", "worker or supervisor", (*_WO, "error_code", "error_message", "cost"),
           "The work order ended without a result."),

@@ -144,7 +144,7 @@ class Runtime(Closeable):
         )  # fmt: skip
         self.gateway.register_router(self.router)
         self.leases = LeaseManager(self.ledger, settings.leases)
-        self.approvals = ApprovalQueue(self.ledger)
+        self.approvals = ApprovalQueue(self.ledger, settings.approvals)
         self._shared = Resources(
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
             ConfiguredSecrets(settings),

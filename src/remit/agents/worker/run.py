@@ -32,7 +32,7 @@ from remit.kernel.exchange import Message, PromptRequest, conversation
 from remit.kernel.schemas import first_problem
 
 _CUT_SHORT = ("length", "max_tokens")
-_REFUSALS = ("approval_denied", "tool_not_allowed")
+_REFUSALS = ("approval_denied", "approval_invalid", "tool_not_allowed")
 _OF_CALL = (
     "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from remit.agents.approvals import Permit, asked
 from remit.agents.tools import Tool, ToolCall, ToolResult, is_tool_id
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
 from remit.agents.workorders import (
@@ -93,10 +94,10 @@ class Toolbox:
             {
                 "type": "tool_result",
                 "tool_use_id": str(block.get("id", "")),
-                "content": result_text(result),
+                "content": self._changed(key) + result_text(result),
                 "is_error": result.status != "ok",
             }
-            for block, result in zip(blocks, results, strict=True)
+            for block, result, key in zip(blocks, results, keys, strict=True)
         ]
 
     async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
@@ -112,6 +113,10 @@ class Toolbox:
         if (before := self._history.tool_calls.get(key)) is not None:
             return _recorded_result(before)
         given = arguments if isinstance(arguments, dict) else {"_unparsed": str(arguments)}
+        edit = self._history.edit(key)
+        if edit is not None and self._history.intents[key]:
+            given = edit.metadata["arguments"]  # what began is what a person changed it to
+        permit: Permit | None = None
         try:
             size = len(canonical_json(given))
         except InvalidInputError as error:
@@ -120,75 +125,104 @@ class Toolbox:
                 f"The arguments cannot be recorded: {error.message}"
             )
         else:
-            refusal = await self._refusal(tool_id, given, key)
+            refusal, permit = await self._admit(tool_id, given, key)
         if refusal is not None:
             return self._record(tool_id, given, size, refusal, key, ran=False)
-        return await self._run(tool_id, given, size, key)
+        if permit is not None:
+            given = permit.instead_of(given)
+            size = len(canonical_json(given))
+        return await self._run(tool_id, given, size, key, permit)
 
-    async def _refusal(self, tool_id: str, given: dict[str, Any], key: str) -> ToolResult | None:
-        """Why the tool must not run; ``None`` when it may."""
+    async def _admit(
+        self, tool_id: str, given: dict[str, Any], key: str
+    ) -> tuple[ToolResult | None, Permit | None]:
+        """Why the tool must not run; or what a person granted, where it needs one."""
         if tool_id not in self._allowed:
             allowed = ", ".join(self._allowed) or "none"
             return _refused(
                 f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}."
-            )
+            ), None
         (tool,) = self._dispatcher.tools([tool_id])
         if tool.refusal is not None and (why := await tool.refusal()):
-            return _refused(f"tool_changed: {why}")
+            return _refused(f"tool_changed: {why}"), None
         began = self._history.intents[key]
         self._begun += not began
         if self._begun > self._limit:
             return _refused(
                 f"tool_limit: this work order may make {self._limit} tool calls, and has."
-            )
-        if tool_id in self._order.constraints.tools_requiring_approval:
-            denied = await self._denial(tool_id, given, key, "approval")
-            if denied is not None:
-                return _refused(f"approval_denied: {_by_whom(denied)}")
-        if not began or tool.on_unknown == "retry":
-            return None
-        if tool.on_unknown == "fail":
+            ), None
+        needs_person = tool_id in self._order.constraints.tools_requiring_approval
+        if not (began or needs_person):
+            return None, None
+        if began and tool.on_unknown == "fail":
             raise WorkFailedError(
                 "tool_outcome_unknown",
                 f"{tool_id} had begun when the process died; it is unknown whether it took effect",
             )
-        denied = await self._denial(tool_id, given, key, "unknown_outcome")
-        if denied is None:
-            return None
-        return _error(
-            f"{tool_id} had begun when the process died, and it is unknown whether it took "
-            f"effect. It was not run again: {_by_whom(denied)}"
-        )
+        # An approval lets its action begin once: after a crash, it takes another one.
+        # A sub-agent's session is gone on with, not begun again.
+        resumes = tool.sub_agent is not None or not needs_person
+        if began and tool.on_unknown == "retry" and resumes:
+            return None, None
+        return await self._asked(tool, given, key, began)
 
-    async def _denial(
-        self, tool_id: str, given: dict[str, Any], key: str, kind: str
-    ) -> LedgerEntry | None:
-        """The denial, or ``None`` when it was granted; undecided, the order is parked."""
-        # A "yes" to an unknown outcome is one to the attempt that was asked about, not to all.
-        attempt = self._history.intents[key] if kind == "unknown_outcome" else 0
-        # It holds for this tool with these arguments: what was granted is what runs.
-        wanted = (key, kind, attempt, tool_id, given)
-        request_id = next(
-            (entry.id for entry in self._history.requests if _request(entry) == wanted), None
-        )
-        if request_id is None:
-            request_id = await self._journal.write(
-                "APPROVAL_REQUESTED",
-                tool_id=tool_id,
-                arguments=given,
-                idempotency_key=key,
-                kind=kind,
-                **({"attempt": attempt} if attempt else {}),
+    async def _asked(
+        self, tool: Tool, given: dict[str, Any], key: str, began: int
+    ) -> tuple[ToolResult | None, Permit | None]:
+        """What a person said to this action; undecided, the order is parked.
+
+        Args:
+            began: how often it began, when it is unknown whether it took effect. A yes is one to
+                the attempt that was asked about, not to all.
+        """
+        kind = "unknown_outcome" if began else "approval"
+        said = asked(tool, given)
+        requests = [
+            entry for entry in self._history.requests if _about(entry) == (key, kind, began)
+        ]
+        request = next((entry for entry in requests if _is_for(entry, tool, given)), None)
+        if request is None:  # one that was granted for something else is refused on record
+            granted = (entry for entry in requests if self._history.is_granted(entry.id))
+            request = next(granted, None)
+        decision = None if request is None else self._history.decisions.get(request.id)
+        if request is None or decision is None:
+            request_id = (
+                await self._journal.write(
+                    "APPROVAL_REQUESTED",
+                    tool_id=tool.tool_id,
+                    arguments=given,
+                    idempotency_key=key,
+                    kind=kind,
+                    **({"attempt": began} if began else {}),
+                    **said,
+                )
+                if request is None
+                else request.id
             )
-        decision = self._history.decisions.get(request_id)
-        if decision is None:
             self._execution.emit(
-                ApprovalNeeded(request_id, self._order.wo_id, tool_id, given, kind)
+                ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, given, kind)
             )
             raise WorkParkedError((request_id,))
-        return decision if decision.event_type == "APPROVAL_DENIED" else None
+        if decision.event_type == "APPROVAL_GRANTED":
+            return None, Permit(request, decision)
+        if began:
+            return _error(
+                f"{tool.tool_id} had begun when the process died, and it is unknown whether it "
+                f"took effect. It was not run again: {_by_whom(decision)}"
+            ), None
+        return _refused(f"approval_denied: {_by_whom(decision)}"), None
 
-    async def _run(self, tool_id: str, given: dict[str, Any], size: int, key: str) -> ToolResult:
+    def _changed(self, key: str) -> str:
+        """What a model is told of arguments that a person changed; empty where none were."""
+        edit = self._history.edit(key)
+        if edit is None or self._results[key]["status"] == "refused":
+            return ""
+        shown = orjson.dumps(edit.metadata["arguments"]).decode()
+        return f"{edit.metadata['decided_by']} changed the arguments; it ran with {shown}\n"
+
+    async def _run(
+        self, tool_id: str, given: dict[str, Any], size: int, key: str, permit: Permit | None
+    ) -> ToolResult:
         attempt = self._history.intents[key] + 1
         further: dict[str, Any] = {"attempt": attempt} if attempt > 1 else {}
         (tool,) = self._dispatcher.tools([tool_id])
@@ -203,9 +237,9 @@ class Toolbox:
         async with self._slots:
             self._journal.check()
             self._execution.check()
-            await self._journal.write(
-                "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **further
-            )
+            if problem := await self._intend(permit, tool_id, given, key, **further):
+                refusal = _refused(f"approval_invalid: {problem}.")
+                return self._record(tool_id, given, size, refusal, key, ran=False)
             self._execution.emit(ToolStarted(tool_id, given))
             self._running += 1
             try:
@@ -221,6 +255,20 @@ class Toolbox:
                     self._execution.emit(request)
                 raise WorkParkedError(tuple(request.request_id for request in result.output))
             return self._record(tool_id, given, size, result, key, ran=True)
+
+    async def _intend(
+        self, permit: Permit | None, tool_id: str, given: dict[str, Any], key: str, **further: Any
+    ) -> str:
+        """Put on record that the tool is about to run; why it must not, where a permit says so."""
+        intent = self._journal.entry(
+            "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **further
+        )
+        if permit is None:
+            await self._journal.write_all([intent])
+            return ""
+        (tool,) = self._dispatcher.tools([tool_id])
+        begin = permit.begin(intent, tool.digest, self._journal.ledger.prepare)
+        return await self._journal.write_all([begin])
 
     def _record(
         self,
@@ -271,10 +319,17 @@ def _refused(text: str) -> ToolResult:
     return ToolResult("refused", error=text)
 
 
-def _request(entry: LedgerEntry) -> tuple[Any, ...]:
-    data = entry.metadata
-    return (data["idempotency_key"], data["kind"], data.get("attempt", 0), data["tool_id"],
-            data["arguments"])  # fmt: skip
+def _about(request: LedgerEntry) -> tuple[str, str, int]:
+    data = request.metadata
+    return data["idempotency_key"], data["kind"], data.get("attempt", 0)
+
+
+def _is_for(request: LedgerEntry, tool: Tool, given: Mapping[str, Any]) -> bool:
+    """Whether a request is for exactly this action; those of earlier versions name no digest."""
+    data = request.metadata
+    return (data["tool_id"], data["arguments"], data.get("tool_digest", tool.digest)) == (
+        tool.tool_id, given, tool.digest
+    )  # fmt: skip
 
 
 def _place(key: str) -> tuple[str, int]:

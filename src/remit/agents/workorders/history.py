@@ -112,6 +112,21 @@ class OrderHistory:
                     found.setdefault(entry.submission_id, entry)
         return found
 
+    def is_granted(self, request_id: str) -> bool:
+        """Whether a request was granted."""
+        decision = self.decisions.get(request_id)
+        return decision is not None and decision.event_type == "APPROVAL_GRANTED"
+
+    def edit(self, key: str) -> LedgerEntry | None:
+        """The grant in which a person changed the arguments of the call with that key."""
+        grants = (
+            self.decisions[request.id]
+            for request in self.requests
+            if request.metadata["idempotency_key"] == key and request.id in self.decisions
+        )
+        edits = (one for one in grants if isinstance(one.metadata.get("arguments"), dict))
+        return next(edits, None)
+
     @property
     def undecided(self) -> list[LedgerEntry]:
         """Requests that wait for a person."""

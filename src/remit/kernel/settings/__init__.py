@@ -7,6 +7,7 @@ from remit.kernel.settings.routing import (
     RoutingSettings,
 )
 from remit.kernel.settings.settings import (
+    ApprovalSettings,
     AttentionSettings,
     GateSettings,
     LeaseSettings,
@@ -25,6 +26,7 @@ from remit.kernel.settings.settings import (
 )
 
 __all__ = [
+    "ApprovalSettings",
     "AttentionSettings",
     "GateSettings",
     "LeaseSettings",

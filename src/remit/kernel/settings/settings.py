@@ -223,6 +223,28 @@ class ToolSettings(Section):
     hidden_files: list[str] = Field(description="name patterns that ADMIN neither lists nor reads")
 
 
+class ToolApprovalSettings(Section):
+    """``[approvals.tools.TOOL]``: who must approve a tool; never the person who asked for it."""
+
+    people: int = Field(1, ge=1, le=20, description="distinct people who must all approve it")
+    approvers: list[str] = Field(
+        default_factory=list, description="names or user ids of those who may; empty: any operator"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.approvers and len(set(self.approvers)) < self.people:
+            raise ValueError("there are fewer approvers than people who must approve")
+        return self
+
+
+class ApprovalSettings(Section):
+    """``[approvals]``: how long approvals hold, and who hears of what waits."""
+
+    valid_s: float = Field(gt=0, description="an approval that is not used within this time ends")
+    tools: dict[str, ToolApprovalSettings]
+
+
 class McpServerSettings(Section):
     """``[mcp.NAME]``: one MCP server whose tools agents may use; ``command`` or ``url``.
 
@@ -401,6 +423,7 @@ class Settings(Section):
     telemetry: TelemetrySettings
     worker: WorkerSettings
     tools: ToolSettings
+    approvals: ApprovalSettings
     mcp_server: McpEndpointSettings
     mcp: dict[str, McpServerSettings]
     supervisor: SupervisorSettings

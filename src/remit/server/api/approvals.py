@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue
+from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
-from remit.server.api.requests import ApprovalQuery, Decision
-from remit.server.api.responses import ApprovalPage, ApprovalShape
+from remit.server.api.requests import ApprovalQuery, Decision, Delegation
+from remit.server.api.responses import ApprovalPage, ApprovalShape, DelegationShape
 from remit.server.api.routes import Caller, Listed, Routes, name_of, page_of
 from remit.server.refusals import HttpError
 
@@ -36,11 +37,34 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
     def decide(request_id: str, decision: Decision, caller: Caller) -> dict[str, Any]:
         """Grant or deny, once and for all. Operators only; the key that decides is on record.
 
-        The order goes on when its session is resumed.
+        The order goes on when its session is resumed. Where the tool needs several people, it
+        stays pending until the last of them grants the same arguments.
         """
         _found(queue, request_id)
-        queue.decide(request_id, granted=decision.grant, by=name_of(caller), reason=decision.reason)
+        queue.decide(
+            request_id,
+            granted=decision.grant,
+            by=name_of(caller),
+            reason=decision.reason,
+            arguments=decision.arguments,
+            until=expiry_of(decision.until) if decision.until else None,
+            person=_person(caller),
+        )
         return queue.get(request_id).to_dict()
+
+    @routes.add(
+        "POST", "/delegations", "Delegate approvals",
+        needs="manage_keys", shape=DelegationShape, fails=[409], status=201,
+    )  # fmt: skip
+    def delegate(delegation: Delegation, caller: Caller) -> dict[str, Any]:
+        """Let somebody approve in the caller's place for a time."""
+        entry_id = queue.delegate(
+            by=_person(caller),
+            to=delegation.to,
+            until=expiry_of(delegation.until),
+            reason=delegation.reason,
+        )
+        return {"entry_id": entry_id}
 
     return routes
 
@@ -64,3 +88,8 @@ def _found(queue: ApprovalQueue, request_id: str) -> Approval:
     except ApprovalError as error:
         cause = ApprovalError(error.message, next_step="GET /api/approvals lists what waits.")
         raise HttpError(404, "not_found", error.message) from cause
+
+
+def _person(caller: Identity) -> str:
+    """Who a caller is: the user of its key, as one person may have several keys."""
+    return caller.user_id or caller.key_id or caller.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -98,6 +98,26 @@ class Decision(_Body):
     reason: str = Field(
         "", max_length=_MAX_REASON, description="for the record, and for the model when denied"
     )
+    arguments: dict[str, Any] | None = Field(
+        None, description="what the tool is to run with instead, when granted; within its schema"
+    )
+    until: str = Field(
+        "",
+        max_length=64,
+        description="when the approval ends, unused: a duration such as `2h`, "
+        "or a time; as late as `[approvals] valid_s` says when left out",
+    )
+
+
+class Delegation(_Body):
+    """Who may approve in the caller's place, and for how long."""
+
+    to: _Name = Field(description="their user id or key id")
+    until: str = Field(
+        max_length=64,
+        description="a duration such as `2d`, or a time; at most 30 days, `0s` ends it",
+    )
+    reason: str = Field("", max_length=_MAX_REASON, description="for the record")
 
 
 class PrefixQuery(Page):

@@ -239,17 +239,34 @@ class ApprovalShape(BaseModel):
     wo_id: str
     session_id: str
     agent_id: str
+    requested_by: str = Field(description="the person or key for whom it asks")
     tool_id: str
-    arguments: Any = Field(description="an object, or the marker of what was erased")
+    arguments: Any = Field(
+        description="what the tool is to run with, perhaps as a person changed it: an object, or "
+        "the marker of what was erased"
+    )
+    requested_arguments: Any = Field(description="what was asked for")
+    tool_digest: str = Field(description="SHA-256 of the tool's definition, in hex")
+    idempotency_key: str
     kind: Literal["approval", "unknown_outcome"] = Field(
         description="`unknown_outcome`: it began before a crash; it is unknown whether it took "
         "effect"
     )
     requested_at: str
+    people: int = Field(description="how many must grant it")
+    signed_by: list[str] = Field(description="those who have, where others are needed too")
     state: Literal["pending", "granted", "denied", "void"]
     decided_by: str
     decision_reason: str
     decided_at: str
+    expires_at: str = Field(description="when the grant ends, unused")
+    used_by: str = Field(description="the TOOL_INTENT that it was used for")
+
+
+class DelegationShape(BaseModel):
+    """A delegation on record."""
+
+    entry_id: str
 
 
 class ApprovalPage(_Paged):

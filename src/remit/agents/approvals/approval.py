@@ -1,0 +1,170 @@
+"""One request for approval in its present state, as the record has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
+
+__all__ = ["Approval", "ApprovalError", "approval_of", "last_edit"]
+
+
+class ApprovalError(RemitError):
+    """A request cannot be decided so: it is decided, ended, or not this person's to decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One request in its present state.
+
+    Attributes:
+        request_id: id of its ``APPROVAL_REQUESTED``.
+        wo_id: the work order that waits; empty where what asks has none.
+        agent_id: the agent that wants to run the tool.
+        requested_by: the person or key for whom it asks; empty where that is not known.
+        kind: ``approval``: the tool has not run yet; ``unknown_outcome``: it began before a crash,
+            and it is unknown whether it took effect.
+        arguments: what the tool is to be run with: as asked for, or as a person changed it.
+        requested_arguments: what was asked for.
+        tool_digest: hash of the tool's definition (:attr:`remit.Tool.digest`); empty in requests
+            of earlier versions.
+        idempotency_key: of the one call that is asked for.
+        requested_at: time of the request.
+        people: how many distinct people must grant it.
+        signed_by: those who have granted it, while it still needs others.
+        state: ``pending``, ``granted`` or ``denied``; ``void`` once the order ended without it.
+        decided_by: who decided; empty while it is pending.
+        expires_at: when what was granted ends, unused; empty in grants of earlier versions.
+        used_by: id of the ``TOOL_INTENT`` that it was used for.
+    """
+
+    request_id: str
+    wo_id: str
+    session_id: str
+    agent_id: str
+    requested_by: str
+    tool_id: str
+    arguments: Mapping[str, Any]
+    requested_arguments: Mapping[str, Any]
+    tool_digest: str
+    idempotency_key: str
+    kind: str
+    requested_at: str
+    people: int = 1
+    signed_by: tuple[str, ...] = ()
+    state: Literal["pending", "granted", "denied", "void"] = "pending"
+    decided_by: str = ""
+    decision_reason: str = ""
+    decided_at: str = ""
+    expires_at: str = ""
+    used_by: str = ""
+
+    def usable(self) -> bool:
+        """Whether it is granted, in time, and not used yet."""
+        late = bool(self.expires_at) and datetime.now(UTC) > datetime.fromisoformat(self.expires_at)
+        return self.state == "granted" and not self.used_by and not late
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def last_edit(said: Sequence[LedgerEntry]) -> LedgerEntry | None:
+    """The latest of what people said in which the arguments were changed."""
+    return next((entry for entry in reversed(said) if "arguments" in entry.metadata), None)
+
+
+def approval_of(
+    ledger: LedgerClient,
+    request: LedgerEntry,
+    said: Sequence[LedgerEntry],
+    people: Callable[[str], int],
+) -> Approval:
+    """A request in its present state.
+
+    Args:
+        ledger: where its order and its use are looked up.
+        request: the ``APPROVAL_REQUESTED``.
+        said: what people said to it, in ledger order.
+        people: how many must grant a tool, by its id.
+    """
+    data = request.metadata
+    provenance = data["provenance"]
+    wo_id, session_id = str(provenance.get("work_order_id", "")), str(provenance["session_id"])
+    decision = next((entry for entry in said if entry.event_type != "APPROVAL_SIGNED"), None)
+    state: Literal["pending", "granted", "denied", "void"] = "pending"
+    if decision is not None:
+        state = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
+    elif wo_id and _has_ended(ledger, wo_id):
+        state = "void"
+    answer = decision.metadata if decision is not None else {}
+    edit = last_edit(said if decision is None else [decision])
+    return Approval(
+        request_id=request.id,
+        wo_id=wo_id,
+        session_id=session_id,
+        agent_id=_planner(ledger, wo_id) or str(provenance["agent_id"]),
+        requested_by=str(data.get("requested_by") or _user(ledger, session_id)),
+        tool_id=str(data["tool_id"]),
+        arguments=data["arguments"] if edit is None else edit.metadata["arguments"],
+        requested_arguments=data["arguments"],
+        tool_digest=str(data.get("tool_digest", "")),
+        idempotency_key=str(data["idempotency_key"]),
+        kind=str(data["kind"]),
+        requested_at=request.timestamp,
+        people=people(str(data["tool_id"])),
+        signed_by=tuple(
+            str(entry.metadata["decided_by"])
+            for entry in said
+            if entry.event_type == "APPROVAL_SIGNED"
+        ),
+        state=state,
+        decided_by=str(answer.get("decided_by", "")),
+        decision_reason=str(answer.get("decision_reason", "")),
+        decided_at=decision.timestamp if decision is not None else "",
+        expires_at=str(answer.get("expires", "")),
+        used_by=_intent(ledger, request) if state == "granted" else "",
+    )
+
+
+def _planner(ledger: LedgerClient, wo_id: str) -> str:
+    """The agent that planned an order: the request itself names the worker."""
+    if not wo_id:
+        return ""
+    plans = ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", with_content=False)
+    plan = next(filter(is_authentic, plans), None)
+    planned_by = (plan.metadata.get("provenance") or {}) if plan is not None else {}
+    return str(planned_by.get("agent_id") or "")
+
+
+def _user(ledger: LedgerClient, session_id: str) -> str:
+    """The person for whom a session was begun; empty where none was named."""
+    starts = ledger.query(
+        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
+    )
+    return next((str(start.metadata.get("user") or "") for start in starts), "")
+
+
+def _has_ended(ledger: LedgerClient, wo_id: str) -> bool:
+    return any(
+        True
+        for event_type in ("WO_COMPLETED", "WO_FAILED")
+        for _ in ledger.query(
+            work_order_id=wo_id, event_type=event_type, limit=1, with_content=False
+        )
+    )
+
+
+def _intent(ledger: LedgerClient, request: LedgerEntry) -> str:
+    """The ``TOOL_INTENT`` that a request was used for; empty while there is none."""
+    provenance = request.metadata["provenance"]
+    order = provenance.get("work_order_id")
+    found = ledger.query(
+        event_type="TOOL_INTENT", session_id=provenance["session_id"], work_order_id=order,
+        after=request.id, with_content=False,
+    )  # fmt: skip
+    return next((entry.id for entry in found if entry.metadata.get("approval") == request.id), "")

@@ -1,0 +1,114 @@
+"""Who may approve what, and how many people it takes: ``[approvals.tools.TOOL]``."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from remit.agents.approvals.approval import Approval, ApprovalError
+from remit.kernel.settings import ApprovalSettings
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One person's yes.
+
+    Attributes:
+        by: the name on record.
+        person: who that is.
+        on_behalf_of: in whose place, by a delegation; empty: their own.
+    """
+
+    by: str
+    person: str
+    on_behalf_of: str = ""
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> Self:
+        """From an entry of what a person said."""
+        data = entry.metadata
+        by = str(data["decided_by"])
+        return cls(by, str(data.get("person", by)), str(data.get("on_behalf_of", "")))
+
+    def people(self) -> set[str]:
+        """Everyone who has spoken by this vote, in a form that compares."""
+        return {same(name) for name in (self.by, self.person, self.on_behalf_of) if name}
+
+    def named(self) -> dict[str, str]:
+        """What the record says of it beyond the name."""
+        return {"on_behalf_of": self.on_behalf_of} if self.on_behalf_of else {}
+
+
+class Policy:
+    """The policies of one root, and its delegations."""
+
+    def __init__(self, ledger: LedgerClient, settings: ApprovalSettings) -> None:
+        self._ledger = ledger
+        self._tools = settings.tools
+
+    def people(self, tool_id: str) -> int:
+        """How many distinct people must grant a tool."""
+        policy = self._tools.get(tool_id)
+        return 1 if policy is None else policy.people
+
+    def vote(self, approval: Approval, by: str, person: str) -> Vote:
+        """A person's vote: in their own right, or by a delegation that is in force.
+
+        Raises:
+            ApprovalError: they may not approve this tool.
+        """
+        person = person or by
+        policy = self._tools.get(approval.tool_id)
+        if policy is None or not policy.approvers:
+            return Vote(by, person)
+        own = {same(by), same(person)}
+        approvers = {same(name): name for name in policy.approvers}
+        if own & approvers.keys():
+            return Vote(by, person)
+        for delegator, delegate in self._delegations():
+            if same(delegate) in own and same(delegator) in approvers:
+                return Vote(by, person, approvers[same(delegator)])
+        raise ApprovalError(
+            f"{by} is none of those who may approve {approval.tool_id}.",
+            next_step=f"Ask {', '.join(policy.approvers)}, or have one of them delegate it.",
+        )
+
+    def check(self, approval: Approval, vote: Vote, others: Sequence[Vote]) -> None:
+        """Make sure that a vote counts beside those that were given.
+
+        Raises:
+            ApprovalError: the person asked for it, or has granted it already.
+        """
+        if approval.tool_id not in self._tools:
+            return
+        if approval.requested_by and same(approval.requested_by) in vote.people():
+            raise ApprovalError(
+                f"{approval.requested_by} asked for {approval.tool_id}, and cannot approve it.",
+                next_step="Ask somebody else.",
+            )
+        if any(vote.people() & other.people() for other in others):
+            raise ApprovalError(
+                f"{approval.request_id} was granted by {vote.on_behalf_of or vote.by} already.",
+                next_step=f"It takes {approval.people} people.",
+            )
+
+    def _delegations(self) -> list[tuple[str, str]]:
+        """Who delegates to whom at this moment; the latest word of each pair counts."""
+        latest: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for entry in self._ledger.query(event_type="APPROVAL_DELEGATED", with_content=False):
+            if is_authentic(entry):
+                data = entry.metadata
+                latest[str(data["delegator"]), str(data["delegate"])] = data
+        now = datetime.now(UTC)
+        return [
+            pair for pair, data in latest.items() if datetime.fromisoformat(data["until"]) > now
+        ]
+
+
+def same(name: str) -> str:
+    """A name in the form that compares: case, width and space around do not make two people."""
+    return unicodedata.normalize("NFKC", name).casefold().strip()

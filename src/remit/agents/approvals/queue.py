@@ -1,0 +1,428 @@
+"""The queue of approvals: what waits for a person, and what people said, by name (SPEC 8.3)."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from remit.agents.approvals.approval import Approval, ApprovalError, approval_of, last_edit
+from remit.agents.approvals.permit import Permit, arguments_hash
+from remit.agents.approvals.policy import Policy, Vote
+from remit.agents.tools import Tool
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import first_problem
+from remit.kernel.settings import ApprovalSettings, default_settings
+from remit.ledger import (
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+    content,
+    is_authentic,
+    parse_entry_id,
+)
+
+__all__ = ["Approval", "ApprovalError", "ApprovalQueue", "asked"]
+
+_SAID = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
+_SAID_OF = (
+    "SELECT id, record FROM entries WHERE submission_id = ? AND event_type IN ("
+    + ", ".join(f"'{name}'" for name in _SAID)
+    + ")"
+)
+_ENDED = (
+    "SELECT id FROM entries WHERE work_order_id = ? "
+    "AND event_type IN ('WO_COMPLETED', 'WO_FAILED') LIMIT 1"
+)
+_LONGEST_DELEGATION = timedelta(days=30)
+
+
+def asked(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request says of the exact action beside its arguments.
+
+    Args:
+        tool: as it is defined now; ``None`` where it is not known any more.
+        arguments: what it is to run with.
+    """
+    said: dict[str, Any] = {"arguments_hash": content(arguments_hash(arguments))}
+    if tool is not None:
+        said |= {"tool_digest": tool.digest, "parameters": dict(tool.input_schema)}
+    return said
+
+
+class ApprovalQueue:
+    """The approvals of one ledger. The queue is the kernel's, so it sees all entries.
+
+    A worker asks for its order (``APPROVAL_REQUESTED``) by itself. What runs tools without an
+    order, such as a gateway in front of MCP servers, asks with :meth:`request` and begins with
+    :meth:`permit`::
+
+        approval = queue.request(tool, arguments, session_id=…, agent_id=…, requested_by=…)
+        if approval.state == "granted":
+            intent = LedgerEntry("TOOL_INTENT", …, metadata={… "tool_id", "arguments":
+                approval.arguments, "idempotency_key": approval.idempotency_key})
+            begin = queue.permit(approval.request_id).begin(intent, tool.digest, ledger.prepare)
+            problem = ledger.transact(begin)  # empty: the intent is on record, the tool may run
+
+    Args:
+        ledger: whose requests these are.
+        settings: ``[approvals]``; as shipped when left out.
+        on_request: called with each request that :meth:`request` writes.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        settings: ApprovalSettings | None = None,
+        *,
+        on_request: Callable[[str], None] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._settings = default_settings().approvals if settings is None else settings
+        self._policy = Policy(ledger, self._settings)
+        self._on_request = on_request
+
+    def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
+        """Pending requests, the oldest first; of one session, or of all."""
+        found = (
+            self._approval(entry)
+            for entry in self._ledger.query(
+                event_type="APPROVAL_REQUESTED", session_id=session_id, order="asc"
+            )
+        )
+        return [approval for approval in found if approval.state == "pending"]
+
+    def list(self, *, session_id: str | None = None, limit: int = 100) -> Iterator[Approval]:
+        """All requests, the latest first, with their outcomes."""
+        for entry in self._ledger.query(
+            event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
+        ):
+            yield self._approval(entry)
+
+    def get(self, request_id: str) -> Approval:
+        """One request in its present state.
+
+        Raises:
+            ApprovalError: the ledger has no such request.
+        """
+        return self._approval(self._request(request_id))
+
+    def request(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        *,
+        session_id: str,
+        agent_id: str,
+        requested_by: str = "",
+    ) -> Approval:
+        """Ask for an action outside of any work order.
+
+        The same action that waits in the session, or that was granted there and not used yet, is
+        given back instead: a client that calls again finds what was decided.
+
+        Args:
+            tool: as it is defined now.
+            arguments: what it is to run with; they have a JCS encoding.
+            session_id: whose history this is part of.
+            agent_id: who asks: a client, or the agent that it names.
+            requested_by: the person or key behind it, who may be kept from approving.
+
+        Raises:
+            InvalidInputError: the arguments cannot be recorded.
+        """
+        said = asked(tool, arguments)
+        for approval in self.list(session_id=session_id):
+            same = (approval.tool_id, approval.tool_digest) == (tool.tool_id, tool.digest)
+            if not same or approval.requested_arguments != dict(arguments) or approval.wo_id:
+                continue
+            if approval.state == "pending" or (approval.state == "granted" and approval.usable()):
+                return approval
+        entry = LedgerEntry(
+            event_type="APPROVAL_REQUESTED",
+            submission_id=session_id,
+            decision="APPROVAL_REQUESTED",
+            reason=f"APPROVAL_REQUESTED for {session_id}",
+            metadata={
+                "provenance": {
+                    "agent_id": agent_id, "agent_class": "OPERATOR", "session_id": session_id,
+                },
+                "scope": {"tier": "hot"},
+                "tool_id": tool.tool_id,
+                "arguments": dict(arguments),
+                "idempotency_key": f"{session_id}/approval/{secrets.token_hex(8)}",
+                "kind": "approval",
+                **({"requested_by": requested_by} if requested_by else {}),
+                **said,
+            },
+        )  # fmt: skip
+        request_id = self._ledger.write(entry)
+        if self._on_request is not None:
+            self._on_request(request_id)
+        return self.get(request_id)
+
+    def permit(self, request_id: str) -> Permit:
+        """What a granted request lets begin, once.
+
+        Raises:
+            ApprovalError: there is no such request, or it is not granted.
+        """
+        request = self._request(request_id)
+        for entry in self._said(request_id):
+            if entry.event_type == "APPROVAL_GRANTED":
+                return Permit(request, entry)
+        raise ApprovalError(
+            f"{request_id} is not granted.",
+            next_step=f"Decide it with `remit approve {request_id}`.",
+        )
+
+    def decide(
+        self,
+        request_id: str,
+        *,
+        granted: bool,
+        by: str,
+        reason: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        until: datetime | None = None,
+        person: str = "",
+    ) -> str:
+        """Grant or deny a request; returns the id of the entry that says so.
+
+        Where the tool needs several people, the entry is an ``APPROVAL_SIGNED`` until the last
+        of them grants the same arguments; anybody's no is the end of it.
+
+        Args:
+            request_id: id of the ``APPROVAL_REQUESTED``.
+            granted: whether the tool may run.
+            by: the name of who decides, for the record.
+            reason: a word for the record, and for the model when denied.
+            arguments: what the tool is to run with instead of what was asked for; they must fit
+                its schema. Where somebody has changed them already, say which ones are meant.
+            until: when the approval ends, unused; at most ``[approvals] valid_s`` from now, which
+                it is when left out.
+            person: who that is beyond the name, such as the user of a key: two names of one
+                person are one person. The name itself when left out.
+
+        Raises:
+            ApprovalError: there is no such request, it is decided, or its order has ended; who
+                decides may not; what it is for was erased.
+            InvalidInputError: the arguments do not fit; ``until`` is past or too late.
+        """
+        if not by.strip():
+            raise ApprovalError(
+                "The name of who decides is missing.", next_step="Say who decides, with --by NAME."
+            )
+        while True:
+            request, said = self._request(request_id), self._said(request_id)
+            approval = self._approval(request, said)
+            self._check_open(approval)
+            about: dict[str, Any] = {"decided_by": by, "decision_reason": reason}
+            if person and person != by:
+                about["person"] = person
+            event_type = "APPROVAL_DENIED"
+            if granted:
+                about |= self._exactly(request, said, arguments)
+                about["expires"] = self._expiry(until)
+                event_type = self._signed_or_granted(approval, said, about)
+            entry = _decision(event_type, request, about)
+            seen = frozenset(one.id for one in said)
+            written = self._ledger.transact(functools.partial(_append, entry, approval, seen))
+            if written:
+                return written
+
+    def _signed_or_granted(
+        self, approval: Approval, said: Sequence[LedgerEntry], about: dict[str, Any]
+    ) -> str:
+        """Which event a yes is, by those who said yes to the same action before."""
+        by = about["decided_by"]
+        vote = self._policy.vote(approval, by, about.get("person", by))
+        exact = about["arguments_hash"]
+        others = [Vote.of(one) for one in said if one.metadata.get("arguments_hash") == exact]
+        self._policy.check(approval, vote, others)
+        about |= vote.named()
+        return "APPROVAL_SIGNED" if len(others) + 1 < approval.people else "APPROVAL_GRANTED"
+
+    def delegate(self, *, by: str, to: str, until: datetime, reason: str = "") -> str:
+        """Let somebody approve in one's place for a time; returns the id of the entry.
+
+        It is for tools whose approvers are named (``[approvals.tools.TOOL] approvers``), is not
+        passed on by who gets it, and ends early by delegating again until now.
+
+        Args:
+            by: who delegates.
+            to: who approves in their place.
+            until: when it ends, at most 30 days from now.
+            reason: for the record.
+
+        Raises:
+            InvalidInputError: a name is missing, both are one, or it would last too long.
+        """
+        if not by.strip() or not to.strip() or by == to:
+            raise InvalidInputError(
+                "A delegation is from one person to another.", next_step="Name both, by two names."
+            )
+        if until > datetime.now(UTC) + _LONGEST_DELEGATION:
+            raise InvalidInputError(
+                f"A delegation lasts {_LONGEST_DELEGATION.days} days at most.",
+                next_step="Delegate for a shorter time, and again later.",
+            )
+        return self._ledger.write(
+            LedgerEntry(
+                event_type="APPROVAL_DELEGATED",
+                submission_id="approvals",
+                decision="DELEGATED",
+                reason="Approvals delegated",
+                metadata={
+                    "delegator": by,
+                    "delegate": to,
+                    "until": _stated(until),
+                    "decision_reason": reason,
+                },
+            )
+        )
+
+    def _request(self, request_id: str) -> LedgerEntry:
+        entry = None
+        if (seq := parse_entry_id(request_id)) is not None:
+            found = self._ledger.query(event_type="APPROVAL_REQUESTED", after=seq - 1, limit=1)
+            entry = next(found, None)
+        if entry is None or entry.id != request_id:
+            raise ApprovalError(
+                f"{request_id!r} is not a request for approval.",
+                next_step="`remit approve` lists what waits.",
+            )
+        return entry
+
+    def _said(self, request_id: str) -> builtins.list[LedgerEntry]:
+        """What people said to a request, in ledger order."""
+        found = (
+            entry
+            for event_type in _SAID
+            for entry in self._ledger.query(submission_id=request_id, event_type=event_type)
+        )
+        return sorted(filter(is_authentic, found), key=lambda entry: int(entry.id[4:], 16))
+
+    def _approval(
+        self, request: LedgerEntry, said: builtins.list[LedgerEntry] | None = None
+    ) -> Approval:
+        said = self._said(request.id) if said is None else said
+        return approval_of(self._ledger, request, said, self._policy.people)
+
+    def _check_open(self, approval: Approval) -> None:
+        if approval.state == "void":
+            raise _ended(approval)
+        if approval.state != "pending":
+            raise ApprovalError(
+                f"{approval.request_id} is decided already.",
+                next_step=f"It was {approval.state} by {approval.decided_by}; "
+                f"`remit approve {approval.request_id}` shows it.",
+            )
+
+    def _exactly(
+        self,
+        request: LedgerEntry,
+        said: builtins.list[LedgerEntry],
+        arguments: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        """What a grant says of the exact action."""
+        tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
+        if isinstance(wanted, Erased):
+            raise ApprovalError(
+                f"What {tool_id} would run with was erased; it cannot be granted.",
+                next_step="Deny it, or cancel the turn.",
+            )
+        edit = last_edit(said)
+        if arguments is None and edit is not None:
+            raise ApprovalError(
+                f"{edit.metadata['decided_by']} changed the arguments.",
+                next_step="Say which are meant: give the arguments that are to run.",
+            )
+        given = dict(wanted if arguments is None else arguments)
+        exact: dict[str, Any] = {"arguments_hash": content(arguments_hash(given))}
+        if "tool_digest" in request.metadata:
+            exact["tool_digest"] = request.metadata["tool_digest"]
+        if given == wanted:
+            return exact
+        schema = request.metadata.get("parameters")
+        if request.metadata["kind"] != "approval" or not isinstance(schema, Mapping):
+            raise ApprovalError(
+                f"The arguments of {request.id} cannot be changed: it may have run already, or "
+                "was asked for by an earlier version.",
+                next_step="Grant it as it is, or deny it with a reason.",
+            )
+        if problem := first_problem(schema, given):
+            raise InvalidInputError(
+                f"The arguments do not fit {tool_id}: {problem}",
+                next_step="Give arguments that fit the tool's schema.",
+            )
+        return {**exact, "arguments": given}
+
+    def _expiry(self, until: datetime | None) -> str:
+        """When the approval ends, unused."""
+        now = datetime.now(UTC)
+        latest = now + timedelta(seconds=self._settings.valid_s)
+        until = latest if until is None else until.astimezone(UTC)
+        if not now < until <= latest:
+            raise InvalidInputError(
+                f"An approval cannot hold until {_stated(until)}.",
+                next_step=f"It holds until {_stated(latest)} at most ([approvals] valid_s).",
+            )
+        return _stated(until)
+
+
+def _decision(event_type: str, request: LedgerEntry, about: Mapping[str, Any]) -> LedgerEntry:
+    """What a person said, as an entry."""
+    asked_in = request.metadata["provenance"]
+    order = asked_in.get("work_order_id")
+    tool_id = str(request.metadata["tool_id"])
+    return LedgerEntry(
+        event_type=event_type,
+        submission_id=request.id,
+        decision=event_type.removeprefix("APPROVAL_"),
+        reason=f"{tool_id} for {order or asked_in['session_id']}",
+        metadata={
+            "provenance": {
+                "agent_id": about["decided_by"],
+                "agent_class": "OPERATOR",
+                "session_id": asked_in["session_id"],
+                **({"work_order_id": order} if order else {}),
+            },
+            # Written for the worker, who may read nothing else.
+            "scope": {"tier": "ho1"},
+            "request_id": request.id,
+            "tool_id": tool_id,
+            **about,
+        },
+    )
+
+
+def _append(entry: LedgerEntry, approval: Approval, seen: frozenset[str], tx: Transaction) -> str:
+    """Write what a person said; empty where somebody was faster, which has to be looked at."""
+    for entry_id, record in tx.execute(_SAID_OF, (approval.request_id,)):
+        if entry_id not in seen and _counts(record):
+            return ""
+    if approval.wo_id and tx.execute(_ENDED, (approval.wo_id,)):
+        raise _ended(approval)
+    return tx.append(entry)
+
+
+def _counts(record: str) -> bool:
+    """Whether an entry decides a request; by its record, since others of the transaction that is
+    under way cannot be read otherwise."""
+    said = json.loads(record)
+    return is_authentic(LedgerEntry(said["event_type"], "", "", "", metadata=said["metadata"]))
+
+
+def _ended(approval: Approval) -> ApprovalError:
+    return ApprovalError(f"The order {approval.wo_id} has ended; there is nothing to decide.")
+
+
+def _stated(moment: datetime) -> str:
+    """A time as entries state it."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
