@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 from urllib.parse import urlsplit
 
+from remit import testing
 from remit.kernel.root import Root
 from remit.runtime import make_root
 from tests.support.postgres import run_sql
@@ -37,20 +38,13 @@ def new_root(place: Path, toml: str = "", *, database: str = "") -> Path:
         copied = f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
         run_sql(server, f"DROP DATABASE {name}", copied)
     else:
-        shutil.copytree(_made(), place, symlinks=True)
+        testing.new_root(place)
         if database:
             (place / "ledger.db").rename(database)
     if toml:
         with (place / "remit.toml").open("a", encoding="utf-8") as file:
             file.write(toml)
     return place
-
-
-@functools.cache
-def _made() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="remit-root-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return _make(directory / "root")
 
 
 @functools.cache
@@ -70,8 +64,8 @@ def _split(url: str) -> tuple[str, str]:
     return url.replace(f"{name}?", "/postgres?"), name[1:]
 
 
-def _make(place: Path, database: str = "") -> Path:
+def _make(place: Path, database: str) -> Path:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
     with mock.patch.dict(os.environ, kept, clear=True):
-        make_root(Root(place), flags={"ledger.path": database} if database else None)
+        make_root(Root(place), flags={"ledger.path": database})
     return place

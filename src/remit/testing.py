@@ -1,0 +1,276 @@
+"""For tests of agents: models from a script or from a ledger, quick roots, checks of the record.
+
+With pytest, ``pytest_plugins = ["remit.testing"]`` in ``conftest.py`` gives the fixtures
+``remit_root`` and ``remit_runtime``. Nothing here is needed, and pytest is not imported, outside
+tests. Its assertions have messages of their own: PYTEST_DONT_REWRITE.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from remit.kernel.canonical import canonical_json
+from remit.kernel.exchange import ModelCapabilities, TextSink, text_of
+from remit.kernel.root import Root
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.providers import ProviderError, ProviderRequest, ProviderResponse
+from remit.runtime import Runtime, make_root
+
+__all__ = ["RecordChecks", "RecordedModel", "ScriptedModel", "ToolUse", "new_root"]
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """A tool call that a scripted model makes.
+
+    Attributes:
+        tool_id: of which tool.
+        arguments: what it is called with.
+    """
+
+    tool_id: str
+    arguments: Mapping[str, Any]
+
+
+Answer = (
+    str
+    | ToolUse
+    | Sequence[ToolUse]
+    | Mapping[str, Any]
+    | BaseModel
+    | Exception
+    | Callable[[ProviderRequest], Any]
+)
+"""A text; tool calls; data, given as JSON; an error to raise; or a function that gives one."""
+
+
+class ScriptedModel:
+    """A provider whose model answers from a script, in order.
+
+    Args:
+        answers: what it answers. A call beyond the last one fails.
+        native_tools: whether it takes tool definitions.
+        structured_output: whether it can be held to a JSON Schema.
+        input_tokens: reported for each call.
+        output_tokens: reported for each call.
+
+    Attributes:
+        requests: what it was asked, in order.
+    """
+
+    default_model = "scripted"
+
+    def __init__(
+        self,
+        *answers: Answer | Any,
+        native_tools: bool = True,
+        structured_output: bool = True,
+        input_tokens: int = 10,
+        output_tokens: int = 5,
+    ) -> None:
+        self._answers = deque(answers)
+        self._able = ModelCapabilities(native_tools, structured_output)
+        self._usage = (input_tokens, output_tokens)
+        self.requests: list[ProviderRequest] = []
+
+    def capabilities(self, model_id: str) -> ModelCapabilities:
+        """What it was made to be able to do."""
+        return self._able
+
+    async def asend(
+        self, request: ProviderRequest, *, on_text: TextSink | None = None
+    ) -> ProviderResponse:
+        """The next answer of the script.
+
+        Raises:
+            ProviderError: the script has ended.
+        """
+        self.requests.append(request)
+        if not self._answers:
+            raise ProviderError(
+                "INVALID_REQUEST", f"the script has no answer to call {len(self.requests)}"
+            )
+        answer: Any = self._answers.popleft()
+        if callable(answer) and not isinstance(answer, BaseModel):
+            answer = answer(request)
+        if isinstance(answer, Exception):
+            raise answer
+        uses = [answer] if isinstance(answer, ToolUse) else answer
+        if isinstance(uses, list | tuple) and uses and isinstance(uses[0], ToolUse):
+            number = len(self.requests)
+            blocks = tuple(
+                {"type": "tool_use", "id": f"use_{number}_{index}", "name": use.tool_id,
+                 "input": dict(use.arguments)}
+                for index, use in enumerate(uses)
+            )  # fmt: skip
+            return ProviderResponse(
+                "", request.model_id, *self._usage, finish_reason="tool_use", content_blocks=blocks
+            )
+        is_data = isinstance(answer, Mapping | BaseModel | list) or is_dataclass(answer)
+        text = to_json(answer).decode() if is_data else str(answer)
+        return _said(text, on_text, ProviderResponse(text, request.model_id, *self._usage))
+
+
+class RecordedModel:
+    """A provider that gives each request the answer that a ledger holds to the very same messages.
+
+    Args:
+        ledger: the record, such as ``runtime.ledger``, or the path of one.
+        session_id: of which session; of all when left out.
+    """
+
+    default_model = "recorded"
+
+    def __init__(self, ledger: LedgerClient | str | Path, session_id: str | None = None) -> None:
+        which: dict[str, Any] = {} if session_id is None else {"session_id": session_id}
+        self._answers: dict[str, deque[Mapping[str, Any]]] = defaultdict(deque)
+        with ExitStack() as stack:
+            if not isinstance(ledger, LedgerClient):
+                ledger = stack.enter_context(LedgerClient(str(ledger)))
+            for entry in ledger.query(event_type="EXCHANGE", outcome="success", **which):
+                self._answers[str(entry.metadata["context_hash"])].append(entry.metadata)
+
+    async def asend(
+        self, request: ProviderRequest, *, on_text: TextSink | None = None
+    ) -> ProviderResponse:
+        """The recorded answer; the last one again where it was asked for more often.
+
+        Raises:
+            ProviderError: the record has none: the conversation has taken another course.
+        """
+        parts = [canonical_json(message) for message in request.messages]
+        digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
+        known = self._answers.get(digest)
+        if not known:
+            last = text_of(request.messages[-1]["content"])[:200]
+            raise ProviderError("INVALID_REQUEST", f"the record has no answer to this: {last!r}")
+        data = known.popleft() if len(known) > 1 else known[0]
+        response = ProviderResponse(
+            data["response"],
+            data["model_id"],
+            data["input_tokens"],
+            data["output_tokens"],
+            finish_reason=data["finish_reason"],
+            content_blocks=tuple(dict(block) for block in data.get("content_blocks") or ()),
+        )
+        return _said(response.content, on_text, response)
+
+
+def _said(text: str, on_text: TextSink | None, response: ProviderResponse) -> ProviderResponse:
+    if on_text is not None:
+        for piece in text.splitlines(keepends=True):
+            on_text(piece)
+    return response
+
+
+class RecordChecks:
+    """What must stand on record of a session; each check raises ``AssertionError``.
+
+    Args:
+        runtime: whose ledger it is.
+        session_id: of which session.
+    """
+
+    def __init__(self, runtime: Runtime, session_id: str) -> None:
+        self._runtime = runtime
+        self._session_id = session_id
+
+    def entries(self, event_type: str) -> list[LedgerEntry]:
+        """The session's entries of one kind, in order."""
+        found = self._runtime.ledger.query(session_id=self._session_id, event_type=event_type)
+        return list(found)
+
+    def tool_calls(self, tool_id: str) -> list[Mapping[str, Any]]:
+        """The arguments of each call of a tool that gave a result, in order."""
+        return [
+            entry.metadata["arguments"]
+            for entry in self.entries("TOOL_CALL")
+            if (entry.metadata["tool_id"], entry.metadata["status"]) == (tool_id, "ok")
+        ]
+
+    def tool_ran(self, tool_id: str, /, **arguments: Any) -> None:
+        """A call of the tool with these arguments, among others, gave a result."""
+        calls = self.tool_calls(tool_id)
+        fits = (all(call.get(k) == v for k, v in arguments.items()) for call in calls)
+        assert any(fits), f"{tool_id} ran with {calls or 'nothing'}, not with {arguments}"
+
+    def tool_never_ran(self, tool_id: str) -> None:
+        """No call of the tool gave a result."""
+        calls = self.tool_calls(tool_id)
+        assert not calls, f"{tool_id} ran with {calls}"
+
+    def approved(self, tool_id: str, by: str) -> None:
+        """A person of that name approved a call of the tool."""
+        names = [
+            entry.metadata["decided_by"]
+            for entry in self.entries("APPROVAL_GRANTED")
+            if entry.metadata["tool_id"] == tool_id
+        ]
+        assert by in names, f"{tool_id} was approved by {names or 'no one'}, not by {by}"
+
+    def spent_at_most(self, tokens: int) -> None:
+        """All calls of the session used no more tokens than that."""
+        used = sum(
+            entry.metadata["input_tokens"] + entry.metadata["output_tokens"]
+            for entry in self.entries("EXCHANGE")
+        )
+        assert used <= tokens, f"the session used {used} tokens, more than {tokens}"
+
+    def verified(self) -> None:
+        """The whole ledger verifies."""
+        report = self._runtime.ledger.verify()
+        assert report.verified, report
+
+
+def new_root(place: str | Path) -> Path:
+    """Make a root at ``place``, which is not there yet: a copy of one that this process made."""
+    return Path(shutil.copytree(_made(), place, symlinks=True))
+
+
+@functools.cache
+def _made() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="remit-root-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
+    with mock.patch.dict(os.environ, kept, clear=True):
+        make_root(Root(directory / "root"))
+    return directory / "root"
+
+
+if "pytest" in sys.modules:
+    import pytest
+
+    @pytest.fixture
+    def remit_root(tmp_path: Path) -> Path:
+        """A new root in the test's own directory."""
+        return new_root(tmp_path / "remit-root")
+
+    @pytest.fixture
+    def remit_runtime(remit_root: Path) -> Iterator[Callable[..., Runtime]]:
+        """Opens the root of the test with a scripted model: ``remit_runtime("an answer", …)``.
+
+        Keyword arguments are those of :meth:`remit.Runtime.open`. Runtimes are closed at the end.
+        """
+        with ExitStack() as stack:
+
+            def opened(*answers: Any, **options: Any) -> Runtime:
+                options.setdefault("providers", {"scripted": ScriptedModel(*answers)})
+                return stack.enter_context(Runtime.open(remit_root, **options))
+
+            yield opened

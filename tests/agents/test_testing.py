@@ -1,0 +1,130 @@
+"""``remit.testing``: scripted and recorded models, fixtures, checks of what is on record."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from remit import Runtime, tool
+from remit.kernel.errors import ConfigError
+from remit.providers import ProviderError, ProviderResponse
+from remit.testing import RecordChecks, RecordedModel, ScriptedModel, ToolUse, new_root
+
+pytest_plugins = ["remit.testing"]
+Open = Callable[..., Runtime]
+
+
+class Tea(BaseModel):
+    name: str
+    minutes: int
+
+
+@dataclass
+class Packet:
+    grams: int
+
+
+@tool(on_unknown="retry")
+def stock(tea: str) -> int:
+    """How many packets of a tea there are."""
+    return 3
+
+
+@tool
+def order_tea(tea: str) -> str:
+    """Order tea."""
+    return "ordered"
+
+
+def test_a_script_has_texts_tools_and_data(remit_runtime: Open) -> None:
+    runtime = remit_runtime(
+        ToolUse("stock", {"tea": "oolong"}),
+        "Three packets.",
+        Tea(name="oolong", minutes=3),
+        Packet(100),
+        {"result": [1, 2]},
+        lambda request: f"You said {len(request.messages)} things.",
+    )
+    agent = runtime.agent("seller", tools=[stock])
+    with agent.session() as session:
+        assert session.turn("Any oolong?").response == "Three packets."
+        assert session.turn("Which?", output_type=Tea).output.minutes == 3
+        assert session.turn("How much?", output_type=Packet).output == Packet(100)
+        assert session.turn("Numbers?", output_type=list[int]).output == [1, 2]
+        assert "things" in session.turn("What did I say?").response
+    record = RecordChecks(runtime, session.session_id)
+    record.tool_ran("stock", tea="oolong")
+    record.tool_never_ran("order_tea")
+    record.spent_at_most(90)
+    record.verified()
+    for wrong in (
+        lambda: record.tool_ran("stock", tea="sencha"),
+        lambda: record.tool_never_ran("stock"),
+        lambda: record.spent_at_most(80),
+        lambda: record.approved("stock", "Ada"),
+    ):
+        with pytest.raises(AssertionError):
+            wrong()
+
+
+def test_a_script_that_has_ended_and_an_error_in_it_fail_the_turn(remit_runtime: Open) -> None:
+    runtime = remit_runtime(ProviderError("AUTH_ERROR", "no such key"))
+    agent = runtime.agent("guide", max_retries=0)
+    assert "no such key" in agent.run("One").error_detail
+    ended = agent.run("Two")
+    assert ended.failed
+    assert "the script has no answer to call 2" in ended.error_detail
+
+
+def test_a_recorded_conversation_is_played_again(remit_runtime: Open, tmp_path: Path) -> None:
+    first = remit_runtime(ToolUse("order_tea", {"tea": "oolong"}), "It is ordered.", "Bye.")
+
+    def talk(runtime: Runtime) -> tuple[list[str], str]:
+        session = runtime.agent("buyer", tools=[order_tea], approve=["order_tea"]).session()
+        waiting = session.turn("Order oolong.")
+        runtime.approvals.decide(waiting.waiting_for[0].request_id, granted=True, by="Ada")
+        ended = session.resume()
+        assert ended is not None
+        return [ended.response, session.turn("Thanks.").response], session.session_id
+
+    said, session_id = talk(first)
+    RecordChecks(first, session_id).approved("order_tea", by="Ada")
+    recorded = RecordedModel(first.ledger, session_id)
+    with Runtime.open(new_root(tmp_path / "again"), providers={"recorded": recorded}) as second:
+        assert talk(second)[0] == said == ["It is ordered.", "Bye."]
+        other = second.agent("buyer", max_retries=0).run("Something else.")
+        assert "the record has no answer to this" in other.error_detail
+
+
+class Own:
+    """The least a provider must have."""
+
+    def send(self, request: object) -> ProviderResponse:
+        return ProviderResponse("Mine.", "mine-1", 1, 1)
+
+
+def test_providers_of_the_program_are_named_like_others(remit_runtime: Open) -> None:
+    runtime = remit_runtime(providers={"mine": Own(), "scripted": ScriptedModel("Scripted.")})
+    runtime.require_model()
+    assert runtime.agent("a").run("Who?").response == "Mine."
+    assert runtime.agent("a", model="scripted").run("Who?").response == "Scripted."
+    assert runtime.agent("a", model="mine/large-2").run("Who?").response == "Mine."
+    assert ("mine", "mine") in runtime.models()
+    (first, *_) = runtime.ledger.read_by_event_type("EXCHANGE")
+    assert first.metadata["provider_id"] == "mine"
+
+
+def test_an_id_that_cannot_name_a_provider_is_refused(remit_runtime: Open) -> None:
+    with pytest.raises(ConfigError, match="cannot name a provider"):
+        remit_runtime(providers={"a/b": Own()})
+
+
+def test_pytest_is_not_needed() -> None:
+    program = "import sys, remit.testing; assert 'pytest' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
