@@ -31,7 +31,7 @@ test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	exit $$status
 
 # Other people's clients, each against a strict provider and through Remit (tests/clients).
-CLIENTS := current openai2 crewai aider node
+CLIENTS := current openai2 crewai agents aider node
 
 test-clients: $(VENV)/.dev $(CLIENTS:%=$(VENV)/clients/.%)  ## other people's clients, directly and through Remit
 	@$(BIN)/python -m tests.clients
