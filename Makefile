@@ -119,8 +119,9 @@ $(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
 	$(VENV)/oracles/bin/python $(PIP) --ignore-requires-python -r $<; } || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
 	@touch $@
 
-# Other people's clients, which only tests use: four environments, since their needs contradict
-# each other, and Node's where there is npm. What cannot be installed is skipped.
+# Other people's clients, which only tests use: environments of their own, since their needs
+# contradict each other, and Node's where there is npm; that of frameworks for agents has Remit in it
+# too. What cannot be installed is skipped.
 $(VENV)/clients/.node: tests/clients/node/package.json tests/clients/node/package-lock.json | $(VENV)/.dev
 	@mkdir -p $(VENV)/clients/node && cp $^ $(VENV)/clients/node
 	@{ command -v npm >/dev/null && npm install --prefix $(VENV)/clients/node --no-audit --no-fund --silent; } || { \
@@ -131,4 +132,5 @@ $(VENV)/clients/.%: tests/clients/requirements/%.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv --without-pip $(VENV)/clients/$*
 	@$(call install,$(VENV)/clients/$*/bin/python,--no-deps -r $<) || { \
 	rm -rf $(VENV)/clients/$*; echo "The clients of $< could not be installed; their tests will be skipped."; }
+	@$(if $(filter agents,$*),[ ! -d $(VENV)/clients/$* ] || $(call install,$(VENV)/clients/$*/bin/python,--no-deps -e .))
 	@touch $@

@@ -31,7 +31,10 @@ _GROUPS = {
     "agents": _ENVIRONMENTS / "agents" / "bin" / "python",
     "programs": Path(sys.executable),
 }
-_LANES = (("current",), ("openai2", "crewai", "agents", "programs"))  # at the same time: clients wait a lot
+_LANES = (
+    ("current",),
+    ("openai2", "crewai", "agents", "programs"),
+)  # at the same time: clients wait a lot
 _NO_TESTS = 5  # pytest's exit code
 _BUDGET_NANO_USD = 500 * 10**9
 _TOML = """

@@ -21,7 +21,7 @@ from remit.views.journey import prompt_journey
 from tests.clients.conftest import make_side
 
 ORDERED: list[int] = []
-TASK = ('[[call stock {"tea": "oolong"}]] [[call order_tea {"tea": "oolong", "packets": 10}]]')
+TASK = '[[call stock {"tea": "oolong"}]] [[call order_tea {"tea": "oolong", "packets": 10}]]'
 SAID = "The tools said: 3; 10 packets of oolong are ordered"
 
 
@@ -144,9 +144,7 @@ async def test_pydantic_ai(runtime: Runtime, door: Door, granted: bool, name: st
 
     session = buyer(runtime).session()
     async with door.attach(session, TASK, key="tea") as run:
-        agent = Agent(
-            model(run, name), tools=tools(run), output_type=[str, DeferredToolRequests]
-        )
+        agent = Agent(model(run, name), tools=tools(run), output_type=[str, DeferredToolRequests])
         result = await agent.run(TASK)
         assert isinstance(result.output, DeferredToolRequests)
         decide(runtime, run, granted=granted)
@@ -199,3 +197,69 @@ def test_langgraph(runtime: Runtime, door: Door, granted: bool) -> None:
     else:
         assert "Ada said no: no" in run.order.output_result["text"]
     check(runtime, run, ordered=granted)
+
+
+_CLAUDE = (
+    '[[call mcp__remit__stock {"tea": "oolong"}]] '
+    '[[call mcp__remit__order_tea {"tea": "oolong", "packets": 10}]]'
+)
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Claude Code with a home of its own that asks nothing of anyone else."""
+    for name, value in {
+        "HOME": str(tmp_path), "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    return {"cwd": str(tmp_path), "setting_sources": [], "model": "claude-haiku-4-5"}
+
+
+async def _asked(prompt: str, options: Any) -> Any:
+    import claude_agent_sdk
+
+    async for message in claude_agent_sdk.query(prompt=prompt, options=options):
+        if isinstance(message, claude_agent_sdk.ResultMessage):
+            return message
+    raise AssertionError("no result")
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_claude_agent(
+    runtime: Runtime, door: Door, granted: bool, quiet: dict[str, Any]
+) -> None:
+    from remit.server.interop.claude_agent import options
+
+    session = buyer(runtime).session()
+    async with door.attach(session, _CLAUDE, key="tea") as run:
+        result = await _asked(_CLAUDE, options(run, **quiet))
+        assert result.deferred_tool_use.name == "mcp__remit__order_tea", result
+    decide(runtime, run, granted=granted)
+    async with door.attach(session, _CLAUDE, key="tea") as run:
+        result = await _asked("", options(run, resume=result.session_id, **quiet))
+        run.finish(result.result)
+    check(runtime, run, ordered=granted, calls=run.order.cost.llm_calls)
+
+
+async def test_claude_codes_own_tools(
+    runtime: Runtime, door: Door, quiet: dict[str, Any], tmp_path: Path
+) -> None:
+    from remit.server.interop.claude_agent import builtin, options
+
+    (tmp_path / "note.txt").write_text("oolong")
+    read = f'[[call Read {{"file_path": "{tmp_path / "note.txt"}"}}]]'
+    wrote = f'[[call Write {{"file_path": "{tmp_path / "new.txt"}", "content": "x"}}]]'
+    agent = runtime.agent("fixer", tools=builtin("Read"))
+    session = agent.session()
+    async with door.attach(session, read) as run:
+        result = await _asked(read, options(run, **quiet))
+        assert "oolong" in result.result
+        await _asked(wrote, options(run, **quiet))
+    assert not (tmp_path / "new.txt").exists()
+    found = list(runtime.ledger.query(session_id=run.session_id, event_type="TOOL_CALL"))
+    assert [(e.metadata["tool_id"], e.metadata["status"]) for e in found] == [("Read", "ok")]
+    assert "oolong" in str(found[0].metadata["result"])
+    (report,) = check_gates(runtime.gate_context(), ["G2"], by="test").gates
+    assert report.passed, report
+    assert runtime.ledger.verify().verified
