@@ -80,7 +80,7 @@ def decide(runtime: Runtime, run: Run, *, granted: bool = True) -> None:
 
 def check(runtime: Runtime, run: Run, *, ordered: bool = True, calls: int = 2) -> None:
     """What must be on record of each framework's run."""
-    assert ORDERED == ([10] if ordered else [])
+    assert ([10] if ordered else []) == ORDERED
     order, ledger = run.order, runtime.ledger
     assert order.state == "completed", order.error
     assert order.cost.llm_calls == calls
@@ -110,7 +110,6 @@ def check(runtime: Runtime, run: Run, *, ordered: bool = True, calls: int = 2) -
 @pytest.mark.parametrize("granted", [True, False])
 async def test_openai_agents(runtime: Runtime, door: Door, granted: bool) -> None:
     import agents
-
     from remit.server.interop.openai_agents import model, settle, tools
 
     agents.set_tracing_disabled(True)
