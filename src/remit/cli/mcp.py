@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.serve import DEV_MODE, flags_of, listening
+from remit.cli.mcp_gateway import gateway, greeting, served_root
+from remit.cli.serve import flags_of, listening
 from remit.cli.shared import (
     common,
     echo_json,
@@ -54,24 +55,18 @@ def mcp(
         if any((root, http, dev, model, *given.values())):
             raise click.UsageError(f"Options go after `{context.invoked_subcommand}`.")
         return
-    from remit.kernel.root import find_root
-
-    flags = flags_of("mcp_server", model, given)
-    if not http and (dev or flags.keys() - {"model.default"}):
-        raise click.UsageError("--host, --port and --dev go with --http.")
-    place = find_root(root).require().path.resolve()
+    place = served_root(root, http, dev, given)
 
     from remit.server.mcp import serve_http, serve_stdio
 
-    def ready(url: str) -> None:
-        click.echo(f"Remit speaks MCP at {url}")
-        key = "  Clients send a key: Authorization: Bearer sk-remit-…  (`remit key create`)"
-        note(DEV_MODE if dev else key)
-
     if http:
-        serve_http(place, dev=dev, flags=flags, ready=ready)
+        flags = flags_of("mcp_server", model, given)
+        serve_http(place, dev=dev, flags=flags, ready=greeting(dev))
     else:
         serve_stdio(place, model=model)
+
+
+mcp.add_command(gateway)
 
 
 @mcp.command()

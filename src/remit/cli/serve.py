@@ -13,12 +13,13 @@ from remit.cli.shared import common, note, whoami
 DEV_MODE = "  DEV MODE: no key is needed. Do not use it for anything real."
 
 
-def listening(port: int) -> Callable[[Any], Any]:
-    """The options of a command that listens, at ``port`` by default."""
+def listening(port: int, *, model: bool = True) -> Callable[[Any], Any]:
+    """The options of a command that listens, at ``port`` by default, and may call a model."""
 
     def decorate(function: Any) -> Any:
+        if model:
+            function = click.option("--model", help="Which model answers by default.")(function)
         for option in (
-            click.option("--model", help="Which model answers by default."),
             click.option("--port", type=click.IntRange(0, 65535),
                          help=f"Port; 0 takes one that is free.  [default: {port}]"),
             click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),

@@ -92,7 +92,7 @@ _TABLE = (
           ("scope", "erased", "decision_id", "prompt", "context", "skipped", "profiles", "scoring",
            "route", "attempts", "stages", "model_id", "outcome", "key_id",
            "recorded_by")),
-    Event("SESSION_START", "sessions", _WO, "A session began.", ("caller",)),
+    Event("SESSION_START", "sessions", _WO, "A session began.", ("caller", "key_id")),
     Event("SESSION_END", "sessions", (*_WO, "turn_count", "total_cost"),
           "A session ended."),
     Event("TURN_RECORDED", "sessions",
@@ -117,11 +117,15 @@ _TABLE = (
     Event("TOOL_INTENT", "worker", (*_WO, "tool_id", "arguments", "idempotency_key"),
           "A tool is about to run; `approval` is the request that lets it, used up by this; "
           "`sub_session_id` names the session of a sub-agent.",
-          ("attempt", "sub_session_id", "approval")),
+          ("attempt", "sub_session_id", "approval", "tool_digest", "key_id")),
     Event("TOOL_CALL", "worker",
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
-          "A tool ran, or was refused."),
+          "A tool ran, or was refused.", ("key_id",)),
+    Event("MCP_MESSAGE", "mcp",
+          (*_WO, "server", "method", "status", "arguments", "result", "tool_error"),
+          "A message with content, other than a tool call, passed between a client and an MCP "
+          "server behind the gateway.", ("key_id",)),
     Event("TOOL_PINNED", "tools",
           ("server", "origin", "tool_id", "definition_hash", "definition"),
           "The definition of an MCP server's tool at its first use; or, with the decision "

@@ -118,13 +118,15 @@ def serving(
     *arguments: str,
     command: Sequence[str] = DOUBLED,
     env: Mapping[str, str] | None = None,
+    gateway: bool = False,
 ) -> Iterator[Served]:
-    """``remit mcp --http`` of a root until the block ends."""
+    """``remit mcp --http`` of a root, or ``remit mcp gateway --http``, until the block ends."""
     log = root.parent / f"{uuid.uuid4().hex}.log"
     with (
         log.open("w", encoding="utf-8") as errors,
         subprocess.Popen(
-            [*command, "mcp", "--http", "--port", "0", "--root", str(root), *arguments],
+            [*command, "mcp", *["gateway"][: int(gateway)], "--http", "--port", "0", "--root",
+             str(root), *arguments],
             env=variables(env), cwd=TOP, stdout=subprocess.PIPE, stderr=errors, text=True,
         ) as process,
     ):  # fmt: skip

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
 from remit.gateway.auth import AgentTokens, agent_secret
@@ -199,14 +200,18 @@ async def test_an_auditor_reads_and_verifies(served: Served) -> None:
 
 @pytest.mark.parametrize("body", [PING, INITIALIZE, LIST])
 def test_without_a_key(served: Served, body: Any) -> None:
-    for token, challenge in (
-        ("", 'Bearer realm="remit"'),
-        ("sk-remit-" + "A" * 43, 'Bearer realm="remit", error="invalid_token"'),
-        ("rat1.x.y", 'Bearer realm="remit", error="invalid_token"'),
+    host = served.url.removesuffix("/mcp")
+    metadata = f"{host}/.well-known/oauth-protected-resource/mcp"
+    challenge = f'Bearer realm="remit", resource_metadata="{metadata}"'
+    assert httpx2.get(metadata).json()["resource"] == served.url
+    for token, end in (
+        ("", ""),
+        ("sk-remit-" + "A" * 43, ', error="invalid_token"'),
+        ("rat1.x.y", ', error="invalid_token"'),
     ):
         status, raw, headers = ask(served, body, token)
         assert status == 401
-        assert headers["www-authenticate"] == challenge
+        assert headers["www-authenticate"] == challenge + end
         assert headers["cache-control"] == "no-store"
         told = json.loads(raw)
         assert told["error"] == "invalid_token"

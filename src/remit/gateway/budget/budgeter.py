@@ -164,13 +164,29 @@ class TokenBudgeter:
         """Give a reservation back unused."""
         self.settle(reservation_id, TokenUsage(0, 0, cost_nano=0), tx=tx)
 
-    def debit(self, scope: BudgetScope, usage: TokenUsage) -> DebitResult:
-        """Charge tokens that were spent outside the gateway; writes a ``BUDGET_DEBIT``.
+    def debit(
+        self,
+        scope: BudgetScope,
+        usage: TokenUsage,
+        *,
+        enforce: bool = False,
+        reason: str = "Tokens spent outside the gateway",
+        tx: Transaction | None = None,
+    ) -> DebitResult:
+        """Charge what was spent outside the gateway; writes a ``BUDGET_DEBIT``.
 
         Calls through the gateway are debited there, once, and recorded by their ``EXCHANGE``.
 
+        Args:
+            scope: who pays.
+            usage: what was spent.
+            enforce: refuse what the limits do not allow, instead of charging it all the same.
+            reason: of the entry.
+            tx: the transaction to join; its own when left out.
+
         Raises:
-            BudgetRefusedError: no budget was allocated for the scope.
+            BudgetRefusedError: no budget was allocated for the scope, or, with ``enforce``, a
+                limit would be exceeded; nothing was charged.
         """
         metadata: dict[str, Any] = {
             "scope": scope.key,
@@ -185,12 +201,16 @@ class TokenBudgeter:
             event_type="BUDGET_DEBIT",
             submission_id=scope.work_order_id or scope.session_id or scope.key,
             decision="DEBITED",
-            reason="Tokens spent outside the gateway",
+            reason=reason,
             metadata=metadata,
         )
 
         def call(tx: Transaction) -> DebitResult:
             accounts = self.accounts(tx)
+            if enforce:
+                amount = Amount(usage.total, usage.cost_nano)
+                if (refused := accounts.refusal(scope.path, amount, 0)) is not None:
+                    raise refused
             states = accounts.charge(scope.path, usage)
             if not states:
                 raise BudgetRefusedError(
@@ -205,7 +225,7 @@ class TokenBudgeter:
                 tx.append(entry),
             )
 
-        return self._ledger.transact(call)
+        return call(tx) if tx is not None else self._ledger.transact(call)
 
     def for_new_key(self, limits: BudgetLimits) -> Callable[[Transaction, str], dict[str, Any]]:
         """Gives a new key its limits: ``in_transaction`` of :meth:`KeyStore.create`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -245,6 +245,24 @@ class ApprovalSettings(Section):
     tools: dict[str, ToolApprovalSettings]
 
 
+class McpRule(Section):
+    """``[[mcp.NAME.rules]]``: what `remit mcp gateway` lets a key do with tools of the server.
+
+    The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides.
+    """
+
+    effect: Literal["allow", "deny", "ask"] = Field(
+        description="ask: each call waits until a person approves it"
+    )
+    keys: list[str] = Field(default_factory=list, description="patterns of keys' names; empty: all")
+    tools: list[str] = Field(default_factory=list, description="patterns of tools; empty: all")
+    arguments: dict[str, Any] = Field(
+        default_factory=dict, description="JSON Schema that the arguments fit; empty: any"
+    )
+    price_usd: float = Field(0.0, ge=0, description="what one call costs the key's budgets")
+    calls_per_minute: int = Field(0, ge=0, description="most calls of one user or key; 0: any")
+
+
 class McpServerSettings(Section):
     """``[mcp.NAME]``: one MCP server whose tools agents may use; ``command`` or ``url``.
 
@@ -280,6 +298,9 @@ class McpServerSettings(Section):
     idempotent: list[str] = Field(
         default_factory=list,
         description="name patterns of tools that may run twice: after a crash they are run again",
+    )
+    rules: list[McpRule] = Field(
+        default_factory=list, description="who may call what through `remit mcp gateway`"
     )
 
     @model_validator(mode="after")

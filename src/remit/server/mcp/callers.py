@@ -237,8 +237,9 @@ class CallSlots:
 class RateLimit:
     """Limits each caller to a number a minute (0: any), spread evenly; as many after a rest."""
 
-    def __init__(self, per_minute: int) -> None:
+    def __init__(self, per_minute: int, what: str = "thoughts") -> None:
         self._per_minute = per_minute
+        self._what = what
         self._free_from: dict[str, float] = {}  # when the caller's full share is free again
 
     def take(self, owner: str) -> None:
@@ -253,9 +254,9 @@ class RateLimit:
         free_from = max(self._free_from.get(owner, now), now) + each
         if free_from - now > _MINUTE_S + each / 2:
             raise CallerError(
-                f"This key records more than {self._per_minute} thoughts a minute. Nothing was "
-                "recorded.",
-                next_step="Wait a little, and record fewer.",
+                f"This key makes more than {self._per_minute} {self._what} a minute. Nothing was "
+                "done.",
+                next_step="Wait a little, and make fewer.",
             )
         if len(self._free_from) > self._per_minute:  # callers at rest need not be known
             self._free_from = {

@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from mcp import MCPError
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import (
+    TransportSecurityMiddleware,
+    TransportSecuritySettings,
+)
 from mcp.types import INVALID_REQUEST
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from remit.gateway.auth import Identity, token_from_headers
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
 from remit.server.authentication import Authenticator, open_keys
 from remit.server.guard import IDENTITY, Guard
 from remit.server.listening import http_config, listen, require_loopback, url_of
 from remit.server.mcp.callers import Caller
+from remit.server.mcp.gateway import WebEndpoint, served_by
 from remit.server.mcp.server import Context, all_tools, mcp_server
 from remit.server.mcp.sessions import SessionGuard
 from remit.server.refusals import HttpError
@@ -29,6 +36,7 @@ from remit.server.replies import Receive, Scope, Send
 from remit.server.telemetry import set_up_logging
 
 _PATH = "/mcp"
+_METADATA = "/.well-known/oauth-protected-resource"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _SINGLE = (b"host", b"origin", b"authorization", b"x-api-key", b"mcp-session-id",
            b"mcp-protocol-version")  # fmt: skip
@@ -36,17 +44,26 @@ _log = logging.getLogger("remit.mcp")
 
 
 def serve_http(
-    root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Callable[[str], None]
+    root: Path,
+    *,
+    dev: bool,
+    flags: Mapping[str, Any],
+    ready: Callable[[str], None],
+    gateway: bool = False,
 ) -> None:
-    """Serve a root at ``/mcp`` until SIGTERM or SIGINT; then let calls end, and return.
+    """Serve a root at ``/mcp``, or each of its MCP servers at ``/mcp/NAME``.
+
+    Returns after SIGTERM or SIGINT, once calls have ended.
 
     Args:
         root: an existing root.
         dev: accept everyone; on loopback only.
         flags: settings by dotted key.
         ready: called with the URL once the socket listens.
+        gateway: serve the servers of ``[mcp.NAME]`` instead of Remit's own tools.
 
     Raises:
+        ConfigError: there are none, or their rules cannot be used.
         ServerError: the address cannot be listened on, or must not be.
         RootError: the root cannot be opened.
         ConfigError: its configuration is invalid.
@@ -60,36 +77,52 @@ def serve_http(
             require_loopback(own.host)
         with listen(own.host, own.port, http.max_connections) as listening:
             set_up_logging(http.log_level, http.log_format)
-            server = Server(http_config(_Application(runtime, dev), http))
-            ready(url_of(listening) + _PATH)
+            endpoints = _upstreams(runtime) if gateway else {}
+            server = Server(http_config(_Application(runtime, dev, endpoints), http))
+            paths = [f"{_PATH}/{name}" for name in endpoints] or [_PATH]
+            ready(" ".join(url_of(listening) + path for path in paths))
             server.run(sockets=[listening])
 
 
 class _Application:
     """The ASGI application of ``remit mcp --http``."""
 
-    def __init__(self, runtime: Runtime, dev: bool) -> None:
+    def __init__(self, runtime: Runtime, dev: bool, upstreams: Mapping[str, WebEndpoint]) -> None:
         settings = runtime.loaded.settings
         own = settings.mcp_server
         self._runtime = runtime
         self._keys = open_keys(runtime)
         authenticator = Authenticator.of_root(runtime, self._keys, dev=dev)
-        self._manager = StreamableHTTPSessionManager(
-            mcp_server(all_tools(runtime), settings, _caller, single_caller=dev),
-            security_settings=_security(own),
-            session_idle_timeout=own.session_idle_s,
-            max_request_body_size=own.max_message_bytes,
-            max_sessions=own.max_sessions,
-        )
-        self._sessions = SessionGuard(
-            self._manager,
-            authenticator.provider,
-            per_caller=own.max_sessions if dev else min(own.max_sessions, own.sessions_per_caller),
-            idle_s=own.session_idle_s,
-        )
+        self._upstreams = upstreams
+        self._security = _security(own)
+        if upstreams:
+            servers = {f"{_PATH}/{name}": one.server() for name, one in upstreams.items()}
+        else:
+            servers = {_PATH: mcp_server(all_tools(runtime), settings, _caller, single_caller=dev)}
+        self._managers = {
+            path: StreamableHTTPSessionManager(
+                server,
+                security_settings=self._security,
+                session_idle_timeout=own.session_idle_s,
+                max_request_body_size=own.max_message_bytes,
+                max_sessions=own.max_sessions,
+            )
+            for path, server in servers.items()
+        }
+        self._sessions = {
+            path: SessionGuard(
+                manager,
+                authenticator.provider,
+                per_caller=own.max_sessions
+                if dev
+                else min(own.max_sessions, own.sessions_per_caller),
+                idle_s=own.session_idle_s,
+            )
+            for path, manager in self._managers.items()
+        }
         self._sweep_s = settings.auth.revocation_s / 2
         self._guard = Guard(
-            self._sessions,
+            self._session,
             authenticator,
             _refusal,
             max_body_bytes=own.max_message_bytes,
@@ -99,7 +132,9 @@ class _Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run(receive, send)
-        elif (error := _misdirected(scope)) is not None:
+        elif scope["path"].startswith(_METADATA) and scope["method"] == "GET":
+            await self._describe(scope, receive, send)
+        elif (error := self._misdirected(scope)) is not None:
             await _refusal(scope, error)(scope, receive, send)
         else:
             try:
@@ -109,16 +144,54 @@ class _Application:
 
     async def _run(self, receive: Receive, send: Send) -> None:
         await receive()
-        async with self._manager.run():
-            watching = asyncio.ensure_future(self._sessions.watch(self._sweep_s))
+        async with AsyncExitStack() as running:
+            for manager in self._managers.values():
+                await running.enter_async_context(manager.run())
+            watching = [
+                asyncio.ensure_future(sessions.watch(self._sweep_s))
+                for sessions in self._sessions.values()
+            ]
             await send({"type": "lifespan.startup.complete"})
             await receive()
-            watching.cancel()
-            await asyncio.wait({watching})
+            for task in watching:
+                task.cancel()
+            await asyncio.wait(watching)
+        for endpoint in self._upstreams.values():
+            await endpoint.close()
         # Here and not later: a server that a signal ended is ended by that signal again.
         await self._runtime.aclose()
         await asyncio.to_thread(self._close)
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._sessions[scope["path"]](scope, receive, send)
+
+    def _misdirected(self, scope: Scope) -> HttpError | None:
+        """Another path, or a header given twice: a proxy might read one, this server the other."""
+        if scope["path"] not in self._sessions:
+            there = ", ".join(self._sessions)
+            return HttpError(404, "not_found", f"There is nothing here. MCP is at {there}.")
+        names = [name for name, _ in scope["headers"]]
+        for name in _SINGLE:
+            if names.count(name) > 1:
+                why = f"There are several headers {name.decode()!r}."
+                return HttpError(400, "invalid_request", why, close=True)
+        return None
+
+    async def _describe(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What a client needs to know to be authorized: the metadata of RFC 9728."""
+        path = scope["path"].removeprefix(_METADATA) or next(iter(self._sessions))
+        answer = await TransportSecurityMiddleware(self._security).validate_request(Request(scope))
+        if answer is None and path in self._sessions:
+            found = {
+                "resource": _base_of(scope) + path,
+                "resource_name": "Remit",
+                "bearer_methods_supported": ["header"],
+            }
+            answer = JSONResponse(found)
+        await (answer or _refusal(scope, HttpError(404, "not_found", "There is nothing here.")))(
+            scope, receive, send
+        )
 
     def _close(self) -> None:
         self._keys.close()
@@ -133,18 +206,6 @@ def _caller(context: Context) -> Caller:
     return Caller(identity)
 
 
-def _misdirected(scope: Scope) -> HttpError | None:
-    """Another path, or a header given twice: a proxy might read one and this server the other."""
-    if scope["path"] != _PATH:
-        return HttpError(404, "not_found", f"There is nothing here. MCP is at {_PATH}.")
-    names = [name for name, _ in scope["headers"]]
-    for name in _SINGLE:
-        if names.count(name) > 1:
-            why = f"There are several headers {name.decode()!r}."
-            return HttpError(400, "invalid_request", why, close=True)
-    return None
-
-
 def _refusal(scope: Scope, error: HttpError) -> JSONResponse:
     """OAuth's shape of an error; with 401 the challenge of RFC 6750, section 3."""
     code, cause = error.code, error.__cause__
@@ -153,7 +214,8 @@ def _refusal(scope: Scope, error: HttpError) -> JSONResponse:
         code = "invalid_token"
         named = {name: value.decode("latin-1") for name, value in scope["headers"]}
         shown = token_from_headers(named.get(b"authorization"), named.get(b"x-api-key"))
-        challenge = 'Bearer realm="remit"'
+        metadata = f"{_base_of(scope)}{_METADATA}{scope['path']}"
+        challenge = f'Bearer realm="remit", resource_metadata="{metadata}"'
         headers["www-authenticate"] = challenge + ', error="invalid_token"' * (shown is not None)
     if error.retry_after_s is not None:
         headers["retry-after"] = f"{error.retry_after_s:.0f}"
@@ -161,6 +223,23 @@ def _refusal(scope: Scope, error: HttpError) -> JSONResponse:
         headers["connection"] = "close"
     why = str(cause) if isinstance(cause, RemitError) else error.message
     return JSONResponse({"error": code, "error_description": why}, error.status, headers)
+
+
+def _base_of(scope: Scope) -> str:
+    """Scheme and host, as the client wrote them."""
+    host = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
+    return f"{scope['scheme']}://{quote(host, safe=':[]')}"
+
+
+def _upstreams(runtime: Runtime) -> dict[str, WebEndpoint]:
+    settings = runtime.loaded.settings
+    if not settings.mcp:
+        raise ConfigError(
+            "There is no MCP server in the configuration.",
+            next_step=f"Add [mcp.NAME] with a command or url to {runtime.root.config}.",
+        )
+    idle_s = settings.mcp_server.session_idle_s
+    return {name: WebEndpoint(served_by(runtime, name), _caller, idle_s) for name in settings.mcp}
 
 
 def _security(own: McpEndpointSettings) -> TransportSecuritySettings:

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,17 +34,20 @@ from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import McpEndpointSettings
 from remit.ledger import is_plain_text
 from remit.runtime import Runtime
+from remit.server.authentication import open_keys
 from remit.server.listening import ServerError
 from remit.server.mcp.callers import LOCAL, Caller
+from remit.server.mcp.gateway import serve_stream, served_by
 from remit.server.mcp.server import all_tools, mcp_server
 
 _CHUNK = 65536
 _CANCELLED = "notifications/cancelled"
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectReceiveStream[SessionMessage]
+_Serve = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
-def serve_stdio(root: Path, *, model: str | None = None) -> None:
+def serve_stdio(root: Path, *, model: str | None = None, upstream: str = "", key: str = "") -> None:
     """Serve a root to the client at the other end of stdin and stdout, as its local operator.
 
     Returns when stdin ends, the client hangs up, or on SIGTERM or SIGINT; the ledger is closed
@@ -54,8 +57,11 @@ def serve_stdio(root: Path, *, model: str | None = None) -> None:
     Args:
         root: an existing root.
         model: which model answers by default, instead of the configured one.
+        upstream: the server of ``[mcp.NAME]`` to serve instead of Remit's own tools.
+        key: the virtual key that the client acts with, instead of the local operator.
 
     Raises:
+        AuthenticationError: the key is not valid.
         RootError: the root cannot be opened.
         ConfigError: its configuration is invalid.
         LedgerError: its ledger cannot be opened.
@@ -68,7 +74,12 @@ def serve_stdio(root: Path, *, model: str | None = None) -> None:
         )
     with _own_stdio() as (incoming, outgoing), Runtime.open(root, model=model) as runtime:
         runtime.allow_without_limits(LOCAL)  # counted; the operator may limit it
-        asyncio.run(_serve(runtime, incoming, outgoing))
+        caller = Caller(LOCAL)
+        if key:
+            with open_keys(runtime) as keys:
+                caller = Caller(keys.authenticate(key))
+        serve = _upstream(runtime, upstream, caller) if upstream else _own_tools(runtime, caller)
+        asyncio.run(_serve(runtime, serve, incoming, outgoing))
 
 
 @contextmanager
@@ -88,10 +99,19 @@ def _own_stdio() -> Iterator[tuple[int, int]]:
         os.dup2(outgoing, 1)
 
 
-async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
+def _own_tools(runtime: Runtime, caller: Caller) -> _Serve:
     settings = runtime.loaded.settings
-    caller = Caller(LOCAL)
     server = mcp_server(all_tools(runtime), settings, lambda _: caller, single_caller=True)
+    options = server.create_initialization_options()
+    return lambda receive, send: server.run(receive, send, options)
+
+
+def _upstream(runtime: Runtime, name: str, caller: Caller) -> _Serve:
+    return partial(serve_stream, served_by(runtime, name), caller)
+
+
+async def _serve(runtime: Runtime, serve: _Serve, incoming: int, outgoing: int) -> None:
+    settings = runtime.loaded.settings
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     stopped = False
@@ -105,7 +125,7 @@ async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
         loop.add_signal_handler(number, stop)
     try:
         async with _streams(incoming, outgoing, settings.mcp_server) as (receive, send):
-            await server.run(receive, send, server.create_initialization_options())
+            await serve(receive, send)
     except (asyncio.CancelledError, BaseExceptionGroup):
         # A group: of the messages that were being passed on when it was stopped.
         if not stopped:

@@ -14,10 +14,25 @@ except ImportError as error:
         next_step="pip install 'remit[mcp]'.",
     ) from error
 
+from remit.agents.tools.mcp.origin import origin_of
 from remit.agents.tools.mcp.pins import Pin, PinError, PinnedTool, Pins
+from remit.agents.tools.mcp.results import identity, without_patterns
+from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.server import McpServer
+from remit.agents.tools.mcp.transports import transport_to
 
-__all__ = ["McpServer", "Pin", "PinError", "PinnedTool", "Pins"]
+__all__ = [
+    "McpServer",
+    "Pin",
+    "PinError",
+    "PinnedTool",
+    "Pins",
+    "Secrets",
+    "identity",
+    "origin_of",
+    "transport_to",
+    "without_patterns",
+]
 
 # The SDK logs what servers say, and the HTTP client complete addresses: both may be secret.
 for _name, _level in (("mcp", logging.CRITICAL), ("httpx2", logging.WARNING)):

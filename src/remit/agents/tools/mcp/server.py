@@ -15,7 +15,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Self
 
 from mcp import Client, MCPError
-from mcp.client.stdio import get_default_environment
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp.types import Tool as Offered
 from pydantic import ValidationError
@@ -26,7 +25,7 @@ from remit.agents.tools.mcp.pins import Pins, Refused
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
-from remit.agents.tools.mcp.web import web_streams
+from remit.agents.tools.mcp.transports import transport_to
 from remit.agents.tools.tool import Tool, ToolError, current_call
 from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread
@@ -159,15 +158,8 @@ class McpServer(Closeable):
         return connection
 
     def _transport(self) -> Transport:
-        own = self._settings
-        if own.url:
-            headers = self._secrets.filled(own.headers)
-            return lambda _: web_streams(
-                own.url, headers, own.max_message_bytes, own.start_timeout_s
-            )
-        environment = {**get_default_environment(), **self._secrets.filled(own.env)}
-        self._process = ServerProcess(own, environment)
-        return self._process.streams
+        transport, self._process = transport_to(self._settings, self._secrets)
+        return transport
 
     # -- its tools -------------------------------------------------------------------------
 

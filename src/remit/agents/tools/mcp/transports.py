@@ -1,0 +1,28 @@
+"""How a server of ``[mcp.NAME]`` is reached: its process, or its address."""
+
+from __future__ import annotations
+
+from mcp.client.stdio import get_default_environment
+
+from remit.agents.tools.mcp.connection import Transport
+from remit.agents.tools.mcp.process import ServerProcess
+from remit.agents.tools.mcp.secrets import Secrets
+from remit.agents.tools.mcp.web import web_streams
+from remit.kernel.settings import McpServerSettings
+
+
+def transport_to(
+    settings: McpServerSettings, secrets: Secrets
+) -> tuple[Transport, ServerProcess | None]:
+    """The transport to a server, and the process that it will start, if it starts one.
+
+    Raises:
+        ToolError: a variable that its settings name is not set, or its program is not there.
+    """
+    if settings.url:
+        headers = secrets.filled(settings.headers)
+        limit, connect_s = settings.max_message_bytes, settings.start_timeout_s
+        return lambda _: web_streams(settings.url, headers, limit, connect_s), None
+    environment = {**get_default_environment(), **secrets.filled(settings.env)}
+    process = ServerProcess(settings, environment)
+    return process.streams, process

@@ -1,0 +1,65 @@
+"""``remit mcp gateway``: MCP servers of others, behind keys, rules, budgets and the record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remit.cli.serve import DEV_MODE, flags_of, listening
+from remit.cli.shared import common, note
+
+_KEY = "REMIT_KEY"
+
+
+@click.command()
+@click.argument("name", required=False, default="")
+@click.option("--http", is_flag=True, help="Listen for streamable HTTP, instead of stdio.")
+@listening(4001, model=False)
+@click.option("--dev", is_flag=True, help="With --http: need no key. On loopback only.")
+@common
+def gateway(root: Path | None, name: str, http: bool, dev: bool, **given: Any) -> None:
+    """Serve the MCP servers of the configuration: each call allowed, paid for, on record.
+
+    Over stdio the server NAME of [mcp.NAME], for a client that starts this: it acts with the key
+    in REMIT_KEY, else as the local operator. With --http every one of them, at /mcp/NAME, for
+    clients that come with a key of `remit key create`.
+    """
+    if http == bool(name):
+        raise click.UsageError("Name one MCP server, or serve all of them with --http.")
+    place = served_root(root, http, dev, given)
+
+    from remit.server.mcp import serve_http, serve_stdio
+
+    if http:
+        flags = flags_of("mcp_server", None, given)
+        serve_http(place, dev=dev, flags=flags, ready=greeting(dev), gateway=True)
+    else:
+        serve_stdio(place, upstream=name, key=os.environ.pop(_KEY, ""))
+
+
+def served_root(root: Path | None, http: bool, dev: bool, given: dict[str, Any]) -> Path:
+    """The root to serve.
+
+    Raises:
+        click.UsageError: options of --http were given without it.
+    """
+    from remit.kernel.root import find_root
+
+    if not http and (dev or any(value is not None for value in given.values())):
+        raise click.UsageError("--host, --port and --dev go with --http.")
+    return find_root(root).require().path.resolve()
+
+
+def greeting(dev: bool) -> Callable[[str], None]:
+    """Prints where the server listens."""
+
+    def ready(url: str) -> None:
+        click.echo(f"Remit speaks MCP at {url}")
+        key = "  Clients send a key: Authorization: Bearer sk-remit-…  (`remit key create`)"
+        note(DEV_MODE if dev else key)
+
+    return ready

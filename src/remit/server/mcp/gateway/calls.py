@@ -1,0 +1,129 @@
+"""Tool calls of one client: allowed or not, paid for, on record before and after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcp import MCPError
+from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
+
+from remit.gateway.budget import BudgetRefusedError
+from remit.kernel.schemas import first_problem, schema_problem
+from remit.kernel.secrets import redact_secrets
+from remit.server.mcp.callers import Caller, CallerError
+from remit.server.mcp.gateway.definitions import Ask, Definition, Definitions
+from remit.server.mcp.gateway.record import Begun, Record
+
+if TYPE_CHECKING:
+    from remit.server.mcp.gateway.relay import Served
+
+RECEIPT = "remit/receipt"
+"""Key of a result's ``_meta``: ids of the entries that prove the call (`remit ledger prove`)."""
+
+_KEY = "remit/idempotency_key"
+
+
+class ToolCalls:
+    """The ``tools/call`` of one client at one server."""
+
+    def __init__(
+        self, served: Served, caller: Caller, record: Record, definitions: Definitions
+    ) -> None:
+        self._served = served
+        self._caller = caller
+        self._record = record
+        self._definitions = definitions
+
+    def visible(self, page: dict[str, Any]) -> dict[str, Any]:
+        """A page of ``tools/list`` without what the client may not call."""
+        who, shows = self._caller.identity, self._served.rules.shows
+        return {**page, "tools": [tool for tool in page["tools"] if shows(who, tool["name"])]}
+
+    async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
+        """The result of one call; what was refused is one too, for a model to read.
+
+        Raises:
+            MCPError: the server's own error, or it does not answer, or not as MCP says.
+        """
+        name, arguments = params.get("name"), params.get("arguments")
+        arguments = {} if arguments is None else arguments
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise MCPError(INVALID_PARAMS, "tools/call needs a name, and arguments as an object.")
+        try:
+            async with self._served.slots.of(self._caller.owner):
+                return await self._answer(name, arguments, params, ask)
+        except (CallerError, BudgetRefusedError) as error:
+            return await self._refused(name, arguments, str(error))
+
+    async def _answer(
+        self, name: str, arguments: dict[str, Any], params: Mapping[str, Any], ask: Ask
+    ) -> dict[str, Any]:
+        definition = await self._definitions.find(name, ask, params.get("_meta"))
+        if definition is None or not self._served.rules.shows(self._caller.identity, name):
+            await self._record.refuse(name, arguments, "There is no such tool for this key.")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:64]!r}. tools/list names them.")
+        verdict = self._served.rules.decide(self._caller.identity, name, arguments)
+        if why := definition.refusal or verdict.reason:
+            return await self._refused(name, arguments, why)
+        self._served.rules.count(verdict, self._caller.owner)
+        begun = await self._record.intend(
+            name, arguments, digest=definition.tool.digest, price_nano=verdict.price_nano
+        )
+        meta = params.get("_meta")
+        sent = {
+            **params,
+            "_meta": {**(meta if isinstance(meta, dict) else {}),
+                      _KEY: begun.shown["idempotency_key"]},
+        }  # fmt: skip
+        try:
+            result = await ask("tools/call", sent)
+        except asyncio.CancelledError:
+            why = "The client cancelled the call, or left; it may have taken effect."
+            await self._record.end(begun, "error", None, why)
+            raise
+        except MCPError as error:
+            late = error.error.code == REQUEST_TIMEOUT
+            await self._record.end(begun, "timeout" if late else "error", None, error.error.message)
+            raise
+        return await self._ended(name, begun, definition, result)
+
+    async def _ended(
+        self, name: str, begun: Begun, definition: Definition, result: dict[str, Any]
+    ) -> dict[str, Any]:
+        problem = _problem(definition, result)
+        failed = bool(problem) or result.get("isError") is True
+        call_id = await self._record.end(begun, "error" if failed else "ok", result, problem)
+        if problem:
+            return self._receipted(_failed(f"{name}: {problem}"), begun.intent_id, call_id)
+        return self._receipted(result, begun.intent_id, call_id)
+
+    async def _refused(self, name: str, arguments: Any, why: str) -> dict[str, Any]:
+        call_id = await self._record.refuse(name, arguments, why)
+        return self._receipted(_failed(f"Refused, and nothing was done: {why}"), "", call_id)
+
+    def _receipted(self, result: dict[str, Any], intent_id: str, call_id: str) -> dict[str, Any]:
+        meta = result.get("_meta")
+        receipt = {"session": self._record.session_id, "call": call_id}
+        if intent_id:
+            receipt["intent"] = intent_id
+        return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), RECEIPT: receipt}}
+
+
+def _problem(definition: Definition, result: dict[str, Any]) -> str:
+    """What is wrong with a result; empty when nothing."""
+    if "task" in result or result.get("resultType") not in (None, "complete"):
+        return ""  # not the end of the call
+    blocks = result.get("content")
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        return "what its server sent is no result of a tool."
+    schema = definition.output_schema
+    if schema is None or result.get("isError") is True or schema_problem(schema):
+        return ""
+    problem = first_problem(schema, result.get("structuredContent"))
+    return f"its result does not fit its own output schema: {problem[:500]}." if problem else ""
+
+
+def _failed(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": redact_secrets(text)}], "isError": True}

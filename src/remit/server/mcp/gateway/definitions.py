@@ -1,0 +1,148 @@
+"""The tools that one upstream server offers now, held against their pins."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR
+
+from remit.agents.tools import Tool
+from remit.agents.tools.mcp import Pins, identity, without_patterns
+
+_FRESH_S = 60.0  # a change that a server does not speak of is seen within this time
+_MOST_PAGES = 100
+_UNSEEN = "Not available until a person accepts its definition."
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One tool, as its server describes it.
+
+    Attributes:
+        tool: what agents would be given: its id and digest are those on record.
+        output_schema: JSON Schema of its structured results; ``None`` when it has none.
+        refusal: why it must not be called; empty when it may.
+    """
+
+    tool: Tool
+    output_schema: Mapping[str, Any] | None
+    refusal: str = ""
+
+
+class Definitions:
+    """What one connection's server offers.
+
+    Args:
+        server: its name.
+        origin: gives what stands behind the name, for the record.
+        pins: what definitions are held against.
+    """
+
+    def __init__(self, server: str, origin: Callable[[], str], pins: Pins) -> None:
+        self._server = server
+        self._origin = origin
+        self._pins = pins
+        self._known: dict[str, Definition] = {}
+        self._read_at: float | None = None
+
+    def changed(self) -> None:
+        """The server says that its tools have changed."""
+        self._read_at = None
+
+    async def find(self, name: str, ask: Ask, meta: Any) -> Definition | None:
+        """The definition of a tool; ``None`` when the server offers none of that name.
+
+        Args:
+            name: as the server calls it.
+            ask: asks the server.
+            meta: ``_meta`` of the client's request.
+
+        Raises:
+            MCPError: the server does not list its tools.
+        """
+        now = time.monotonic()
+        if name not in self._known or self._read_at is None or now - self._read_at > _FRESH_S:
+            await self._read(ask, meta)
+        return self._known.get(name)
+
+    async def checked(self, page: Mapping[str, Any]) -> dict[str, Any]:
+        """A page of ``tools/list`` for the client: what differs from its pin is shown as pinned.
+
+        Raises:
+            MCPError: it is no list of tools.
+        """
+        shown, found = [], _tools_of(page, self._server)
+        taken = await self._take(found)
+        for raw in found:
+            definition = taken[raw["name"]]
+            if definition.refusal:
+                tool = definition.tool
+                raw = {"name": raw["name"], "description": tool.description,
+                       "inputSchema": dict(tool.input_schema)}  # fmt: skip
+            shown.append(raw)
+        return {**page, "tools": shown}
+
+    async def _read(self, ask: Ask, meta: Any) -> None:
+        kept = dict(meta) if isinstance(meta, Mapping) else {}
+        kept.pop("progressToken", None)
+        params: dict[str, Any] = {"_meta": kept} if kept else {}
+        found: list[dict[str, Any]] = []
+        began = time.monotonic()
+        for _ in range(_MOST_PAGES):
+            page = await ask("tools/list", params)
+            found += _tools_of(page, self._server)
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str) or cursor == params.get("cursor"):
+                break
+            params = {**params, "cursor": cursor}
+        self._known = await self._take(found)
+        self._read_at = began
+
+    async def _take(self, found: list[dict[str, Any]]) -> dict[str, Definition]:
+        tools = {raw["name"]: _tool(self._server, raw) for raw in found}
+        refused = await asyncio.to_thread(
+            self._pins.check, self._server, self._origin(), tools.values()
+        )
+        taken = {}
+        for raw in found:
+            tool, schema = tools[raw["name"]], raw.get("outputSchema")
+            schema = schema if isinstance(schema, dict) else None
+            if (why := refused.get(tool.tool_id)) is None:
+                taken[raw["name"]] = Definition(tool, schema)
+                continue
+            pinned = why.pin.read() if why.pin is not None else None
+            description, parameters = pinned or (_UNSEEN, {"type": "object"})
+            shown = _tool(self._server, {"name": raw["name"], "description": description,
+                                         "inputSchema": parameters})  # fmt: skip
+            taken[raw["name"]] = Definition(shown, schema, why.reason)
+        return taken
+
+
+def _tools_of(page: Mapping[str, Any], server: str) -> list[dict[str, Any]]:
+    tools = page.get("tools")
+    if isinstance(tools, list) and all(
+        isinstance(tool, dict)
+        and isinstance(tool.get("name"), str)
+        and isinstance(tool.get("inputSchema"), dict)
+        for tool in tools
+    ):
+        return tools
+    raise MCPError(INTERNAL_ERROR, f"What the MCP server {server!r} sent is no list of tools.")
+
+
+def _tool(server: str, raw: Mapping[str, Any]) -> Tool:
+    description = raw.get("description") or raw.get("title") or raw["name"]
+    return Tool(
+        identity(server, raw["name"]), str(description), without_patterns(raw["inputSchema"]), _none
+    )
+
+
+def _none() -> None:
+    """The gateway calls the tool where it is."""

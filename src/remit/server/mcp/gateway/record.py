@@ -1,0 +1,199 @@
+"""What passes between a client and an upstream server, on record (SPEC 8.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from remit.agents.sessions import new_session_id
+from remit.agents.tools.mcp import identity as tool_id_of
+from remit.agents.workorders import Journal
+from remit.gateway.auth import Identity
+from remit.gateway.budget import TokenBudgeter
+from remit.kernel.budget import BudgetScope, TokenUsage
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.secrets import redact_secrets
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.server.mcp.callers import Caller
+
+_MOST_NOTED = 200
+"""Notifications of one session that are put on record: a server that floods must not fill it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A tool call whose intent is on record.
+
+    Attributes:
+        intent_id: its ``TOOL_INTENT``.
+        shown: what its ``TOOL_CALL`` repeats.
+    """
+
+    intent_id: str
+    shown: Mapping[str, Any]
+
+
+class Record:
+    """The entries of one client's session with one upstream server.
+
+    Args:
+        ledger: where they are written.
+        budgeter: debits what calls cost.
+        server: name of the upstream server.
+        caller: the client.
+    """
+
+    def __init__(
+        self, ledger: LedgerClient, budgeter: TokenBudgeter, server: str, caller: Caller
+    ) -> None:
+        self._ledger = ledger
+        self._budgeter = budgeter
+        self._server = server
+        self._identity: Identity = caller.identity
+        self._calls = 0
+        self._noted = 0
+        self._started = False
+        self.session_id = caller.identity.session_id or new_session_id()
+        self._journal = Journal(ledger, "ho1", self.session_id, caller.agent_id(""), "MCP_CLIENT")
+
+    async def intend(
+        self,
+        name: str,
+        arguments: Any,
+        *,
+        digest: str,
+        price_nano: int = 0,
+        permit: Callable[[Transaction], object] | None = None,
+    ) -> Begun:
+        """Put on record, durably, that a tool is about to be called, and debit its price.
+
+        Args:
+            name: of the tool, as its server calls it.
+            arguments: what it is called with.
+            digest: of its definition.
+            price_nano: what the call costs, nano-dollars.
+            permit: uses an approval up, in the same transaction.
+
+        Raises:
+            BudgetRefusedError: a budget of the key has less left; nothing was written.
+        """
+        shown = self._call(name, arguments)
+        entry = self._entry("TOOL_INTENT", **shown, tool_digest=digest)
+        scope = self._scope()
+
+        def write(tx: Transaction) -> str:
+            if permit is not None:
+                permit(tx)
+            if price_nano:
+                self._budgeter.debit(
+                    scope,
+                    TokenUsage(0, 0, cost_nano=price_nano),
+                    enforce=True,
+                    reason=f"A call of {shown['tool_id']}",
+                    tx=tx,
+                )
+            self._start(tx)
+            return tx.append(entry)
+
+        intent_id = await self._ledger.submit(write)
+        self._started = True
+        return Begun(intent_id, shown)
+
+    async def end(self, begun: Begun, status: str, result: Any, error: str = "") -> str:
+        """Put a tool's result, or why there is none, on record; the id of the ``TOOL_CALL``."""
+        return await self._write(self._ended(begun.shown, status, result, error))
+
+    async def refuse(self, name: str, arguments: Any, error: str) -> str:
+        """Put a call that was refused on record; the id of its ``TOOL_CALL``."""
+        return await self._write(self._ended(self._call(name, arguments), "refused", None, error))
+
+    async def message(self, method: str, sent: Any, result: Any = None, *, error: str = "") -> str:
+        """Put any other request or notification that carries content on record."""
+        entry = self._entry(
+            "MCP_MESSAGE",
+            server=self._server,
+            method=method,
+            status="error" if error else "ok",
+            arguments=_recordable(sent),
+            result=_recordable(result),
+            tool_error=redact_secrets(error),
+        )
+        return await self._write(entry)
+
+    async def note(self, method: str, params: Any) -> None:
+        """:meth:`message` for a notification; after many no more, the last of which says so."""
+        self._noted += 1
+        if self._noted < _MOST_NOTED:
+            await self.message(method, params)
+        elif self._noted == _MOST_NOTED:
+            why = f"This server sent {_MOST_NOTED} notifications; later ones are not on record."
+            await self.message(method, params, error=why)
+
+    def _entry(self, event_type: str, /, **metadata: Any) -> LedgerEntry:
+        if self._identity.key_id:
+            metadata["key_id"] = self._identity.key_id
+        return self._journal.entry(event_type, **metadata)
+
+    def _call(self, name: str, arguments: Any) -> dict[str, Any]:
+        self._calls += 1
+        return {
+            "tool_id": tool_id_of(self._server, name),
+            "arguments": _recordable(arguments),
+            "idempotency_key": f"{self.session_id}/{self._calls}",
+        }
+
+    def _ended(self, shown: Mapping[str, Any], status: str, result: Any, error: str) -> LedgerEntry:
+        result = _recordable(result)
+        return self._entry(
+            "TOOL_CALL",
+            **shown,
+            status=status,
+            result=result,
+            arguments_bytes=len(canonical_json(shown["arguments"])),
+            result_bytes=len(canonical_json(result)),
+            tool_error=redact_secrets(error),
+        )
+
+    async def _write(self, entry: LedgerEntry) -> str:
+        def write(tx: Transaction) -> str:
+            self._start(tx)
+            return tx.append(entry)
+
+        written = self._ledger.submit(write)
+        try:
+            entry_id = await written
+        except asyncio.CancelledError:  # the client left; this is on record all the same
+            if not written.done():
+                raise
+            entry_id = written.result()
+        self._started = True
+        return entry_id
+
+    def _start(self, tx: Transaction) -> None:
+        if not self._started and not self._identity.session_id:
+            tx.append(self._entry("SESSION_START"))
+
+    def _scope(self) -> BudgetScope:
+        who = self._identity
+        return BudgetScope(
+            self.session_id,
+            agent_id=self._journal.agent_id,
+            key_id=who.key_id or None,
+            user_id=who.user_id or None,
+            team_id=who.team_id or None,
+            organisation_id=who.organisation_id or None,
+        )
+
+
+def _recordable(value: Any) -> Any:
+    """``value``, or its JSON text where it is a value that the record cannot carry as it is."""
+    try:
+        canonical_json(value)
+    except InvalidInputError:
+        return orjson.dumps(value, default=str).decode("utf-8", "replace")
+    return value

@@ -1,0 +1,183 @@
+"""One client's way to one upstream server: tool calls as the rules say, all else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp import MCPError
+from mcp.shared.dispatcher import CallOptions, DispatchContext, Outbound
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp.types import INTERNAL_ERROR
+
+from remit.agents.tools.mcp import Pins
+from remit.gateway.budget import TokenBudgeter
+from remit.kernel.errors import RemitError
+from remit.kernel.secrets import ConfiguredSecrets, redact_secrets
+from remit.kernel.settings import McpServerSettings
+from remit.ledger import LedgerClient
+from remit.server.mcp.callers import Caller, CallSlots
+from remit.server.mcp.gateway.calls import ToolCalls
+from remit.server.mcp.gateway.definitions import Definitions
+from remit.server.mcp.gateway.record import Record
+from remit.server.mcp.gateway.rules import Rules
+from remit.server.mcp.gateway.upstream import Upstream
+
+_MOST_ASKED = 16
+"""Requests of one server that wait for its client at once."""
+_MOST_WAITING = 256
+"""Notifications of one server that wait for its client to read them; further ones are dropped."""
+# Requests whose answers carry content, beside tools/call.
+_WITH_CONTENT = ("resources/read", "prompts/get", "completion/complete", "tasks/result")
+# The SDK's dispatchers see to these on both sides: a request's id is another on each.
+_OWN = ("notifications/cancelled", "notifications/progress")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One server of ``[mcp.NAME]``, as the gateway serves it to all its clients."""
+
+    name: str
+    settings: McpServerSettings
+    rules: Rules
+    timeout_s: float
+    ledger: LedgerClient
+    budgeter: TokenBudgeter
+    pins: Pins
+    slots: CallSlots
+    secrets: ConfiguredSecrets
+
+
+class Relay:
+    """Passes messages between one client and the server that was started for it.
+
+    Args:
+        served: the server.
+        caller: the client.
+        standalone: reaches the client outside its requests.
+    """
+
+    def __init__(self, served: Served, caller: Caller, standalone: Outbound) -> None:
+        self._served = served
+        self._standalone = standalone
+        self._requests: list[DispatchContext[Any]] = []
+        self._asked = self._waiting = 0
+        self._record = Record(served.ledger, served.budgeter, served.name, caller)
+        self.upstream = Upstream(
+            served.name, served.settings, served.timeout_s, self._ask, self._tell
+        )
+        self._definitions = Definitions(served.name, self.upstream.origin, served.pins)
+        self._calls = ToolCalls(served, caller, self._record, self._definitions)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it answers a request just now."""
+        return bool(self._requests)
+
+    async def request(
+        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Answer one request of the client.
+
+        Raises:
+            MCPError: the server's own error, or why the server could not be asked.
+        """
+        options: CallOptions = {}
+        if progress_token_from_params(params) is not None:
+            options["on_progress"] = self._progress_to(context)
+
+        async def ask(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+            hidden: dict[str, Any] = self._served.secrets.hidden(
+                await self.upstream.request(method, params, options)
+            )
+            return hidden
+
+        self._requests.append(context)
+        try:
+            if method == "tools/call":
+                return await self._calls.answer(params or {}, ask)
+            result = await ask(method, params)
+        except MCPError as error:
+            if method in _WITH_CONTENT:
+                await self._record.message(method, params, error=error.error.message)
+            raise
+        except RemitError as error:
+            raise MCPError(INTERNAL_ERROR, redact_secrets(str(error))) from error
+        finally:
+            self._requests.remove(context)
+        if method == "tools/list":
+            return self._calls.visible(await self._definitions.checked(result))
+        if method == "initialize" and isinstance(result.get("protocolVersion"), str):
+            self.upstream.version = result["protocolVersion"]
+        if method in _WITH_CONTENT:
+            await self._record.message(method, params, result)
+        return result
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Pass one notification of the client on."""
+        if method not in _OWN:
+            await self.upstream.notify(method, params)
+
+    async def close(self) -> None:
+        """End the connection to the server."""
+        await self.upstream.close()
+
+    # -- what the server sends -------------------------------------------------------------
+
+    async def _ask(
+        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """A request of the server to the client: sampling, elicitation, roots, ping."""
+        if self._asked >= _MOST_ASKED:
+            raise MCPError(INTERNAL_ERROR, f"{self._asked} requests wait for the client already.")
+        options: CallOptions = {}
+        if progress_token_from_params(params) is not None:
+            options["on_progress"] = self._progress_to(context)
+        self._asked += 1
+        try:
+            result = await self._channel().send_raw_request(method, params, options)
+        except MCPError as error:
+            await self._record.message(method, params, error=error.error.message)
+            raise
+        finally:
+            self._asked -= 1
+            self.upstream.alive()
+        if method != "ping":
+            await self._record.message(method, params, result)
+        return result
+
+    async def _tell(
+        self, _: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        if method in _OWN:
+            return
+        if method == "notifications/tools/list_changed":
+            self._definitions.changed()
+        if self._waiting >= _MOST_WAITING:
+            return
+        self._waiting += 1
+        try:
+            if method == "notifications/message":
+                await self._record.note(method, params)
+                await self._channel().notify(method, params)
+            else:
+                await self._standalone.notify(method, params)
+        finally:
+            self._waiting -= 1
+
+    def _channel(self) -> Outbound:
+        """Where the client hears what belongs to a request: with the latest that it waits for."""
+        return next((one for one in reversed(self._requests)), self._standalone)
+
+    def _progress_to(self, context: DispatchContext[Any]) -> Callable[..., Any]:
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            self.upstream.alive()
+            if self._waiting < _MOST_WAITING:
+                self._waiting += 1
+                try:
+                    await context.progress(done, total, message)
+                finally:
+                    self._waiting -= 1
+
+        return progress

@@ -1,0 +1,104 @@
+"""Which tools of an upstream server a key may call, with which arguments, at what price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from remit.agents.tools import ToolError
+from remit.gateway.auth import Identity
+from remit.kernel.budget import nano_of
+from remit.kernel.schemas import first_problem, schema_problem
+from remit.kernel.settings import McpRule, McpServerSettings
+from remit.server.mcp.callers import RateLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the rules say about one call.
+
+    Attributes:
+        effect: ``ask``: a person decides.
+        reason: why it is refused, for a model; empty unless ``deny``.
+        rule: the place of the rule that decided, from 1; 0 when none did.
+        price_nano: of the call, nano-dollars.
+    """
+
+    effect: Literal["allow", "deny", "ask"]
+    reason: str = ""
+    rule: int = 0
+    price_nano: int = 0
+
+
+class Rules:
+    """The rules of one server, ``[[mcp.NAME.rules]]``.
+
+    Raises:
+        ToolError: the ``arguments`` of a rule are no JSON Schema.
+    """
+
+    def __init__(self, server: str, settings: McpServerSettings) -> None:
+        self._admitted = settings.tools
+        self._rules: Sequence[McpRule] = settings.rules
+        self._rates = [RateLimit(rule.calls_per_minute, "such calls") for rule in self._rules]
+        for place, rule in enumerate(self._rules, 1):
+            if problem := schema_problem(rule.arguments):
+                raise ToolError(
+                    f"The arguments of rule {place} of [[mcp.{server}.rules]] are no JSON Schema: "
+                    f"{problem}",
+                    next_step="Correct them in remit.toml.",
+                )
+
+    def shows(self, identity: Identity, tool: str) -> bool:
+        """Whether the key could call the tool with some arguments."""
+        if self._admitted and tool not in self._admitted:
+            return False
+        for rule in self._rules:
+            if _names(rule, identity, tool):
+                if rule.effect != "deny":
+                    return True
+                if not rule.arguments:
+                    return False
+        return True
+
+    def decide(self, identity: Identity, tool: str, arguments: Mapping[str, Any]) -> Verdict:
+        """What the first rule that matches says; without one the call is allowed.
+
+        Where rules that allow it name the tool and only its arguments fit none of them, it is
+        refused.
+        """
+        if not self.shows(identity, tool):
+            return Verdict("deny", f"this key may not use {tool}.")
+        missed = ""
+        for place, rule in enumerate(self._rules, 1):
+            if not _names(rule, identity, tool):
+                continue
+            try:
+                problem = first_problem(rule.arguments, dict(arguments)) if rule.arguments else ""
+            except (RecursionError, ValueError, OverflowError):
+                return Verdict("deny", "its arguments cannot be checked.", place)
+            if not problem:
+                why = "a rule forbids it with these arguments." if rule.effect == "deny" else ""
+                return Verdict(rule.effect, why, place, nano_of(rule.price_usd))
+            if rule.effect != "deny":
+                missed = missed or problem
+        if missed:
+            return Verdict("deny", f"these arguments are not allowed: {missed[:500]}.")
+        return Verdict("allow")
+
+    def count(self, verdict: Verdict, owner: str) -> None:
+        """Count one call of ``owner`` that was let through.
+
+        Raises:
+            CallerError: it is one too many just now.
+        """
+        if verdict.rule:
+            self._rates[verdict.rule - 1].take(owner)
+
+
+def _names(rule: McpRule, identity: Identity, tool: str) -> bool:
+    return (not rule.keys or any(fnmatchcase(identity.name, one) for one in rule.keys)) and (
+        not rule.tools or any(fnmatchcase(tool, one) for one in rule.tools)
+    )

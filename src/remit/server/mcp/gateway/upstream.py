@@ -1,0 +1,187 @@
+"""One connection to an upstream server, whose messages are passed on as they are.
+
+The client behind it negotiates the protocol's version and capabilities with the server itself:
+nothing here knows more of MCP than which of its messages belong together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from anyio.abc import TaskStatus
+from mcp import MCPError
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnRequest
+from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+from mcp_types import PROTOCOL_VERSION_META_KEY
+
+from remit.agents.tools import ToolError
+from remit.agents.tools.mcp import Secrets, origin_of, transport_to
+from remit.kernel.settings import McpServerSettings
+
+_LONGEST_S = 3600.0  # of a call whose server says without end that it makes progress
+
+
+class Upstream:
+    """A server of ``[mcp.NAME]`` that was started, or connected to, for one client.
+
+    Args:
+        name: of the server.
+        settings: how it is reached, and its limits.
+        timeout_s: longest silence of a request, seconds; what the server sends about it, progress
+            or a request of its own, begins that time again.
+        on_request: answers what the server asks of the client.
+        on_notify: takes what it notifies the client of.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServerSettings,
+        timeout_s: float,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._on_request = on_request
+        self._on_notify = on_notify
+        self._secrets = Secrets(name)
+        self._problem = ""
+        self._stopping = asyncio.Event()
+        self._ready: asyncio.Future[JSONRPCDispatcher[Any]] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._clocks: dict[asyncio.Timeout, float] = {}  # and when each ends at the latest
+        self.version = ""
+        """The protocol's version, which HTTP names in a header; empty until it is negotiated."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and answers nothing more."""
+        return self._task is not None and (self._task.done() or self._stopping.is_set())
+
+    def origin(self) -> str:
+        """Which server it is, for the record, with nothing secret in it."""
+        return origin_of(self._settings, self._secrets.redacted)
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None, options: CallOptions
+    ) -> dict[str, Any]:
+        """What the server answers. Cancelling this cancels the request at the server.
+
+        Raises:
+            MCPError: its error, as it is; or it does not start, answer in time, or send MCP.
+        """
+        dispatcher = await self._started()
+        options = {**options, "headers": self._headers(method, params)}
+        try:
+            async with asyncio.timeout(self._timeout_s) as clock:
+                self._clocks[clock] = asyncio.get_running_loop().time() + _LONGEST_S
+                try:
+                    return await dispatcher.send_raw_request(method, params, options)
+                finally:
+                    del self._clocks[clock]
+        except TimeoutError:
+            raise MCPError(
+                REQUEST_TIMEOUT,
+                f"The MCP server {self._name!r} did not answer {method} within "
+                f"{self._timeout_s:g} s. What was asked of it may still happen.",
+            ) from None
+        except MCPError as error:
+            if error.error.code == CONNECTION_CLOSED and self.over:
+                raise self._gone() from error
+            raise
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Pass a notification on; one for a server that has ended goes nowhere."""
+        if self._ready is not None and self._ready.done() and not self.over:
+            with contextlib.suppress(Exception):
+                headers = self._headers(method, params)
+                await self._ready.result().notify(method, params, {"headers": headers})
+
+    def alive(self) -> None:
+        """The server works on what it was asked: begin the time of its requests again."""
+        now = asyncio.get_running_loop().time()
+        for clock, end in self._clocks.items():
+            if not clock.expired():
+                clock.reschedule(min(now + self._timeout_s, end))
+
+    async def close(self) -> None:
+        """End the connection, and the server if it was started here, with its children."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=4 * self._settings.stop_timeout_s)
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _started(self) -> JSONRPCDispatcher[Any]:
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.ensure_future(self._serve(self._ready))
+        done, _ = await asyncio.wait({self._ready}, timeout=self._settings.start_timeout_s)
+        if not done:
+            self._stopping.set()
+            raise MCPError(INTERNAL_ERROR, f"The MCP server {self._name!r} did not start in time.")
+        return self._ready.result()
+
+    async def _serve(self, ready: asyncio.Future[JSONRPCDispatcher[Any]]) -> None:
+        process = None
+        try:
+            transport, process = transport_to(self._settings, self._secrets)
+            async with (
+                transport(self._ended) as (receive, send),
+                anyio.create_task_group() as group,
+            ):
+                dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(receive, send)
+
+                async def run(*, task_status: TaskStatus[None]) -> None:
+                    await dispatcher.run(self._on_request, self._on_notify, task_status=task_status)
+                    self._stopping.set()
+
+                await group.start(run)
+                ready.set_result(dispatcher)
+                await self._stopping.wait()
+                group.cancel_scope.cancel()
+        except Exception as error:  # noqa: BLE001 - told to whoever waits
+            self._problem = self._problem or self._reason(error)
+        finally:
+            self._stopping.set()
+            said = self._secrets.redacted(process.last_words()) if process is not None else ""
+            if said:
+                self._problem = f"{self._problem} Its last words: {said}".strip()
+            if not ready.done():
+                ready.set_exception(self._gone("did not start"))
+                ready.exception()  # read by whoever waits, if anyone does
+
+    def _ended(self, problem: str) -> None:
+        self._problem = self._problem or problem
+        self._stopping.set()
+
+    def _gone(self, what: str = "does not answer") -> MCPError:
+        why = self._problem or "The connection to it ended."
+        return MCPError(INTERNAL_ERROR, f"The MCP server {self._name!r} {what}. {why}")
+
+    def _reason(self, error: BaseException) -> str:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ToolError):
+            return self._secrets.redacted(str(error))
+        return f"{type(error).__name__}."
+
+    def _headers(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
+        """What HTTP says of a message beside its body; without meaning for a process."""
+        meta = (params or {}).get("_meta")
+        version = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
+        if not isinstance(version, str):
+            return {"mcp-protocol-version": self.version} if self.version else {}
+        headers = {"mcp-protocol-version": version, "mcp-method": method}
+        name = (params or {}).get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(name, str):
+            headers["mcp-name"] = encode_header_value(name)
+        return headers

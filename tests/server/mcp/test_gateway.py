@@ -1,0 +1,310 @@
+"""``remit mcp gateway`` in front of servers that behave, and of one that does everything wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError
+from mcp.client.stdio import StdioServerParameters
+from mcp.types import CreateMessageResult, ElicitResult, TextContent
+
+from remit.kernel.budget import BudgetLimits
+from remit.ledger import LedgerClient, LedgerEntry
+from tests.server.mcp.running import TOP, Served, serving, variables
+from tests.support.roots import new_root
+
+HOSTILE = str(TOP / "tests/agents/tools/stdio_server.py")
+RULES = """
+[mcp.reference]
+command = "{python}"
+args = ["-m", "tests.server.mcp.reference"]
+cwd = "{top}"
+
+[[mcp.reference.rules]]
+effect = "deny"
+tools = ["test_audio_content"]
+
+[[mcp.reference.rules]]
+effect = "allow"
+keys = ["narrow"]
+tools = ["json_schema_2020_12_tool"]
+arguments = {{ type = "object", properties = {{ name = {{ pattern = "^[a-z]+$" }} }}, required = ["name"] }}
+
+[[mcp.reference.rules]]
+effect = "allow"
+keys = ["narrow"]
+tools = ["test_simple_text"]
+price_usd = 0.25
+
+[[mcp.reference.rules]]
+effect = "allow"
+keys = ["narrow"]
+tools = ["test_image_content"]
+calls_per_minute = 2
+
+[mcp.hostile]
+command = "{python}"
+args = ["{hostile}"]
+env = {{ TOKEN = "correct-horse-battery" }}
+timeout_s = 3.0
+stop_timeout_s = 0.5
+max_message_bytes = 1000000
+"""  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    toml = RULES.format(python=sys.executable, top=TOP, hostile=HOSTILE)
+    return new_root(tmp_path_factory.mktemp("gateway") / "root", toml)
+
+
+@pytest.fixture(scope="module")
+def served(root: Path) -> Iterator[Served]:
+    with serving(root, gateway=True) as running:
+        yield running
+
+
+@asynccontextmanager
+async def at(served: Served, name: str, token: str | None = None, **more: Any) -> Any:
+    """A client of the SDK's at one of the servers."""
+    own = replace(served, url=f"{served.url.rsplit('/', 1)[0]}/{name}")
+    client = own.client(token, mode="legacy")
+    for key, value in more.items():
+        setattr(client, key, value)
+    async with client:
+        yield client
+
+
+def entries(root: Path, event_type: str) -> list[LedgerEntry]:
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        return list(ledger.query(event_type=event_type, order="desc", limit=20))
+
+
+def named(served: Served, name: str, **more: Any) -> str:
+    from remit.gateway.auth import KeyStore
+    from remit.gateway.budget import TokenBudgeter
+
+    with LedgerClient(str(served.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
+        limits = BudgetLimits(**more)
+        in_transaction = TokenBudgeter(ledger).for_new_key(limits)
+        return keys.create(name, role="agent", in_transaction=in_transaction).key
+
+
+def remit(root: Path, *words: str) -> str:
+    """The command; it has to succeed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "remit", *words, "--root", str(root)],
+        env=variables(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def test_a_call_is_on_record_before_and_after_with_a_receipt(served: Served) -> None:
+    async with at(served, "reference") as client:
+        result = await client.call_tool("test_simple_text", {"a": 1})
+    assert result.content == [TextContent(text="This is a simple text response for testing.")]
+    receipt = result.meta["remit/receipt"]
+    with LedgerClient(str(served.root / "ledger.db")) as ledger:
+        intent, call = ledger.read(receipt["intent"]), ledger.read(receipt["call"])
+    assert (intent.event_type, call.event_type) == ("TOOL_INTENT", "TOOL_CALL")
+    assert int(intent.id[4:], 16) < int(call.id[4:], 16)
+    for entry in (intent, call):
+        assert entry.metadata["tool_id"] == "reference__test_simple_text"
+        assert entry.metadata["arguments"] == {"a": 1}
+        assert entry.metadata["provenance"]["session_id"] == receipt["session"]
+        assert entry.metadata["key_id"].startswith("KEY-")
+    assert call.metadata["status"] == "ok"
+    assert call.metadata["result"]["content"][0]["text"].startswith("This is a simple")
+    assert len(intent.metadata["tool_digest"]) == 64
+    proof = served.root.parent / "receipt.tlog-proof"
+    remit(served.root, "ledger", "prove", call.id, "--out", str(proof))
+    assert proof.read_text().startswith("c2sp.org/tlog-proof@v1")
+
+
+async def test_everything_else_passes_both_ways(served: Served) -> None:
+    async def sampled(*_: Any) -> CreateMessageResult:
+        return CreateMessageResult(
+            role="assistant", content=TextContent(text="sampled"), model="own"
+        )
+
+    async def elicited(*_: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"response": "elicited"})
+
+    logged: list[Any] = []
+    progress: list[float] = []
+
+    async def log(params: Any) -> None:
+        logged.append(params.data)
+
+    async def progressed(done: float, *_: Any) -> None:
+        progress.append(done)
+
+    more = {"sampling_callback": sampled, "elicitation_callback": elicited, "logging_callback": log}
+    async with at(served, "reference", **more) as client:
+        assert client.server_info.name == "reference"
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert "test_simple_text" in names
+        assert "test_audio_content" not in names  # a rule forbids it
+        said = await client.call_tool("test_sampling", {"prompt": "x"})
+        assert "sampled" in said.content[0].text
+        said = await client.call_tool("test_elicitation", {"message": "x"})
+        assert "elicited" in said.content[0].text
+        await client.call_tool("test_tool_with_logging", {})
+        await client.call_tool("test_tool_with_progress", {}, progress_callback=progressed)
+        read = await client.read_resource("test://static-text")
+        assert "test://static-text" in read.contents[0].text
+        prompt = await client.get_prompt("test_prompt_with_arguments", {"arg1": "a", "arg2": "b"})
+        assert "arg1='a'" in prompt.messages[0].content.text
+        failed = await client.call_tool("test_error_handling", {})
+        assert failed.is_error
+    assert len(logged) == 3
+    assert progress[:2] == [0, 50]
+    methods = {entry.metadata["method"] for entry in entries(served.root, "MCP_MESSAGE")}
+    assert {"sampling/createMessage", "elicitation/create", "notifications/message",
+            "resources/read", "prompts/get"} <= methods  # fmt: skip
+
+
+async def test_the_present_protocol_passes_too(served: Served) -> None:
+    own = replace(served, url=f"{served.url.rsplit('/', 1)[0]}/reference")
+    async with own.client(mode="auto") as client:
+        assert client.protocol_version == "2026-07-28"
+        assert "test_simple_text" in [tool.name for tool in (await client.list_tools()).tools]
+        result = await client.call_tool("test_simple_text", {})
+        assert result.meta["remit/receipt"]["call"].startswith("LED-")
+
+
+async def test_rules_of_a_key(served: Served) -> None:
+    token = named(served, "narrow", nano=600_000_000)
+    async with at(served, "reference", token) as client:
+
+        async def call(name: str, /, **arguments: Any) -> str:
+            result = await client.call_tool(name, arguments)
+            return result.content[0].text if result.is_error else ""
+
+        assert not await call("json_schema_2020_12_tool", name="abc")
+        assert "are not allowed" in await call("json_schema_2020_12_tool", name="ABC")
+        assert "are not allowed" in await call("json_schema_2020_12_tool")
+        assert not await call("test_simple_text")
+        assert not await call("test_simple_text")
+        assert "has 0.100000 USD left" in await call("test_simple_text")
+        await client.call_tool("test_image_content", {})
+        await client.call_tool("test_image_content", {})
+        assert "more than 2" in await call("test_image_content")
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("test_audio_content", {})
+    refused = [
+        entry.metadata
+        for entry in entries(served.root, "TOOL_CALL")
+        if entry.metadata["status"] == "refused"
+    ]
+    assert {"reference__json_schema_2020_12_tool", "reference__test_simple_text",
+            "reference__test_image_content", "reference__test_audio_content"} <= {
+        one["tool_id"] for one in refused
+    }  # fmt: skip
+    debits = [entry.metadata for entry in entries(served.root, "BUDGET_DEBIT")]
+    assert [debit["cost_usd"] for debit in debits] == [0.25, 0.25]
+    remit(served.root, "budget", "check")
+
+
+def test_without_a_key(served: Served) -> None:
+    base, _, _ = served.url.partition("/mcp")
+    url = f"{base}/mcp/reference"
+    answer = httpx2.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert answer.status_code == 401
+    metadata = f"{base}/.well-known/oauth-protected-resource/mcp/reference"
+    assert f'resource_metadata="{metadata}"' in answer.headers["www-authenticate"]
+    assert httpx2.get(metadata).json()["resource"] == url
+    assert httpx2.get(metadata, headers={"host": "evil.example"}).status_code == 421
+    assert httpx2.get(f"{base}/.well-known/oauth-protected-resource/mcp/none").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("hang", "did not answer tools/call within 3 s"),
+        ("die", "does not answer"),
+        ("huge", "more than 1,000,000 bytes"),
+        ("protocol_error", "no such thing"),
+    ],
+)
+async def test_a_hostile_server_harms_nobody_else(served: Served, tool: str, said: str) -> None:
+    async with at(served, "reference") as good, at(served, "hostile") as bad:
+        with pytest.raises(MCPError, match=said):
+            await bad.call_tool(tool, {})
+        assert not (await good.call_tool("test_simple_text", {})).is_error
+    last = next(
+        entry.metadata
+        for entry in entries(served.root, "TOOL_CALL")
+        if entry.metadata["tool_id"] == f"hostile__{tool}"
+    )
+    assert last["status"] == ("timeout" if tool == "hang" else "error")
+    assert said.split()[-1] in last["tool_error"]
+
+
+async def test_lies_and_secrets_of_a_hostile_server(served: Served) -> None:
+    async with at(served, "hostile") as client:
+        lie = await client.call_tool("grow", {})
+        assert lie.is_error
+        assert "does not fit its own output schema" in lie.content[0].text
+        told = await client.call_tool("fails", {})
+        assert told.is_error
+        assert "correct-horse" not in told.content[0].text
+        echoed = await client.call_tool("meta", {})
+        assert "remit/idempotency_key" in json.loads(echoed.content[0].text)
+    assert all("correct-horse" not in json.dumps(entry.metadata["result"])
+               for entry in entries(served.root, "TOOL_CALL"))  # fmt: skip
+
+
+async def test_over_stdio(root: Path) -> None:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "remit", "mcp", "gateway", "reference", "--root", str(root)],
+        env=variables(),
+        cwd=str(TOP),
+    )
+    for mode in ("legacy", "auto"):
+        async with Client(server, mode=mode, cache=None) as client:
+            result = await client.call_tool("test_simple_text", {})
+            assert result.meta["remit/receipt"]["intent"].startswith("LED-")
+            with pytest.raises(MCPError, match="Unknown tool"):
+                await client.call_tool("test_audio_content", {})
+
+
+async def test_cancelled_and_killed_calls_are_on_record(root: Path) -> None:
+    """What the client gave up, and what nobody can know: the gateway was killed in between."""
+    with serving(root, gateway=True) as running:
+        async with at(running, "reference") as client:
+            call = asyncio.ensure_future(client.call_tool("wait", {}))
+            while (
+                not (begun := entries(root, "TOOL_INTENT"))[0].metadata["tool_id"].endswith("wait")
+            ):
+                await asyncio.sleep(0.05)
+            call.cancel()
+            await asyncio.wait({call})
+            while entries(root, "TOOL_CALL")[0].metadata["tool_id"] != "reference__wait":
+                await asyncio.sleep(0.05)
+            assert "cancelled" in entries(root, "TOOL_CALL")[0].metadata["tool_error"]
+            call = asyncio.ensure_future(client.call_tool("wait", {}))
+            while (latest := entries(root, "TOOL_INTENT")[0]).id == begun[0].id:
+                await asyncio.sleep(0.05)
+            os.kill(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+            call.cancel()
+            await asyncio.wait({call})
+    keys = [entry.metadata["idempotency_key"] for entry in entries(root, "TOOL_CALL")]
+    assert latest.metadata["idempotency_key"] not in keys
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        assert ledger.verify_chain() == (True, [])
