@@ -14,7 +14,9 @@ from remit.agents.workorders import sub_session_id
 from remit.gateway.budget import audit_budgets
 from remit.packages.gates import check_gates
 from remit.runtime import Agent
+from remit.views import prompt_journey
 from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.wire import Step, message, tool_use
 
@@ -103,6 +105,26 @@ def test_its_session_is_linked_and_its_cost_is_its_callers(
         )
         assert 0 < scopes[f"session:{sub}"] < tokens
         check(runtime)
+        _check_trace(runtime, session.session_id, sub)
+
+
+def _check_trace(runtime: Runtime, session_id: str, sub: str) -> None:
+    root = ("--root", runtime.root.path)
+    (turn,) = prompt_journey(runtime.ledger, session_id=session_id)["turns"]
+    (step,) = [step for step in turn["work_orders"][0]["steps"] if step["kind"] == "tool_call"]
+    assert step["session"]["session_id"] == sub
+    (below,) = step["session"]["turns"]
+    assert (below["user_message"], below["response"]) == ("Find it.", "42")
+    shown = run_remit("trace", session_id, "--verify", *root)
+    assert shown.returncode == 0, shown.stderr
+    tree, hashes = shown.stdout.split("trace hash of", 1)
+    assert f"│  {sub}  helper" in tree.replace("└─", "│ ").replace("├─", "│ ")
+    assert hashes.count("agrees") == 2
+    assert "DOES NOT" not in hashes
+    page = run_remit("trace", session_id, "--html", "-", *root)
+    assert sub in page.stdout
+    last = run_remit("trace", "--last", *root)
+    assert last.stdout.startswith(session_id)
 
 
 @pytest.mark.parametrize("limit", ["session tokens", "session usd", "order tokens"])

@@ -351,7 +351,11 @@ def _latest(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry
 
 @dataclass(frozen=True, slots=True)
 class SessionOverview:
-    """One session in a line."""
+    """One session in a line.
+
+    Attributes:
+        caller_session_id: the session that a sub-agent's is part of; empty of others.
+    """
 
     session_id: str
     agent_id: str
@@ -359,6 +363,7 @@ class SessionOverview:
     turns: int
     last_turn_at: str
     ended: bool
+    caller_session_id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -396,4 +401,5 @@ def _overview(
         turns=turn.metadata["turn_number"] if turn else 0,
         last_turn_at=turn.timestamp if turn else "",
         ended=ended,
+        caller_session_id=str((metadata.get("caller") or {}).get("session_id", "")),
     )

@@ -57,7 +57,7 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
         raise click.UsageError("Give a session id, or --last.")
     with open_ledger(root) as client:
         if last:
-            overview = next(list_sessions(client, limit=1), None)
+            overview = next((o for o in list_sessions(client) if not o.caller_session_id), None)
         else:
             overview = session_overview(client, session_id or "")
         if overview is None:

@@ -15,7 +15,7 @@ from remit.agents.sessions import list_sessions
 from remit.agents.workorders import trace_hash
 from remit.cli.shared import note, open_ledger, print_json_list, reads
 from remit.ledger import LedgerClient
-from remit.views import journey_text, open_journey, page_parts
+from remit.views import gates_of, journey_text, open_journey, page_parts
 
 _COLUMNS = (120, 24)  # where the output is no terminal
 
@@ -95,7 +95,7 @@ def _named(place: str) -> dict[str, Any]:
 
 
 def _latest(client: LedgerClient) -> dict[str, Any]:
-    overview = next(list_sessions(client, limit=1), None)
+    overview = next((one for one in list_sessions(client) if not one.caller_session_id), None)
     if overview is None:
         raise click.ClickException("The ledger has no session yet; `remit chat` begins one.")
     return {"session_id": overview.session_id}
@@ -110,7 +110,7 @@ def _recompute(client: LedgerClient, which: Mapping[str, Any]) -> list[dict[str,
             == gate.get("trace_hash"),
         }
         for turn in open_journey(client, **which, with_content=False)["turns"]
-        for gate in turn["gates"]
+        for gate in gates_of(turn)
     ]
 
 
@@ -120,7 +120,7 @@ def _with_hashes(journey: Mapping[str, Any], hashes: list[dict[str, Any]]) -> di
 
     def turns() -> Iterator[dict[str, Any]]:
         for turn in journey["turns"]:
-            for gate in turn["gates"]:
+            for gate in gates_of(turn):
                 gate["trace_hash_agrees"] = agrees.get(gate["entry_id"])
             yield turn
 

@@ -349,10 +349,11 @@ class Runtime(Closeable):
 
     def unfinished(self) -> Iterator[str]:
         """Ids of the sessions whose last turn was interrupted or waits, the latest first."""
-        for overview in list_sessions(self.ledger):
-            ledger = self.ledger.scoped(tier="ho2")
-            if unfinished_turn(ledger, overview.session_id, overview.turns) is not None:
-                yield overview.session_id
+        ledger = self.ledger.scoped(tier="ho2")
+        for one in list_sessions(self.ledger):
+            own = not one.caller_session_id  # a sub-agent's is gone on with by its caller
+            if own and unfinished_turn(ledger, one.session_id, one.turns) is not None:
+                yield one.session_id
 
     def close(self) -> None:
         """Close connections and the ledger. What was written is durable already."""

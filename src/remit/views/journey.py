@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -59,10 +60,12 @@ def open_journey(
     entry_id: str | None = None,
     turn: int | None = None,
     with_content: bool = True,
+    above: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """:func:`prompt_journey`, with ``turns`` an iterator that reads each turn when it is asked for.
 
     It can be gone through once. Memory holds one turn of it, whatever the session's length.
+    ``above`` are the sessions that this one stands below: none is shown twice.
     """
     if sum(value is not None for value in (session_id, work_order_id, entry_id)) != 1:
         raise InvalidInputError("Give one of session_id, work_order_id and entry_id.")
@@ -110,17 +113,59 @@ def open_journey(
         "end_entry_id": places.end and places.end.id,
         "focus": focus,
         "totals": {"turns": turns, "work_orders": orders, **tally.to_dict()},
-        "turns": _turns(ledger, session, places, chosen, with_content),
+        "turns": _turns(ledger, session, places, chosen, with_content, above),
     }
 
 
 def _turns(
-    ledger: LedgerPort, session: str, places: Places, chosen: Iterable[Place], with_content: bool
+    ledger: LedgerPort,
+    session: str,
+    places: Places,
+    chosen: Iterable[Place],
+    with_content: bool,
+    above: tuple[str, ...],
 ) -> Iterator[dict[str, Any]]:
     stream = _Stream(ledger, session, with_content)
     for place in chosen:
-        turn = build_turn(place, stream.entries(places, place), ledger, with_content)
-        yield plain(turn, commitments=not with_content)
+        built = build_turn(place, stream.entries(places, place), ledger, with_content)
+        turn: dict[str, Any] = plain(built, commitments=not with_content)
+        _nest(turn, ledger, with_content, (*above, session))
+        yield turn
+
+
+def _nest(
+    turn: dict[str, Any], ledger: LedgerPort, with_content: bool, above: tuple[str, ...]
+) -> None:
+    """Put the sessions of sub-agents below the calls that they answer."""
+    for order in turn["work_orders"]:
+        for step in order["steps"]:
+            name = step.get("sub_session_id")
+            if not name or name in above:
+                continue
+            with contextlib.suppress(JourneyNotFoundError):  # it never began
+                inner = open_journey(
+                    ledger, session_id=name, with_content=with_content, above=above
+                )
+                step["session"] = {**inner, "turns": [*inner["turns"]]}
+                waiting = [
+                    request
+                    for below in step["session"]["turns"]
+                    for one in below["work_orders"]
+                    for request in one["waiting_for"]
+                ]
+                if waiting and step["status"] == "unknown":
+                    step["status"] = "waiting"
+                    order["waiting_for"] += waiting
+                    turn["outcome"] = "waiting" if turn["outcome"] == "open" else turn["outcome"]
+
+
+def gates_of(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The quality gates of a turn, and of those of its sub-agents."""
+    yield from turn["gates"]
+    for order in turn["work_orders"]:
+        for step in order["steps"]:
+            for below in step.get("session", {}).get("turns", ()):
+                yield from gates_of(below)
 
 
 def _counted(

@@ -140,6 +140,8 @@ def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
             unfinished[key] = step
         if entry.event_type == "TOOL_INTENT":
             step["intent_entry_ids"].append(entry.id)
+            if sub_session := metadata.get("sub_session_id"):
+                step["sub_session_id"] = sub_session
             continue
         begun = bool(step["intent_entry_ids"])
         step |= {

@@ -152,6 +152,10 @@ class _Branches:
             node.below.append(_content("error", step["tool_error"], "bad"))
         elif step.get("result") is not None:
             node.below.append(_content("result", step["result"]))
+        if session := step.get("session"):
+            below = _session(session)
+            below.below += [self.turn(turn) for turn in session["turns"]]
+            node.below.insert(1, below)
         return node
 
     def _call(self, step: Mapping[str, Any]) -> _Node:
