@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.agents import peers, resume, turns
+from benchmarks.agents import peers, resume, side_by_side, turns
 from benchmarks.gateways.options import parser_of, run_of
 
 PARTS: dict[str, Callable[..., tuple[str, dict[str, Any]]]] = {
     "turns": turns.measure,
     "peers": peers.measure,
     "resume": resume.measure,
+    "programs": side_by_side.measure,
 }
 
 
