@@ -81,6 +81,57 @@ def begun(served: Served, token: str | None = None) -> str:
     return headers[SESSION]
 
 
+@pytest.mark.parametrize(
+    ("body", "code", "why"),
+    [
+        (b"{", -32700, "no JSON"),
+        (b"\xff", -32700, "no JSON"),
+        (b"[" * 60_000, -32700, "no JSON"),
+        (b"7", -32600, "a JSON object"),
+        ({"id": 1, "method": "ping"}, -32600, '"jsonrpc": "2.0"'),
+        ({"jsonrpc": "2.0", "id": 1}, -32600, "a method, a result or an error"),
+        ({"jsonrpc": "2.0", "id": [1], "method": "ping"}, -32600, "a text or an integer"),
+        ({"jsonrpc": "2.0", "id": 1, "method": 5}, -32600, "is a text"),
+        ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}, -32600, "a JSON object"),
+    ],
+    ids=range(9),
+)
+def test_what_is_no_message_is_refused_in_plain_words(
+    served: Served, body: Any, code: int, why: str
+) -> None:
+    status, raw, _ = ask(served, body, headers={SESSION: begun(served)})
+    error = json.loads(raw)["error"]
+    assert (status, error["code"]) == (400, code)
+    assert why in error["message"]
+    assert "validation" not in raw.decode().lower()
+
+
+def test_a_batch_is_answered_with_an_array_where_the_version_has_them(served: Served) -> None:
+    two = [PING, {**LIST, "id": "two"}]
+    status, raw, _ = ask(served, two, headers={SESSION: begun(served)})
+    assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
+    assert "this session speaks 2025-06-18" in json.loads(raw)["error"]["message"]
+    status, raw, _ = ask(served, two)
+    assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
+    assert "no such session" in json.loads(raw)["error"]["message"]
+
+    old = {**INITIALIZE, "params": {**INITIALIZE["params"], "protocolVersion": "2025-03-26"}}  # type: ignore[dict-item]
+    session = {SESSION: ask(served, old)[2][SESSION]}
+    notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert ask(served, [notice], headers=session)[:2] == (202, b"")
+    status, raw, headers = ask(served, [*two, notice, 7, {**LIST, "id": 3, "method": "x"}],
+                               headers=session)  # fmt: skip
+    assert status == 200
+    assert headers["content-type"].startswith("application/json")
+    answers = {answer["id"]: answer for answer in json.loads(raw)}
+    assert set(answers) == {1, "two", 3, None}
+    assert answers[1]["result"] == {}
+    assert len(answers["two"]["result"]["tools"]) == len(TOOLS)
+    assert answers[3]["error"]["code"] == -32601
+    status, raw, _ = ask(served, [], headers=session)
+    assert (status, json.loads(raw)["error"]["code"]) == (400, -32600)
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_every_tool(served: Served, mode: str) -> None:
     key = served.key(agents=["teller", "walker"])

@@ -117,6 +117,43 @@ def test_junk_is_answered_and_survived(tmp_path: Path) -> None:
         assert server.receive()["id"] == 4
 
 
+def _message(number: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path) -> None:
+    with raw(root) as server:
+        batch = [_message(1, "ping"), _message(2, "ping")]
+        server.send(json.dumps(batch).encode())
+        told = server.receive()
+        assert told["error"]["code"] == -32600
+        assert "2025-03-26 alone, and this session speaks 2025-06-18" in told["error"]["message"]
+        params = {"capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        told = server.ask(0, "initialize", protocolVersion="2025-03-26", **params)
+        assert told["result"]["protocolVersion"] == "2025-03-26"
+        status = _message("a", "tools/call", name="router_status", arguments={})
+        notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        again = _message(4, "initialize", protocolVersion="2025-03-26", **params)
+        server.send(json.dumps([*batch, 7, notice, status, again]).encode())
+        answers = {answer["id"]: answer for answer in server.receive()}
+        assert set(answers) == {1, 2, "a", 4, None}
+        assert answers[1]["result"] == {}
+        assert not answers["a"]["result"].get("isError")
+        assert "by itself" in answers[4]["error"]["message"]
+        assert "is a JSON object" in answers[None]["error"]["message"]
+        for wrong in ([], [_message(1, "ping")] * 101):
+            server.send(json.dumps(wrong).encode())
+            assert server.receive()["error"]["code"] == -32600
+        server.send(json.dumps([notice]).encode())  # nothing to answer
+        slow = _message(8, "tools/call", name="router_route", arguments={"prompt": "slow"})
+        server.send(json.dumps([slow, _message(9, "ping")]).encode())
+        cancel = {"requestId": 8}
+        server.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                                "params": cancel}).encode())  # fmt: skip
+        assert [answer["id"] for answer in server.receive()] == [9]
+        assert server.ask(10, "ping")["id"] == 10
+
+
 @pytest.mark.parametrize("end", ["eof", signal.SIGINT])
 def test_it_ends_cleanly(root: Path, end: Any) -> None:
     with raw(root) as server:

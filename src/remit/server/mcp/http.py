@@ -27,6 +27,7 @@ from remit.runtime import Runtime
 from remit.server.authentication import Authenticator, open_keys
 from remit.server.guard import IDENTITY, Guard
 from remit.server.listening import http_config, listen, require_loopback, url_of
+from remit.server.mcp.bodies import Bodies
 from remit.server.mcp.callers import Caller
 from remit.server.mcp.gateway import WebEndpoint, served_by
 from remit.server.mcp.server import Context, all_tools, mcp_server
@@ -164,7 +165,8 @@ class _Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _session(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._sessions[scope["path"]](scope, receive, send)
+        sessions = self._sessions[scope["path"]]
+        await Bodies(sessions, sessions.version_of)(scope, receive, send)
 
     def _misdirected(self, scope: Scope) -> HttpError | None:
         """Another path, or a header given twice: a proxy might read one, this server the other."""

@@ -19,6 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from remit.gateway.auth import AuthProvider, AuthUnavailableError, Identity
 from remit.kernel.errors import RemitError
 from remit.server.guard import IDENTITY, TOKEN
+from remit.server.mcp.bodies import REQUESTED
 from remit.server.mcp.callers import Caller
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
@@ -33,6 +34,7 @@ class _Session:
     owner: str
     token: str | None  # of its latest request
     scope: Scope  # of one of its requests; its end is sent with it
+    version: str  # of the protocol
     requests: int = 0
     used: float = 0.0  # monotonic time at which its latest request ended
 
@@ -74,9 +76,7 @@ class SessionGuard:
         session_id = _header(scope["headers"], _SESSION)
         version = _header(scope["headers"], _VERSION)
         opening = not session_id and (not version or version in HANDSHAKE_PROTOCOL_VERSIONS)
-        known = self._sessions.get(session_id)
-        if known is not None and known.scope["user"].username != scope["user"].username:
-            known = None  # the SDK answers another caller that there is no such session
+        known = self._known(scope, session_id)
         if opening:
             self._require_room(owner)
             self._opening[owner] += 1
@@ -97,7 +97,9 @@ class SessionGuard:
                 new_id = _header(message.get("headers", ()), _SESSION)
                 if opening and new_id and message["status"] < 400:
                     kept = {**scope, "headers": [*scope["headers"]]}
-                    self._sessions[new_id] = _Session(owner, token, kept, used=time.monotonic())
+                    self._sessions[new_id] = _Session(
+                        owner, token, kept, scope.get(REQUESTED, ""), used=time.monotonic()
+                    )
                     opened()  # it is counted among the sessions now
                 elif known is not None and message["status"] == 404:
                     self._sessions.pop(session_id, None)  # the SDK ended it
@@ -118,6 +120,19 @@ class SessionGuard:
                     self._sessions.pop(session_id, None)
         if request.cancel_scope.cancelled_caught:
             raise HttpError(401, "invalid_api_key", "The key was revoked or has expired.")
+
+    def version_of(self, scope: Scope) -> str:
+        """The protocol version of a request's session; empty where it has none."""
+        known = self._known(
+            {**scope, "user": _user(scope[IDENTITY])}, _header(scope["headers"], _SESSION)
+        )
+        return known.version if known is not None else _header(scope["headers"], _VERSION)
+
+    def _known(self, scope: Scope, session_id: str) -> _Session | None:
+        known = self._sessions.get(session_id)
+        if known is not None and known.scope["user"].username != scope["user"].username:
+            return None  # the SDK answers another caller that there is no such session
+        return known
 
     async def watch(self, every_s: float) -> None:
         """End what has to end, again after each ``every_s`` seconds, until cancelled."""

@@ -19,31 +19,34 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp.types import (
     INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
-    jsonrpc_message_adapter,
 )
 
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import McpEndpointSettings
-from remit.ledger import is_plain_text
 from remit.runtime import Runtime
 from remit.server.authentication import open_keys
 from remit.server.listening import ServerError
 from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.gateway import serve_stream, served_by
+from remit.server.mcp.messages import (
+    Batch,
+    MessageError,
+    message_of,
+    parsed,
+    requested_version,
+)
 from remit.server.mcp.server import all_tools, mcp_server
 
 _CHUNK = 65536
 _CANCELLED = "notifications/cancelled"
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
-_Outgoing = MemoryObjectReceiveStream[SessionMessage]
+_Outgoing = MemoryObjectReceiveStream[SessionMessage | bytes]
 _Serve = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
@@ -138,20 +141,60 @@ async def _serve(runtime: Runtime, serve: _Serve, incoming: int, outgoing: int) 
 class _Pending:
     """Requests without an answer, and answers that the client has not read."""
 
-    def __init__(self, answers: MemoryObjectSendStream[SessionMessage], most: int) -> None:
+    def __init__(self, answers: MemoryObjectSendStream[SessionMessage | bytes], most: int) -> None:
         self._answers = answers
         self._most = most
         self._open: set[RequestId] = set()
+        self._batches: dict[RequestId, Batch] = {}
+        self._version = ""
         self._progress = asyncio.Event()
 
-    def received(self, message: JSONRPCMessage) -> None:
-        """Note a message of the client."""
+    def received(self, value: Any) -> tuple[list[JSONRPCMessage], Any]:
+        """What the client sent: the messages to handle, and what can be answered at once.
+
+        Raises:
+            MessageError: it is no message, and no batch that can be taken.
+        """
+        if not isinstance(value, list):
+            message = message_of(value)
+            self._version = requested_version(message) or self._version
+            return [message], self._noted(message)
+        batch = Batch(value, self._version)
+        self._batches.update(dict.fromkeys(batch.waiting, batch))
+        for message in batch.messages:
+            self._noted(message)
+        return batch.messages, None if batch.waiting else batch.answers or None
+
+    def _noted(self, message: JSONRPCMessage) -> Any:
+        """What a batch can be answered with, whose last open request ``message`` cancels."""
         if isinstance(message, JSONRPCRequest):
             self._open.add(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             cancelled = (message.params or {}).get("requestId")
             if isinstance(cancelled, (int, str)):
                 self._open.discard(cancelled)
+                return self._batched(cancelled, None)
+        return None
+
+    def _batched(self, answered: RequestId, answer: Any) -> Any:
+        """All answers of a batch, once its last request is answered."""
+        batch = self._batches.pop(answered, None)
+        if batch is None:
+            return None
+        batch.answer(answered, answer)
+        return None if batch.waiting else batch.answers or None
+
+    def answer(self, message: JSONRPCMessage) -> bytes:
+        """What is written for a message of the server; empty while its batch is not complete."""
+        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if (
+            isinstance(message, (JSONRPCResponse, JSONRPCError))
+            and message.id is not None
+            and message.id in self._batches
+        ):
+            done = self._batched(message.id, json.loads(data))
+            return b"" if done is None else _line(done)
+        return data
 
     def written(self, message: JSONRPCMessage) -> None:
         """Note a message that the client can read."""
@@ -180,7 +223,7 @@ async def _streams(incoming: int, outgoing: int, own: McpEndpointSettings) -> As
     process that was asked to stop until its client closes stdin.
     """
     to_server, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    send, to_client = anyio.create_memory_object_stream[SessionMessage](0)
+    send, to_client = anyio.create_memory_object_stream[SessionMessage | bytes](0)
     answers = send.clone()
     pending = _Pending(answers, own.max_unread)
     lines = _Lines(incoming, own.max_message_bytes)
@@ -203,7 +246,7 @@ async def _streams(incoming: int, outgoing: int, own: McpEndpointSettings) -> As
 async def _read(
     lines: _Lines,
     to_server: _Incoming,
-    answers: MemoryObjectSendStream[SessionMessage],
+    answers: MemoryObjectSendStream[SessionMessage | bytes],
     pending: _Pending,
     drain_s: float,
 ) -> None:
@@ -214,59 +257,47 @@ async def _read(
             # A thread that waits for input is abandoned when the server ends.
             line = await call_in_thread("remit-mcp-in", lines.next)
             if line is None:
-                await answers.send(_refused(INVALID_REQUEST, "The message is too long."))
+                error = MessageError(INVALID_REQUEST, "The message is too long.")
+                await answers.send(_line(error.answer))
             elif not line:  # closing the stream ends the calls that run
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(pending.wait_until_answered(), drain_s)
                 return
             elif line.strip():
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    if isinstance(message, JSONRPCNotification) and "id" in json.loads(line):
-                        raise ValueError("the id is not valid")
-                except (ValueError, RecursionError):
-                    await answers.send(_malformed(line))
-                else:
-                    pending.received(message)
+                    messages, done = pending.received(parsed(line))
+                except MessageError as error:
+                    messages, done = [], error.answer
+                if done is not None:
+                    await answers.send(_line(done))
+                for message in messages:
                     await to_server.send(SessionMessage(message))
 
 
 async def _write(
     outgoing: int, messages: _Outgoing, reading: asyncio.Task[None], pending: _Pending
 ) -> None:
-    async for message in messages:
-        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-        data = text.encode() + b"\n"
-        try:
-            await call_in_thread("remit-mcp-out", partial(_put, outgoing, data))
-        except OSError:  # the client is gone
-            reading.cancel()
-            break
-        pending.written(message.message)
+    async for item in messages:
+        message = None if isinstance(item, bytes) else item.message
+        if data := item if isinstance(item, bytes) else pending.answer(item.message):
+            try:
+                await call_in_thread("remit-mcp-out", partial(_put, outgoing, data))
+            except OSError:  # the client is gone
+                reading.cancel()
+                break
+        if message is not None:
+            pending.written(message)
     async for _ in messages:
         pass
+
+
+def _line(answer: Any) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
 
 
 def _put(descriptor: int, data: bytes) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _malformed(line: bytes) -> SessionMessage:
-    """JSON-RPC 2.0, 5.1: the error for a line that is no message, with its id if it has one."""
-    try:
-        value = json.loads(line)  # unlike other readers it accepts lone surrogates
-    except (ValueError, RecursionError):
-        return _refused(PARSE_ERROR, "This line is no JSON.")
-    found = value.get("id") if isinstance(value, dict) else None
-    usable = type(found) is int or (isinstance(found, str) and is_plain_text(found))
-    return _refused(INVALID_REQUEST, "This line is no JSON-RPC message.", found if usable else None)
-
-
-def _refused(code: int, why: str, answered: RequestId | None = None) -> SessionMessage:
-    return SessionMessage(
-        JSONRPCError(jsonrpc="2.0", id=answered, error=ErrorData(code=code, message=why))
-    )
 
 
 class _Lines:

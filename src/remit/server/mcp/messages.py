@@ -1,0 +1,141 @@
+"""JSON-RPC messages as clients send them: what is none is refused in plain words; batches.
+
+A batch is an array of messages, answered with an array. MCP has them in its version 2025-03-26 and
+in no other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from remit.ledger import is_plain_text
+
+WITH_BATCHES = "2025-03-26"
+_MOST = 100  # messages of one batch
+
+
+class MessageError(Exception):
+    """It is no message; the error of JSON-RPC 2.0 says why.
+
+    Attributes:
+        answer: the JSON-RPC response that says so.
+    """
+
+    def __init__(self, code: int, why: str, answered: RequestId | None = None) -> None:
+        super().__init__(why)
+        error = {"code": code, "message": why}
+        self.answer: dict[str, Any] = {"jsonrpc": "2.0", "id": answered, "error": error}
+
+
+def parsed(data: bytes) -> Any:
+    """What a client sent, as JSON.
+
+    Raises:
+        MessageError: it is no JSON.
+    """
+    try:
+        return json.loads(data)  # unlike other readers it accepts lone surrogates
+    except (ValueError, RecursionError):
+        raise MessageError(PARSE_ERROR, "This is no JSON.") from None
+
+
+def message_of(value: Any) -> JSONRPCMessage:
+    """One message.
+
+    Raises:
+        MessageError: it is none; answered under its id where it has one.
+    """
+    try:
+        message = jsonrpc_message_adapter.validate_json(json.dumps(value), by_name=False)
+        if isinstance(message, JSONRPCNotification) and "id" in value:
+            raise ValueError("the id is not valid")
+    except (ValueError, RecursionError):
+        found = value.get("id") if isinstance(value, dict) else None
+        usable = type(found) is int or (isinstance(found, str) and is_plain_text(found))
+        raise MessageError(INVALID_REQUEST, _fault(value), found if usable else None) from None
+    return message
+
+
+def requested_version(message: JSONRPCMessage) -> str:
+    """The protocol version that an ``initialize`` makes the session's; empty for all others."""
+    if not isinstance(message, JSONRPCRequest) or message.method != "initialize":
+        return ""
+    asked = (message.params or {}).get("protocolVersion")
+    return asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else HANDSHAKE_PROTOCOL_VERSIONS[-1]
+
+
+class Batch:
+    """The messages of one batch, and the answers to them.
+
+    Attributes:
+        messages: those that are messages, to be handled each by itself.
+        waiting: ids of the requests that are not answered yet.
+        answers: so far, in the order in which they came.
+
+    Raises:
+        MessageError: the batch as a whole cannot be taken.
+    """
+
+    def __init__(self, values: list[Any], version: str) -> None:
+        if version != WITH_BATCHES:
+            spoken = f"this session speaks {version}" if version else "there is no such session"
+            raise MessageError(
+                INVALID_REQUEST,
+                f"Batches of messages are part of MCP {WITH_BATCHES} alone, and {spoken}. Send "
+                "each message by itself.",
+            )
+        if not 0 < len(values) <= _MOST:
+            why = "The batch is empty." if not values else f"A batch has at most {_MOST} messages."
+            raise MessageError(INVALID_REQUEST, why)
+        self.messages: list[JSONRPCMessage] = []
+        self.waiting: set[RequestId] = set()
+        self.answers: list[dict[str, Any]] = []
+        for value in values:
+            try:
+                message = message_of(value)
+                if isinstance(message, JSONRPCRequest):
+                    if message.method == "initialize":
+                        why = "initialize is sent by itself, not in a batch."
+                        raise MessageError(INVALID_REQUEST, why, message.id)
+                    if message.id in self.waiting:
+                        why = f"The id {message.id!r} is there twice in the batch."
+                        raise MessageError(INVALID_REQUEST, why)
+                    self.waiting.add(message.id)
+                self.messages.append(message)
+            except MessageError as error:
+                self.answers.append(error.answer)
+
+    def answer(self, answered: RequestId, answer: dict[str, Any] | None) -> None:
+        """Note the answer to a request; ``None`` for one that the client has cancelled."""
+        self.waiting.discard(answered)
+        if answer is not None:
+            self.answers.append(answer)
+
+
+def _fault(value: Any) -> str:
+    """What is wrong with a value that is no message."""
+    if not isinstance(value, dict):
+        return "A JSON-RPC message is a JSON object."
+    if value.get("jsonrpc") != "2.0":
+        return 'A JSON-RPC message has "jsonrpc": "2.0".'
+    if "id" in value and type(value["id"]) not in (int, str):
+        return "The id of a JSON-RPC message is a text or an integer."
+    if "method" not in value and not {"result", "error"} & value.keys():
+        return "A JSON-RPC message has a method, a result or an error."
+    if not isinstance(value.get("method", ""), str):
+        return "The method of a JSON-RPC message is a text."
+    if not isinstance(value.get("params", {}), dict):
+        return "The params of an MCP message are a JSON object."
+    return "This is no JSON-RPC message."
