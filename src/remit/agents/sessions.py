@@ -30,6 +30,7 @@ __all__ = [
     "session_overview",
 ]
 
+_CALLS_LOOKED_AT = 10_000
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
 
 
@@ -376,6 +377,30 @@ def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[S
         event_type="SESSION_START", order="desc", limit=limit, with_content=False
     ):
         yield _overview(ledger, entry.submission_id, entry.metadata, entry.timestamp)
+
+
+def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOverview]:
+    """Sessions, the latest first; those too that calls to models belong to and no agent began.
+
+    Of calls, the latest ones are looked at.
+    """
+    latest = list(list_sessions(ledger, limit=limit))
+    ids = {session.session_id for session in latest}
+    for call in ledger.query(
+        event_type="DISPATCH", order="desc", limit=_CALLS_LOOKED_AT, with_content=False
+    ):
+        if len(latest) >= limit and call.timestamp < latest[limit - 1].started_at:
+            break
+        session_id = str(call.metadata["session_id"])
+        if session_id in ids:
+            continue
+        ids.add(session_id)
+        if session_overview(ledger, session_id) is None:
+            agent_id = str(call.metadata["agent_id"])
+            began = next(ledger.query(session_id=session_id, limit=1, with_content=False), call)
+            latest.append(SessionOverview(session_id, agent_id, began.timestamp, 0, "", False))
+            latest.sort(key=lambda session: session.started_at, reverse=True)
+    return latest[:limit]
 
 
 def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:

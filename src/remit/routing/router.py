@@ -190,6 +190,7 @@ class Router:
             "decision_id": result.decision_id,
             "decision_entry_id": outcome.entry_id,
             "exchange_entry_id": response.exchange_entry_id,
+            "session_id": request.session_id,
         }
 
     def named(self, name: str) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.admin import HIDDEN, Redactor, admin_tools, fit
+from remit.agents.admin.redaction import redact_assignments
 from remit.gateway.auth import KeyStore
 from remit.ledger import EVENTS, LedgerEntry
 from remit.packages.gates import GateView
@@ -121,6 +122,22 @@ def test_secrets_in_texts(text: str) -> None:
 )  # fmt: skip
 def test_what_only_looks_like_one_stays(text: str) -> None:
     assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("per_token = 0.0000025", False), ('"max_token": 4096,', False),
+        ("turn_token: 1e-6", False),
+        ("primary_key: true", False), ("sort_key = 3", False), ("api_key = null", False),
+        ("token = 12345678901234567890", True), ("password = 1234", True), ("secret: 5", True),
+        ("api_key = 5f6a", True), ('key = "4096"', True), ("token = 4096abc", True),
+    ],
+)  # fmt: skip
+def test_a_file_shows_numbers_and_hides_keys(text: str, hidden: bool) -> None:
+    shown = Redactor().text(redact_assignments(text))
+    assert (HIDDEN in shown) == hidden
+    assert hidden or shown == text
 
 
 @given(JSON)

@@ -69,6 +69,13 @@ async def test_a_prompt_is_routed_and_explained(real: Served) -> None:
             assert explained["decision_id"] == told["decision_id"]
             assert explained["chosen_model_id"] == told["model_id"]
             assert explained["agent_id"] == "scout"
+            again = await ok(client, "router_explain", **{name: told[name]})
+            assert again == explained
+        assert "Give decision_id" in await wrong(client, "router_explain")
+        sessions = (await ok(client, "list_sessions"))["sessions"]
+        (found,) = [one for one in sessions if one["session_id"] == told["session_id"]]
+        assert (found["agent_id"], found["turns"], found["ended"]) == ("scout", 0, False)
+        assert await ok(client, "trace_prompt_journey", session_id=told["session_id"])
         assert "no decision 'DEC-0'" in await wrong(client, "router_explain", decision="DEC-0")
         status = await ok(client, "router_status")
         assert "auto" in [route["name"] for route in status["routes"]]

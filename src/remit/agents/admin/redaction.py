@@ -30,12 +30,17 @@ _NAME = re.compile(
     r"(?i)(?:^|[_.-])(?:api_?key|access_?key|private_?key|secret|password|passwd|authorization"
     r"|x-api-key|(?:auth|access|refresh|bearer)[_-]?token)$"
 )
+_PLAIN = re.compile(r"(?i)[+-]?[\d_]{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?|true|false|null|none")
+_ALWAYS_SECRET = re.compile(r"(?i)secret|passw")
 _OPTION = re.compile(r"(?i)^--?[\w-]*(?:key|token|secret|password)$")
 
 
 def redact_assignments(text: str) -> str:
-    """The text of a file without the values that are given to keys, tokens and passwords."""
-    return _IN_FILE.sub(rf"\1{HIDDEN}", text)
+    """The text of a file without the values that are given to keys, tokens and passwords.
+
+    A short number given to a key or token is none of these: a price, a limit, a position.
+    """
+    return _IN_FILE.sub(_without_value, text)
 
 
 class Redactor:
@@ -53,7 +58,7 @@ class Redactor:
     def text(self, text: str) -> str:
         """``text`` without what is secret by its form, its name, or because it is known."""
         text = _IN_URL.sub(rf"\1{HIDDEN}", _BY_FORM.sub(HIDDEN, text))
-        text = _IN_TEXT.sub(rf"\1{HIDDEN}", text)
+        text = _IN_TEXT.sub(_without_value, text)
         return self._known.sub(HIDDEN, text) if self._known else text
 
     def value(self, value: Any) -> Any:
@@ -75,6 +80,13 @@ class Redactor:
                 for after, item in zip(options, value, strict=False)
             ]
         return value
+
+
+def _without_value(found: re.Match[str]) -> str:
+    name, value = found[1], found[2]
+    if _PLAIN.fullmatch(value) and not _ALWAYS_SECRET.search(name):
+        return found[0]
+    return f"{name}{HIDDEN}"
 
 
 def _is_secret(name: Any, item: Any) -> bool:

@@ -9,7 +9,12 @@ from pydantic import Field
 
 from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain
 from remit.agents.approvals import ApprovalQueue
-from remit.agents.sessions import SessionManager, SessionOverview, list_sessions, session_overview
+from remit.agents.sessions import (
+    SessionManager,
+    SessionOverview,
+    session_overview,
+    sessions_with_calls,
+)
 from remit.agents.supervisor import unfinished_turn
 from remit.agents.tools import ToolError, current_call, tool
 from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
@@ -76,7 +81,8 @@ class SessionTools(Toolset):
         self, max_sessions: Annotated[int, Field(ge=1, le=100)] = 20
     ) -> dict[str, Any]:
         """List the conversations on record, with their number of turns."""
-        rows = [item.to_dict() for item in list_sessions(self.ledger, limit=max_sessions)]
+        found = sessions_with_calls(self.ledger, limit=max_sessions)
+        rows = [item.to_dict() for item in found]
         return {"status": "ok", "count": len(rows), "sessions": rows}
 
     @tool(

@@ -50,8 +50,8 @@ _PUBLISHED = {
     "list_sessions": _Published(
         "Conversations on record",
         "List the conversations on record, the latest first: id, agent, when each began and was "
-        "last used, number of turns, and whether it has ended. Use it to find the session_id that "
-        "the other tools take.",
+        "last used, number of turns, and whether it has ended. Calls of router_route are sessions "
+        "without turns. Use it to find the session_id that the other tools take.",
         {"max_sessions": {"description": "how many at most", "examples": [20]}},
         object_schema({"status": _STATUS, "count": _COUNT, "sessions": _ENTRIES}),
     ),

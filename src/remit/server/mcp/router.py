@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from remit.agents.admin import Redactor, fit, plain
+from remit.agents.tools import ToolError
 from remit.kernel.settings import Settings
 from remit.routing.router import Router
 from remit.server.mcp.callers import current_caller
@@ -61,6 +62,13 @@ _Tokens = Annotated[
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MAX_TOKENS, "examples": [500]}),
     Field(description="longest answer, in tokens"),
 ]
+_Recorded = Annotated[
+    str,
+    Field(
+        max_length=_MAX_NAME,
+        examples=["DEC-0123456789abcdef0123456789abcdef", "LED-0000002a"],
+    ),
+]
 
 
 class RouterTools:
@@ -91,6 +99,7 @@ class RouterTools:
                 "decision_id": "the routing decision; router_explain shows it",
                 "decision_entry_id": "its entry in the ledger",
                 "exchange_entry_id": "the entry of the model call",
+                "session_id": "the session that the call belongs to",
             }
         ),
     )
@@ -176,22 +185,26 @@ class RouterTools:
     @mcp_tool("Why a model was chosen", needs=("read",), returns=_described({}))
     def router_explain(
         self,
-        decision: Annotated[
-            str,
-            Field(
-                min_length=1,
-                max_length=_MAX_NAME,
-                examples=["DEC-0123456789abcdef0123456789abcdef", "LED-0000002a"],
-            ),
-        ],
+        decision_id: _Recorded = "",
+        decision_entry_id: _Recorded = "",
+        exchange_entry_id: _Recorded = "",
+        decision: _Recorded = "",
     ) -> Any:
         """Explain a routing decision, or any model call, that is on record: what was asked
         for, which models were scored, skipped or failed and why, who answered, and of a
-        call what was changed of its body, what it could cost and did cost. Keys and
-        passwords in it are hidden.
+        call what was changed of its body, what it could cost and did cost. Name one id, as
+        router_route gave it. Keys and passwords in it are hidden.
 
         Args:
-            decision: a decision_id of router_route, or the id of its ledger entry, or of any
-                EXCHANGE, DISPATCH or PROMPT_REJECTED
+            decision_id: of the decision
+            decision_entry_id: the decision's entry in the ledger
+            exchange_entry_id: the entry of the call, or any EXCHANGE, DISPATCH or PROMPT_REJECTED
+            decision: any of these ids
         """
-        return self._fitted(self._redactor.value(plain(dict(self._router.explain(decision)))))
+        named = decision_id or decision_entry_id or exchange_entry_id or decision
+        if not named:
+            raise ToolError(
+                "Which decision is not said.",
+                next_step="Give decision_id, as router_route returned it.",
+            )
+        return self._fitted(self._redactor.value(plain(dict(self._router.explain(named)))))
