@@ -20,6 +20,7 @@ from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
 from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
+from remit.agents.approvals import ApprovalQueue
 from remit.kernel.budget import BudgetLimits
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.server.mcp.running import TOP, Served, serving, variables
@@ -28,9 +29,7 @@ from tests.support.roots import new_root
 HOSTILE = str(TOP / "tests/agents/tools/stdio_server.py")
 RULES = """
 [mcp.reference]
-command = "{python}"
-args = ["-m", "tests.server.mcp.reference"]
-cwd = "{top}"
+url = "{url}"
 
 [[mcp.reference.rules]]
 effect = "deny"
@@ -54,6 +53,10 @@ keys = ["narrow"]
 tools = ["test_image_content"]
 calls_per_minute = 2
 
+[[mcp.reference.rules]]
+effect = "ask"
+tools = ["test_multiple_content_types"]
+
 [mcp.hostile]
 command = "{python}"
 args = ["{hostile}"]
@@ -65,8 +68,18 @@ max_message_bytes = 1000000
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    toml = RULES.format(python=sys.executable, top=TOP, hostile=HOSTILE)
+def reference() -> Iterator[str]:
+    """The address of the reference server."""
+    line = [sys.executable, "-m", "tests.server.mcp.reference", "--http"]
+    with subprocess.Popen(line, cwd=TOP, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def root(reference: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    toml = RULES.format(url=reference, python=sys.executable, hostile=HOSTILE)
     return new_root(tmp_path_factory.mktemp("gateway") / "root", toml)
 
 
@@ -219,6 +232,40 @@ async def test_rules_of_a_key(served: Served) -> None:
     remit(served.root, "budget", "check")
 
 
+async def test_a_call_that_a_person_approves_runs_once(served: Served) -> None:
+    token = named(served, "asking")
+    root = served.root
+
+    async def call(**arguments: Any) -> Any:
+        async with at(served, "reference", token) as client:  # each time another MCP session
+            return await client.call_tool("test_multiple_content_types", arguments)
+
+    waits = await call(a=1)
+    assert waits.is_error
+    request = waits.meta["remit/approval"]["request"]
+    assert f"remit approve {request}" in waits.content[0].text
+    assert (await call(a=1)).meta["remit/approval"]["request"] == request  # not asked twice
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        ApprovalQueue(ledger).decide(request, granted=True, by="ann")
+    other = await call(a=2)
+    assert other.meta["remit/approval"]["request"] != request
+    ran = await call(a=1)
+    assert not ran.is_error
+    again = await call(a=1)
+    assert again.meta["remit/approval"]["request"] not in (request, other)
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        queue = ApprovalQueue(ledger)
+        assert queue.get(request).used_by == ran.meta["remit/receipt"]["intent"]
+        edited = again.meta["remit/approval"]["request"]
+        queue.decide(edited, granted=True, by="ann", arguments={"a": 7})
+        queue.decide(other.meta["remit/approval"]["request"], granted=False, by="ann", reason="no")
+    changed = await call(a=1)
+    assert "changed the arguments to {'a': 7}" in changed.content[-1].text
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        intent = ledger.read(changed.meta["remit/receipt"]["intent"])
+    assert intent.metadata["arguments"] == {"a": 7}
+
+
 def test_without_a_key(served: Served) -> None:
     base, _, _ = served.url.partition("/mcp")
     url = f"{base}/mcp/reference"
@@ -268,19 +315,20 @@ async def test_lies_and_secrets_of_a_hostile_server(served: Served) -> None:
                for entry in entries(served.root, "TOOL_CALL"))  # fmt: skip
 
 
-async def test_over_stdio(root: Path) -> None:
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_over_stdio(root: Path, mode: Any) -> None:
+    """Started by a client; it asks for the present protocol first, which this server knows not."""
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "remit", "mcp", "gateway", "reference", "--root", str(root)],
+        args=["-m", "remit", "mcp", "gateway", "hostile", "--root", str(root)],
         env=variables(),
         cwd=str(TOP),
     )
-    for mode in ("legacy", "auto"):
-        async with Client(server, mode=mode, cache=None) as client:
-            result = await client.call_tool("test_simple_text", {})
-            assert result.meta["remit/receipt"]["intent"].startswith("LED-")
-            with pytest.raises(MCPError, match="Unknown tool"):
-                await client.call_tool("test_audio_content", {})
+    async with Client(server, mode=mode, cache=None) as client:
+        assert client.protocol_version == "2025-06-18"
+        result = await client.call_tool("echo", {"value": 3})
+        assert result.structured_content == {"value": 3}
+        assert result.meta["remit/receipt"]["intent"].startswith("LED-")
 
 
 async def test_cancelled_and_killed_calls_are_on_record(root: Path) -> None:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 
+from remit.agents.approvals import ApprovalError
 from remit.gateway.budget import BudgetRefusedError
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.secrets import redact_secrets
 from remit.server.mcp.callers import Caller, CallerError
+from remit.server.mcp.gateway.approving import Approving, WaitsError
 from remit.server.mcp.gateway.definitions import Ask, Definition, Definitions
 from remit.server.mcp.gateway.record import Begun, Record
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 RECEIPT = "remit/receipt"
 """Key of a result's ``_meta``: ids of the entries that prove the call (`remit ledger prove`)."""
+
+APPROVAL = "remit/approval"
+"""Key of a result's ``_meta`` where the call waits for a person, or a person said no."""
 
 _KEY = "remit/idempotency_key"
 
@@ -35,6 +41,9 @@ class ToolCalls:
         self._caller = caller
         self._record = record
         self._definitions = definitions
+        self._approving = Approving(
+            served.approvals, caller.identity, record.session_id, caller.agent_id("")
+        )
 
     def visible(self, page: dict[str, Any]) -> dict[str, Any]:
         """A page of ``tools/list`` without what the client may not call."""
@@ -54,7 +63,7 @@ class ToolCalls:
         try:
             async with self._served.slots.of(self._caller.owner):
                 return await self._answer(name, arguments, params, ask)
-        except (CallerError, BudgetRefusedError) as error:
+        except (CallerError, BudgetRefusedError, ApprovalError, InvalidInputError) as error:
             return await self._refused(name, arguments, str(error))
 
     async def _answer(
@@ -67,13 +76,26 @@ class ToolCalls:
         verdict = self._served.rules.decide(self._caller.identity, name, arguments)
         if why := definition.refusal or verdict.reason:
             return await self._refused(name, arguments, why)
+        permit = None
+        if verdict.effect == "ask":
+            try:
+                permit = await self._approving.permit(definition.tool, arguments)
+            except WaitsError as waits:
+                about = {"request": waits.request_id, "state": waits.state}
+                return {**_failed(str(waits)), "_meta": {APPROVAL: about}}
+            arguments = permit.instead_of(arguments)
         self._served.rules.count(verdict, self._caller.owner)
         begun = await self._record.intend(
-            name, arguments, digest=definition.tool.digest, price_nano=verdict.price_nano
+            name,
+            arguments,
+            digest=definition.tool.digest,
+            price_nano=verdict.price_nano,
+            permit=permit,
         )
         meta = params.get("_meta")
         sent = {
             **params,
+            **({"arguments": arguments} if permit is not None else {}),
             "_meta": {**(meta if isinstance(meta, dict) else {}),
                       _KEY: begun.shown["idempotency_key"]},
         }  # fmt: skip
@@ -87,6 +109,8 @@ class ToolCalls:
             late = error.error.code == REQUEST_TIMEOUT
             await self._record.end(begun, "timeout" if late else "error", None, error.error.message)
             raise
+        if permit is not None and arguments != params.get("arguments", {}):
+            result = _with_note(result, f"A person changed the arguments to {arguments}.")
         return await self._ended(name, begun, definition, result)
 
     async def _ended(
@@ -123,6 +147,12 @@ def _problem(definition: Definition, result: dict[str, Any]) -> str:
         return ""
     problem = first_problem(schema, result.get("structuredContent"))
     return f"its result does not fit its own output schema: {problem[:500]}." if problem else ""
+
+
+def _with_note(result: dict[str, Any], text: str) -> dict[str, Any]:
+    blocks = result.get("content")
+    note = {"type": "text", "text": text}
+    return {**result, "content": [*blocks, note]} if isinstance(blocks, list) else result
 
 
 def _failed(text: str) -> dict[str, Any]:

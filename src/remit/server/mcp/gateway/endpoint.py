@@ -49,6 +49,7 @@ def served_by(runtime: Runtime, name: str) -> Served:
         ledger=ledger,
         budgeter=runtime.budgeter,
         pins=Pins(ledger, lambda: Registry.from_ledger(ledger).permitted_tools()),
+        approvals=runtime.approvals,
         secrets=ConfiguredSecrets(settings),
         slots=CallSlots(limits.calls_at_once, limits.calls_per_caller, limits.calls_waiting),
     )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from remit.agents.sessions import new_session_id
+from remit.agents.approvals import ApprovalError, Permit
 from remit.agents.tools.mcp import identity as tool_id_of
 from remit.agents.workorders import Journal
 from remit.gateway.auth import Identity
 from remit.gateway.budget import TokenBudgeter
+from remit.gateway.tenancy import default_session
 from remit.kernel.budget import BudgetScope, TokenUsage
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
@@ -23,6 +26,12 @@ from remit.server.mcp.callers import Caller
 
 _MOST_NOTED = 200
 """Notifications of one session that are put on record: a server that floods must not fill it."""
+
+_BEGUN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' LIMIT 1"
+_LATEST = (
+    "SELECT id FROM entries WHERE session_id = ? AND event_type = 'TOOL_INTENT' "
+    "ORDER BY seq DESC LIMIT 1"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,11 @@ class Record:
         self._budgeter = budgeter
         self._server = server
         self._identity: Identity = caller.identity
-        self._calls = 0
         self._noted = 0
         self._started = False
-        self.session_id = caller.identity.session_id or new_session_id()
+        self.session_id = caller.identity.session_id or default_session(
+            caller.identity, f"{datetime.now(UTC):%Y%m%d}"
+        )
         self._journal = Journal(ledger, "ho1", self.session_id, caller.agent_id(""), "MCP_CLIENT")
 
     async def intend(
@@ -68,7 +78,7 @@ class Record:
         *,
         digest: str,
         price_nano: int = 0,
-        permit: Callable[[Transaction], object] | None = None,
+        permit: Permit | None = None,
     ) -> Begun:
         """Put on record, durably, that a tool is about to be called, and debit its price.
 
@@ -77,18 +87,20 @@ class Record:
             arguments: what it is called with.
             digest: of its definition.
             price_nano: what the call costs, nano-dollars.
-            permit: uses an approval up, in the same transaction.
+            permit: the approval that this uses up, in the same transaction.
 
         Raises:
             BudgetRefusedError: a budget of the key has less left; nothing was written.
+            ApprovalError: the approval is not for this call, used, or over; likewise.
         """
         shown = self._call(name, arguments)
+        if permit is not None:
+            shown["idempotency_key"] = permit.request.metadata["idempotency_key"]
         entry = self._entry("TOOL_INTENT", **shown, tool_digest=digest)
+        begin = None if permit is None else permit.begin(entry, digest, self._ledger.prepare)
         scope = self._scope()
 
         def write(tx: Transaction) -> str:
-            if permit is not None:
-                permit(tx)
             if price_nano:
                 self._budgeter.debit(
                     scope,
@@ -98,7 +110,12 @@ class Record:
                     tx=tx,
                 )
             self._start(tx)
-            return tx.append(entry)
+            if begin is None:
+                return tx.append(entry)
+            if problem := begin(tx):
+                raise ApprovalError(f"approval_invalid: {problem}.")
+            ((intent_id,),) = tx.execute(_LATEST, (self.session_id,))
+            return str(intent_id)
 
         intent_id = await self._ledger.submit(write)
         self._started = True
@@ -140,11 +157,10 @@ class Record:
         return self._journal.entry(event_type, **metadata)
 
     def _call(self, name: str, arguments: Any) -> dict[str, Any]:
-        self._calls += 1
         return {
             "tool_id": tool_id_of(self._server, name),
             "arguments": _recordable(arguments),
-            "idempotency_key": f"{self.session_id}/{self._calls}",
+            "idempotency_key": f"{self.session_id}/{secrets.token_hex(8)}",
         }
 
     def _ended(self, shown: Mapping[str, Any], status: str, result: Any, error: str) -> LedgerEntry:
@@ -175,7 +191,7 @@ class Record:
         return entry_id
 
     def _start(self, tx: Transaction) -> None:
-        if not self._started and not self._identity.session_id:
+        if not self._started and not tx.execute(_BEGUN, (self.session_id,)):
             tx.append(self._entry("SESSION_START"))
 
     def _scope(self) -> BudgetScope:

@@ -11,6 +11,7 @@ from mcp.shared.dispatcher import CallOptions, DispatchContext, Outbound
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.types import INTERNAL_ERROR
 
+from remit.agents.approvals import ApprovalQueue
 from remit.agents.tools.mcp import Pins
 from remit.gateway.budget import TokenBudgeter
 from remit.kernel.errors import RemitError
@@ -45,6 +46,7 @@ class Served:
     ledger: LedgerClient
     budgeter: TokenBudgeter
     pins: Pins
+    approvals: ApprovalQueue
     slots: CallSlots
     secrets: ConfiguredSecrets
 
