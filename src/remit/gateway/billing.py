@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from remit.gateway.bounds import (
     IMAGE_TOKENS,
@@ -89,6 +90,10 @@ class Billing:
                 self._tariffs.clear()
             found = self._tariffs[model] = Tariff(model, self._prices, self._config)
         return found
+
+    def per_call(self, model: tuple[str, str], nano: int) -> Tariff:
+        """What something costs that has a price for each call."""
+        return PerCall(model, nano, self._prices, self._config)
 
 
 class Tariff:
@@ -263,6 +268,24 @@ class Tariff:
             nano = MAX_SAFE_INTEGER
         usage = TokenUsage(tokens_in, tokens_out, self._model[1], nano)
         return Bill(usage, certainty, self._version)
+
+
+class PerCall(Tariff):
+    """A price for each call that is answered, whatever is in it."""
+
+    __slots__ = ("_nano",)
+
+    def __init__(
+        self, model: tuple[str, str], nano: int, prices: PriceTable, config: RouterConfig
+    ) -> None:
+        super().__init__(model, prices, config)
+        self._nano = nano
+
+    @override
+    def answered(
+        self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
+    ) -> Bill:
+        return self._bill(self._nano, 0, 0, "measured", "measured")
 
 
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:

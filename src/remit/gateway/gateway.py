@@ -40,7 +40,7 @@ from remit.kernel.exchange import (
 )
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerError
-from remit.providers import EventSink, Outgoing
+from remit.providers import EventSink, Outgoing, WireProvider
 from remit.providers.prices import PriceTable
 
 __all__ = ["CallReport", "LLMGateway"]
@@ -330,6 +330,8 @@ class LLMGateway:
         identity: Identity | None,
         amount: Amount = _NOTHING,
         on_record: OnRecord | None = None,
+        sink: EventSink | None = None,
+        agent: tuple[str, WireProvider] | None = None,
     ) -> PromptResponse:
         """Send what is no call of a model to a provider, once, and record it.
 
@@ -339,6 +341,8 @@ class LLMGateway:
             identity: who asks.
             amount: what is held until the answer is on record.
             on_record: what a success changes beside the record.
+            sink: receives a stream as it comes, and is waited for.
+            agent: another agent's name and address, instead of a provider; ``amount`` is its price.
 
         Raises:
             LedgerWriteError, LeaseLostError: as :meth:`aroute`.
@@ -346,21 +350,24 @@ class LLMGateway:
         self._outage.check()
         raw = outgoing.body.raw
         sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
-        call = Call(
-            request, StreamTap(None, None), identity, sent.context_hash, on_record=on_record
-        )
+        call = Call(request, StreamTap(None, sink), identity, sent.context_hash)
+        call.on_record = on_record
         if problem := check_request(request):
             return await self._asking.reject(call, "INVALID_INPUT", problem)
         if problem := authenticate(call, self._auth, self._dev_mode):
             return await self._asking.reject(call, "AUTH_ERROR", problem)
         call.path = path_of(call)
-        provider = self._providers[provider_id]
+        name, provider = agent or ("", self._providers[provider_id])
+        call.asked_model_id = name
+        tariff = self._billing.of(provider_id, "")
+        if agent is not None:
+            tariff = self._billing.per_call((provider_id, name), amount.nano or 0)
         to = Candidate(
-            provider_id, "", provider, self._billing.of(provider_id, ""), request, sent, outgoing,
-            amount, (amount.tokens, 0),
+            provider_id, name, provider, tariff, request, sent, outgoing, amount,
+            (amount.tokens, 0),
         )  # fmt: skip
         began = time.monotonic_ns()
-        response = await self._asking.once(call, to, outgoing.body.endpoint.name)
+        response = await self._asking.once(call, to, name or outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:
             self._tell(call, response, began)
         return response

@@ -29,6 +29,8 @@ from remit.providers.upstream_errors import error_of_event
 from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import stream_sum
+from remit.providers.wire.endpoint import A2A
+from remit.providers.wire.passed import Passed
 
 __all__ = ["AnyProvider", "has_dialect", "send_body"]
 
@@ -70,6 +72,8 @@ async def send_body(
     tap.start()
     reply: ProviderReply = await provider.send(outgoing, timeouts)
     try:
+        if outgoing.body.endpoint is A2A:
+            return await _verbatim(outgoing, reply, tap)
         if outgoing.stream and "event-stream" in reply.content_type:
             return await _streamed(outgoing, reply, tap, neutral)
         if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
@@ -149,6 +153,29 @@ async def _streamed(
         )
     answer = total.answer()
     return response(Reply(endpoint, reply.status, headers, dump(answer), True), answer, kind)
+
+
+async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) -> ProviderResponse:
+    """Another protocol's answer: passed on and recorded as it comes, whatever it says.
+
+    Of a stream nothing is held back but its end.
+    """
+    endpoint, kind, headers = A2A.name, reply.content_type, passed_on(reply.headers)
+    if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
+        raw = await reply.read()
+        return response(Reply(endpoint, reply.status, headers, raw, None), None)
+    total = Passed()
+    tap.listen(total, asks_usage=False)
+    async for piece in reply.chunks():
+        total.add("", piece)
+        if total.size > MAX_BODY_BYTES:
+            said = f"the answer is longer than {MAX_BODY_BYTES >> 20} MiB"
+            raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
+        chunk = WireChunk(endpoint, piece, "", None, content_type=kind, headers=headers)
+        await tap.chunk(chunk, begins=True)
+    last = WireChunk(endpoint, b"", "", None, is_last=True, content_type=kind, headers=headers)
+    await tap.chunk(last, begins=True)
+    return response(Reply(endpoint, reply.status, headers, total.raw, is_json=False), None)
 
 
 def _check_kept(total: StreamSum, unread: Iterable[bytes]) -> None:

@@ -13,6 +13,7 @@ from remit.kernel.errors import RemitError, let_go
 from remit.ledger import LedgerRollbackError
 from remit.runtime import Runtime
 from remit.server import request
+from remit.server.a2a import AgentCalls
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
@@ -101,8 +102,16 @@ class App:
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
             self._shares, dev=dev,
         )  # fmt: skip
-        self._watch = functools.partial(calls.watch, settings.auth.revocation_s / 2)
-        self._calls = call_routes(calls)
+        agents = AgentCalls(
+            runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
+            self._shares, dev=dev,
+        )  # fmt: skip
+        self._agents = agents
+        self._watches = [
+            functools.partial(each.watch, settings.auth.revocation_s / 2)
+            for each in (calls, agents)
+        ]
+        self._calls = {**call_routes(calls), **agents.of_agents(settings.a2a)}
         if self._traces is not None:
             self._calls = {path: functools.partial(self._traced, handler)
                            for path, handler in self._calls.items()}  # fmt: skip
@@ -113,6 +122,7 @@ class App:
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **files.routes(),
             **batches.routes(),
+            **agents.cards(self._authenticator, door.timeouts),
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
@@ -242,7 +252,7 @@ class App:
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
-            asyncio.create_task(self._watch()),
+            *(asyncio.create_task(watch()) for watch in self._watches),
         ]
         if self.metrics.shared:
             self._running.append(asyncio.create_task(self._flush_metrics()))
@@ -263,6 +273,7 @@ class App:
                 await task
         await self.runtime.gateway.batches.aclose()
         await self._responses.background.aclose()
+        await self._agents.aclose()
         await self.runtime.aclose()
         self.metrics.flush()
         await asyncio.to_thread(self._close)

@@ -7,6 +7,7 @@ from remit.kernel.settings.routing import (
     RoutingSettings,
 )
 from remit.kernel.settings.settings import (
+    A2aSettings,
     ApprovalSettings,
     AttentionSettings,
     GateSettings,
@@ -27,6 +28,7 @@ from remit.kernel.settings.settings import (
 )
 
 __all__ = [
+    "A2aSettings",
     "ApprovalSettings",
     "AttentionSettings",
     "GateSettings",

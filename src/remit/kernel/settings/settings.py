@@ -310,6 +310,17 @@ class McpServerSettings(Section):
         return self
 
 
+class A2aSettings(Section):
+    """``[a2a.NAME]``: another agent, reached over A2A through ``/a2a/NAME`` of `remit serve`."""
+
+    url: str = Field(min_length=1, description="address of its JSON-RPC interface")
+    card: str = Field(
+        "", description="address of its agent card; empty: /.well-known/agent-card.json there"
+    )
+    api_key: SecretStr = Field(SecretStr(""), description="key that it wants, as a bearer token")
+    price_usd: float = Field(0.0, ge=0, description="US dollars for each message sent to it")
+
+
 class McpEndpointSettings(Section):
     """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
 
@@ -447,6 +458,7 @@ class Settings(Section):
     approvals: ApprovalSettings
     mcp_server: McpEndpointSettings
     mcp: dict[str, McpServerSettings]
+    a2a: dict[str, A2aSettings] = Field(default_factory=dict)
     supervisor: SupervisorSettings
     packages: PackageSettings
     gates: GateSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Dialect = Literal["openai", "anthropic"]
+Dialect = Literal["openai", "anthropic", "a2a"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +119,6 @@ BATCHES = {
     ),
 }  # fmt: skip
 """By dialect: many calls in one request, answered later. Each of them is billed by itself."""
+
+A2A = Endpoint("a2a.jsonrpc", "a2a", "", "params", streams=True, has_model=False)
+"""Another agent, over the Agent2Agent protocol: JSON-RPC, passed on as it is."""
