@@ -5,6 +5,8 @@ Each runs against the strict provider, through a run of Remit's, in this process
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -262,3 +264,15 @@ async def test_claude_codes_own_tools(
     (report,) = check_gates(runtime.gate_context(), ["G2"], by="test").gates
     assert report.passed, report
     assert runtime.ledger.verify().verified
+
+
+PAGE = Path(__file__).parents[3] / "docs/interop.md"
+BLOCKS = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("code", BLOCKS)
+def test_the_page_names_what_there_is(code: str) -> None:
+    parsed = compile(code, "interop.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+    imports = [node for node in parsed.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert imports
+    exec(compile(ast.Module(imports, []), "interop.md", "exec"), {})
