@@ -15,12 +15,13 @@ from remit.kernel.errors import RemitError
 if TYPE_CHECKING:
     from remit.agents.files import File
     from remit.agents.supervisor import TurnFailedError, TurnResult
-    from remit.agents.tools import Tool, current_call, tool
+    from remit.agents.tools import Context, Tool, current_call, tool
     from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.ledger import LedgerClient, LedgerEntry
     from remit.runtime import Runtime
 
 __all__ = [
+    "Context",
     "File",
     "LedgerClient",
     "LedgerEntry",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "Context": "remit.agents.tools",
     "File": "remit.agents.files",
     "LedgerClient": "remit.ledger",
     "LedgerEntry": "remit.ledger",

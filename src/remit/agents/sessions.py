@@ -150,20 +150,35 @@ class SessionManager:
                 next_step=f"Go on with it by the program that makes the agent {owner}.",
             )
         self._began = True
-        if started.metadata.get("caller"):
-            self.principal = Principal(callers_of(self._ledger, self.session_id))
+        self.principal = self._recorded_principal(started)
         return True
+
+    def _recorded_principal(self, started: LedgerEntry) -> Principal:
+        """For whom the session was begun; a person who was erased is nobody."""
+        subject = ""
+        if "subject_id" in started.metadata:  # content: the record names nobody
+            found = self._ledger.read(started.id).metadata["subject_id"]
+            subject = "" if isinstance(found, Erased) else str(found)
+        has_caller = bool(started.metadata.get("caller"))
+        callers = callers_of(self._ledger, self.session_id) if has_caller else ()
+        return Principal(str(started.metadata.get("user_id") or ""), subject, callers)
 
     def start(self) -> str:
         """Write ``SESSION_START``; returns its id."""
-        return self._ledger.write(self.start_entry())
+        return self._written(self.start_entry())
 
     def start_entry(self) -> LedgerEntry:
         """The ``SESSION_START``, for a caller that writes it together with other entries."""
         self._began = True
-        callers = self.principal.callers
-        caller = {"caller": callers[0].to_dict()} if callers else {}
-        return self._entry("SESSION_START", "STARTED", "Session started", **caller)
+        further: dict[str, Any] = {}
+        if self.principal.user_id:
+            further["user_id"] = self.principal.user_id
+        if self.principal.callers:
+            further["caller"] = self.principal.callers[0].to_dict()
+        return self._entry("SESSION_START", "STARTED", "Session started", **further)
+
+    def _written(self, entry: LedgerEntry) -> str:
+        return self._ledger.write(entry, subject_id=self.principal.subject_id or None)
 
     def has_ended(self) -> bool:
         """Whether a ``SESSION_END`` is on record."""
@@ -227,7 +242,7 @@ class SessionManager:
         Raises:
             SessionNotFoundError: the session never began.
         """
-        entry_id = self._ledger.write(self._turn_entry(user_message, response, outcome))
+        entry_id = self._written(self._turn_entry(user_message, response, outcome))
         self._turn_count = self.turn_count + 1
         return entry_id
 
@@ -246,7 +261,10 @@ class SessionManager:
             after: what is written in the same transaction, before it.
             then: what is written after it.
         """
-        entry = self._turn_entry(user_message, response, outcome)
+        entry = self._ledger.prepare(
+            self._turn_entry(user_message, response, outcome),
+            subject_id=self.principal.subject_id or None,
+        )
         done = await self._ledger.submit([*after, entry, self.read_marks, *then])
         entry_id, marks = done[len(after) : len(after) + 2]
         self._turn_count = number = self.turn_count + 1
@@ -312,7 +330,7 @@ class SessionManager:
             turn_count=self.turn_count,
             total_cost=self.total_cost(),
         )
-        return self._ledger.write(entry)
+        return self._written(entry)
 
     def _turn_entry(self, user_message: str, response: str, outcome: str) -> LedgerEntry:
         if not self._began:

@@ -92,7 +92,7 @@ _TABLE = (
           ("scope", "erased", "decision_id", "prompt", "context", "skipped", "profiles", "scoring",
            "route", "attempts", "stages", "model_id", "outcome", "key_id",
            "recorded_by")),
-    Event("SESSION_START", "sessions", _WO, "A session began.", ("caller", "key_id")),
+    Event("SESSION_START", "sessions", _WO, "A session began.", ("user_id", "caller", "key_id")),
     Event("SESSION_END", "sessions", (*_WO, "turn_count", "total_cost"),
           "A session ended."),
     Event("TURN_RECORDED", "sessions",

@@ -33,7 +33,7 @@ class LedgerPort(Protocol):
         """Do all of this work in one transaction, before anything written later."""
         ...
 
-    def prepare(self, entry: LedgerEntry) -> Prepared:
+    def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check an entry ahead of the :meth:`submit` that appends it."""
         ...
 
@@ -104,9 +104,9 @@ class ScopedLedger:
             [self._owned(write) if isinstance(write, LedgerEntry) else write for write in work]
         )
 
-    def prepare(self, entry: LedgerEntry) -> Prepared:
+    def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """:meth:`LedgerClient.prepare` of an entry of this tier."""
-        return self._ledger.prepare(self._owned(entry))
+        return self._ledger.prepare(self._owned(entry), subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
         """The entry with that id, when this tier may see it.

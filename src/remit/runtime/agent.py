@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
 from remit.agents.files import UserMessage
@@ -17,7 +17,7 @@ from remit.agents.supervisor import (
     Services,
     TurnResult,
 )
-from remit.agents.tools import Tool, ToolCall, ToolDispatcher
+from remit.agents.tools import Context, Tool, ToolDispatcher
 from remit.agents.worker import HO1Executor
 from remit.agents.workorders import (
     NOBODY,
@@ -158,6 +158,8 @@ class Agent(Generic[OutputT]):
         self,
         session_id: str | None = None,
         *,
+        user: str = "",
+        subject_id: str = "",
         tokens: int | None = None,
         usd: float | None = None,
     ) -> Conversation[OutputT]:
@@ -165,25 +167,29 @@ class Agent(Generic[OutputT]):
 
         Args:
             session_id: the session to go on with; a new one when left out.
+            user: the user of a new session: what it costs counts against their budget
+                (`remit budget set --user`) too. An id that need not be erased, on record as it is.
+            subject_id: the person of whom a new session's content speaks: what
+                `remit ledger erase --subject` takes. The record does not show it.
             tokens: most tokens of a new session; the agent's, else the configured limit.
             usd: most US dollars of a new session.
 
         Raises:
             SessionNotFoundError: the ledger has no such session, or it is another agent's.
-            InvalidInputError: limits for a session that has begun.
+            InvalidInputError: limits, a user or a person for a session that has begun.
         """
-        session = self._manager(session_id)
+        session = self._manager(session_id, Principal(user, subject_id))
         if session_id is None:
             return self._conversation(session, self._start(session, tokens, usd))
-        if tokens is not None or usd is not None:
+        if tokens is not None or usd is not None or user or subject_id:
             raise InvalidInputError(
-                "The limits of a session are set when it begins.",
-                next_step="Change them with `remit budget set`.",
+                "The limits of a session are set when it begins, and for whom it is.",
+                next_step="Change limits with `remit budget set`; leave the others out.",
             )
         session.require()
         return self._conversation(session)
 
-    def sub_session(self, call: ToolCall) -> Conversation:
+    def sub_session(self, call: Context[Any]) -> Conversation:
         """The session in which it answers a tool call of another agent: one for each call.
 
         Raises:
@@ -193,7 +199,9 @@ class Agent(Generic[OutputT]):
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
         check_callers(self.agent_id, callers)
-        session = self._manager(sub_session_id(call.idempotency_key), Principal(callers))
+        session = self._manager(
+            sub_session_id(call.idempotency_key), replace(call.principal, callers=callers)
+        )
         if session.has_begun():
             return self._conversation(session)
         return self._conversation(session, self._start(session, None, None))
@@ -250,7 +258,7 @@ class Agent(Generic[OutputT]):
             agent_class=shape.agent_class,
             starting=starting,
         )
-        return Conversation(services)
+        return Conversation(services, self._tools.tools(shape.answer.tools))
 
     @overload
     async def arun(
@@ -259,6 +267,9 @@ class Agent(Generic[OutputT]):
         *,
         output_type: None = None,
         on_event: EventSink | None = None,
+        user: str = "",
+        subject_id: str = "",
+        deps: Any = None,
     ) -> TurnResult[OutputT]: ...
 
     @overload
@@ -268,6 +279,9 @@ class Agent(Generic[OutputT]):
         *,
         output_type: type[_Asked],
         on_event: EventSink | None = None,
+        user: str = "",
+        subject_id: str = "",
+        deps: Any = None,
     ) -> TurnResult[_Asked]: ...
 
     @overload
@@ -277,6 +291,9 @@ class Agent(Generic[OutputT]):
         *,
         output_type: Any,
         on_event: EventSink | None = None,
+        user: str = "",
+        subject_id: str = "",
+        deps: Any = None,
     ) -> TurnResult[Any]: ...
 
     async def arun(
@@ -285,11 +302,17 @@ class Agent(Generic[OutputT]):
         *,
         output_type: Any = None,
         on_event: EventSink | None = None,
+        user: str = "",
+        subject_id: str = "",
+        deps: Any = None,
     ) -> TurnResult[Any]:
-        """One message, one answer, in a session of its own: see :meth:`Conversation.turn`."""
-        async with self.session() as session:
+        """One message, one answer, in a session of its own.
+
+        See :meth:`session` and :meth:`Conversation.turn`.
+        """
+        async with self.session(user=user, subject_id=subject_id) as session:
             result: TurnResult[Any] = await session.aturn(
-                message, output_type=output_type, on_event=on_event
+                message, output_type=output_type, on_event=on_event, deps=deps
             )
             return result
 
@@ -317,7 +340,10 @@ class Agent(Generic[OutputT]):
             nano=None if limit_usd is None else nano_of(limit_usd),
             turns=budget.session_turns or None,
         )
-        scope, entry = BudgetScope(session.session_id), session.start_entry()
+        scope = BudgetScope(session.session_id)
+        entry = self._shared.ledger.prepare(
+            session.start_entry(), subject_id=session.principal.subject_id or None
+        )
 
         def start(tx: Transaction) -> None:
             tx.append(entry)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
@@ -19,7 +19,7 @@ from remit.agents.supervisor import (
     TurnResult,
     UnfinishedTurn,
 )
-from remit.agents.tools import ToolError, ToolWaitingError, current_call
+from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, given_deps
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.kernel.errors import InvalidInputError
@@ -42,7 +42,8 @@ class Conversation(Closeable, Generic[OutputT]):
     that, and by any process that opens the root.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, tools: Sequence[Tool] = ()) -> None:
+        self._tools = [tool for tool in tools if tool.deps is not None]
         self._session = services.session
         self._supervisor = HO2Supervisor(services)
         self._step = services.answer
@@ -78,6 +79,7 @@ class Conversation(Closeable, Generic[OutputT]):
         *,
         output_type: None = None,
         on_event: EventSink | None = None,
+        deps: Any = None,
     ) -> TurnResult[OutputT]: ...
 
     @overload
@@ -87,6 +89,7 @@ class Conversation(Closeable, Generic[OutputT]):
         *,
         output_type: type[_Asked],
         on_event: EventSink | None = None,
+        deps: Any = None,
     ) -> TurnResult[_Asked]: ...
 
     @overload
@@ -96,6 +99,7 @@ class Conversation(Closeable, Generic[OutputT]):
         *,
         output_type: Any,
         on_event: EventSink | None = None,
+        deps: Any = None,
     ) -> TurnResult[Any]: ...
 
     async def aturn(
@@ -104,6 +108,7 @@ class Conversation(Closeable, Generic[OutputT]):
         *,
         output_type: Any = None,
         on_event: EventSink | None = None,
+        deps: Any = None,
     ) -> TurnResult[Any]:
         """Answer one message.
 
@@ -112,22 +117,25 @@ class Conversation(Closeable, Generic[OutputT]):
             output_type: the type of ``result.output``: a Pydantic model, dataclass, TypedDict,
                 list, union or scalar; ``str`` for text. The agent's own when left out.
             on_event: receives text, partial outputs, tools and rejections as they come.
+            deps: what tools are given as the ``deps`` of their :class:`remit.Context`; it is not
+                recorded, and a turn that is resumed is given it again.
 
         Raises:
-            InvalidInputError: the message is blank, or the type cannot be described by JSON
-                Schema.
+            InvalidInputError: the message is blank, the type cannot be described by JSON Schema,
+                or ``deps`` are not what a tool takes.
             RemitError: what :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn` raises.
         """
         self._refuse_inner_turn()
         text, files = split(message)
-        return await self._supervisor.ahandle_turn(
-            text, files=files, output=_output(output_type), on_event=on_event
-        )
+        with self._given(deps):
+            return await self._supervisor.ahandle_turn(
+                text, files=files, output=_output(output_type), on_event=on_event
+            )
 
     turn = blocking(aturn)
 
     async def astream(
-        self, message: UserMessage, *, output_type: Any = None
+        self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> AsyncIterator[TurnEvent | TurnEnded]:
         """A turn as its events, as they come; the last one is :class:`TurnEnded`.
 
@@ -135,7 +143,7 @@ class Conversation(Closeable, Generic[OutputT]):
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
         task = asyncio.create_task(
-            self.aturn(message, output_type=output_type, on_event=events.put_nowait)
+            self.aturn(message, output_type=output_type, on_event=events.put_nowait, deps=deps)
         )
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
@@ -148,11 +156,13 @@ class Conversation(Closeable, Generic[OutputT]):
                 await asyncio.wait([task])
 
     def stream(
-        self, message: UserMessage, *, output_type: Any = None
+        self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> Iterator[TurnEvent | TurnEnded]:
         """:meth:`astream` for callers without an event loop."""
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
-        future = start_background(self.aturn(message, output_type=output_type, on_event=events.put))
+        future = start_background(
+            self.aturn(message, output_type=output_type, on_event=events.put, deps=deps)
+        )
         future.add_done_callback(lambda _: events.put(None))
         try:
             while (event := events.get()) is not None:
@@ -161,7 +171,7 @@ class Conversation(Closeable, Generic[OutputT]):
         finally:
             future.cancel()
 
-    async def aanswer(self, message: str) -> str:
+    async def aanswer(self, message: str, *, deps: Any = None) -> str:
         """The answer to the only message of a sub-agent's session, whichever process began it.
 
         Raises:
@@ -170,9 +180,9 @@ class Conversation(Closeable, Generic[OutputT]):
         """
         result = None
         if self.unfinished() is not None:
-            result = await self.aresume()
+            result = await self.aresume(deps=deps)
         elif not self.turn_count:
-            result = await self.aturn(message)
+            result = await self.aturn(message, deps=deps)
         if result is not None and result.waiting:
             raise ToolWaitingError(result.waiting_for)
         if not self._session.has_ended():
@@ -187,7 +197,7 @@ class Conversation(Closeable, Generic[OutputT]):
         return self._supervisor.unfinished()
 
     async def aresume(
-        self, *, output_type: Any = None, on_event: EventSink | None = None
+        self, *, output_type: Any = None, on_event: EventSink | None = None, deps: Any = None
     ) -> TurnResult[OutputT] | None:
         """Go on with the unfinished turn; ``None`` when there is none.
 
@@ -196,12 +206,14 @@ class Conversation(Closeable, Generic[OutputT]):
         Args:
             output_type: the one that :meth:`turn` was given, where it is not the agent's own.
             on_event: as of :meth:`turn`.
+            deps: as of :meth:`turn`.
 
         Raises:
             InvalidInputError: the turn began with another output type.
         """
         self._refuse_inner_turn()
-        return await self._supervisor.aresume(output=_output(output_type), on_event=on_event)
+        with self._given(deps):
+            return await self._supervisor.aresume(output=_output(output_type), on_event=on_event)
 
     resume = blocking(aresume)
 
@@ -226,6 +238,7 @@ class Conversation(Closeable, Generic[OutputT]):
         contract: str | None = None,
         retry_failed: bool = False,
         on_event: EventSink | None = None,
+        deps: Any = None,
     ) -> WorkOrder:
         """Have one order worked on, outside the conversation; many may run at once.
 
@@ -237,21 +250,26 @@ class Conversation(Closeable, Generic[OutputT]):
             contract: instead of the agent's own.
             retry_failed: where the order of that key has failed, make another attempt.
             on_event: hears text and tools as they come.
+            deps: as of :meth:`turn`.
 
         Returns:
             The order: its ``state``, ``output_result``, ``error`` and ``cost``.
         """
         context = {"user_input": task} if isinstance(task, str) else dict(task)
         step = self._step if contract is None else replace(self._step, contract_id=contract)
-        return await self._supervisor.orders.arun(
-            step, context, key=key, on_event=on_event, retry_failed=retry_failed
-        )
+        with self._given(deps):
+            return await self._supervisor.orders.arun(
+                step, context, key=key, on_event=on_event, retry_failed=retry_failed
+            )
 
     work = blocking(awork)
 
-    async def aresume_work(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
+    async def aresume_work(
+        self, wo_id: str, *, on_event: EventSink | None = None, deps: Any = None
+    ) -> WorkOrder:
         """Go on with an order by itself that was interrupted, or waited for a person."""
-        return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
+        with self._given(deps):
+            return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
 
     resume_work = blocking(aresume_work)
 
@@ -287,6 +305,22 @@ class Conversation(Closeable, Generic[OutputT]):
             self._session.refresh()
             run_blocking(self._supervisor.aconsolidate())
             self._session.end()
+
+    @contextmanager
+    def _given(self, deps: Any) -> Iterator[None]:
+        """Have tools find ``deps`` while the block runs.
+
+        Raises:
+            InvalidInputError: they are not what one of the agent's tools takes.
+        """
+        for tool in self._tools:
+            if problem := tool.lacks(deps):
+                raise InvalidInputError(problem, next_step="Give the turn deps=….")
+        token = given_deps.set(deps)
+        try:
+            yield
+        finally:
+            given_deps.reset(token)
 
     def _refuse_inner_turn(self) -> None:
         call = current_call()

@@ -55,7 +55,7 @@ class AgentTool:
         call = current_call()
         if call is None:  # used by itself, as any tool can be
             return (await self._agent.arun(task)).response
-        return await self._agent.sub_session(call).aanswer(task)
+        return await self._agent.sub_session(call).aanswer(task, deps=call.deps)
 
     async def cancel(self, idempotency_key: str) -> None:
         """End the turn with which a call is being answered, if there is one."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit.agents.admin import admin_tools
-from remit.agents.tools import ToolCall, ToolDispatcher
+from remit.agents.tools import Context, ToolDispatcher
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime, by_kind
 from tests.support.wire import Step
@@ -29,7 +29,7 @@ class Office:
         if most:
             settings = settings.model_copy(update={"max_output_bytes": most})
         tools = admin_tools(self.runtime.ledger, self.root, settings, self.runtime.loaded)
-        call = ToolCall(tool_id, "k", f"WO-{session}-001", session) if session else None
+        call = Context(tool_id, "k", f"WO-{session}-001", session) if session else None
         return ToolDispatcher(tools, settings).execute(tool_id, arguments, call=call)
 
     def output(self, tool_id: str, **more: Any) -> Any:

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from remit.agents.tools import (
+    Context,
     Tool,
-    ToolCall,
     ToolDispatcher,
     ToolResult,
     UnknownToolError,
@@ -254,7 +254,7 @@ async def test_the_loop_goes_on_while_an_output_is_measured(
 
 # -- what a tool may ask -------------------------------------------------------------------
 
-CALL = ToolCall("t", "key-1", "WO-1", "SES-1")
+CALL = Context("t", "key-1", "WO-1", "SES-1")
 
 
 def test_a_tool_knows_its_call() -> None:

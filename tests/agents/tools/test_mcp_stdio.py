@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from remit.agents.tools import ToolCall, ToolDispatcher, ToolError, ToolResult
+from remit.agents.tools import Context, ToolDispatcher, ToolError, ToolResult
 from remit.agents.tools.mcp import McpServer
 from remit.agents.tools.mcp.results import identity
 from remit.kernel.loops import run_blocking
@@ -25,7 +25,7 @@ from remit.kernel.settings import McpServerSettings, default_settings
 
 SCRIPT = str(Path(__file__).parent / "stdio_server.py")
 BOUNDS = default_settings().tools.model_copy(update={"timeout_s": 20.0})
-CALL = ToolCall("x", "key-1", "WO-1", "SES-1")
+CALL = Context("x", "key-1", "WO-1", "SES-1")
 
 
 def _settings(mode: str = "", **more: Any) -> McpServerSettings:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from remit.agents.tools import ToolCall, ToolDispatcher, ToolError
+from remit.agents.tools import Context, ToolDispatcher, ToolError
 from remit.agents.tools.mcp import McpServer
 from remit.kernel.settings import McpServerSettings, default_settings
 
@@ -65,7 +65,7 @@ def test_tools_behind_a_door(form: str) -> None:
     with _running(port, form), McpServer("web", _settings(port, timeout_s=2.0)) as server:
         dispatcher = ToolDispatcher(server.tools(), BOUNDS)
         assert dispatcher.execute("web__add", {"a": 2, "b": 3}).output == {"result": 5}
-        call = ToolCall("web__meta", "key-7", "WO-1", "SES-1")
+        call = Context("web__meta", "key-7", "WO-1", "SES-1")
         assert dispatcher.execute("web__meta", {}, call=call).output == {"result": "key-7"}
         huge = dispatcher.execute("web__huge", {})
         assert huge.status == "error"

@@ -28,9 +28,14 @@ class SupervisorJournal(Journal):
     """The journal of one session's supervisor, who also numbers its work orders."""
 
     def __init__(
-        self, ledger: LedgerPort, session_id: str, agent_id: str, agent_class: str
+        self,
+        ledger: LedgerPort,
+        session_id: str,
+        agent_id: str,
+        agent_class: str,
+        subject_id: str = "",
     ) -> None:
-        super().__init__(ledger, "ho2", session_id, agent_id, agent_class)
+        super().__init__(ledger, "ho2", session_id, agent_id, agent_class, subject_id=subject_id)
 
     def last_number(self, latest: LedgerEntry | None) -> int:
         """The number of the latest numbered order; nearly always of ``latest``, the latest plan."""
@@ -118,7 +123,7 @@ class SupervisorJournal(Journal):
             trace = trace_hash_of(tx, ids)
             for entry in (complete, gate):
                 entry.metadata["trace_hash"] = trace
-                tx.append(self.ledger.prepare(entry))
+                tx.append(self.ledger.prepare(entry, subject_id=self._subject_id))
 
         self.hold(close, *further)
         if reasons:

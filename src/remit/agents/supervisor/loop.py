@@ -362,6 +362,8 @@ class TurnLoop:
                 model_id=model_id,
                 messages=[*conversation(turns), {"role": "user", "content": self.message}],
                 max_tokens=self._config.degraded_max_tokens,
+                subject_id=self._session.principal.subject_id or None,
+                user_id=self._session.principal.user_id or None,
                 charged_to=self._session.principal.charged_to,
             ),
             on_text=lambda text: self._listen(TextDelta(text)),

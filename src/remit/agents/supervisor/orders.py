@@ -157,7 +157,7 @@ class StandaloneOrders:
             return order
         dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
         for entry in (*planned, dispatched):
-            buffer.hold(self._journal.ledger.prepare(entry))
+            buffer.hold(self._journal.prepared(entry))
         return moved_by(order, dispatched)
 
     def _known(self, wo_id: str) -> WorkOrder:

@@ -217,7 +217,7 @@ class Scheduler:
                 "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
             )
             for entry in (*entries, dispatched):  # they go on record with the worker's first step
-                buffer.hold(self._journal.ledger.prepare(entry))
+                buffer.hold(self._journal.prepared(entry))
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
         done = await self._worker.aexecute(
             _with_prior(order, prior),

@@ -138,7 +138,11 @@ class Services:
     def new_journal(self) -> SupervisorJournal:
         """Another journal of the session, for work beside its turns."""
         return SupervisorJournal(
-            self.ledger, self.session.session_id, self.agent_id, self.agent_class
+            self.ledger,
+            self.session.session_id,
+            self.agent_id,
+            self.agent_class,
+            self.session.principal.subject_id,
         )
 
     @asynccontextmanager

@@ -7,26 +7,28 @@ distributions offer theirs as entry points of the group ``remit.tools``.
 from remit.agents.tools.decorator import tool
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
 from remit.agents.tools.tool import (
+    Context,
     OnUnknown,
     Tool,
-    ToolCall,
     ToolError,
     ToolWaitingError,
     UnknownToolError,
     current_call,
+    given_deps,
     is_tool_id,
 )
 
 __all__ = [
+    "Context",
     "OnUnknown",
     "Tool",
-    "ToolCall",
     "ToolDispatcher",
     "ToolError",
     "ToolResult",
     "ToolWaitingError",
     "UnknownToolError",
     "current_call",
+    "given_deps",
     "is_tool_id",
     "tool",
 ]

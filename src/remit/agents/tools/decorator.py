@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
 from typing_extensions import override
 
-from remit.agents.tools.tool import OnUnknown, Tool, ToolError
+from remit.agents.tools.tool import Context, OnUnknown, Tool, ToolError
 from remit.kernel.schemas import schema_problem
 
 _Function = Callable[..., Any]
@@ -58,7 +58,8 @@ def tool(
 ) -> Tool | Callable[[_Function], Tool]:
     """Make a :class:`Tool` of a function, plain or ``async``: ``@tool`` or ``@tool(…)``.
 
-    Every parameter needs a type; arguments are turned into it before the call. The first
+    Every parameter needs a type; arguments are turned into it before the call. One annotated
+    :class:`Context` is given the call, and no model sees it. The first
     paragraph of the docstring describes the tool, its ``Args:`` section the parameters. A method
     becomes a tool that is bound to its object when it is looked up there, as methods are.
 
@@ -101,6 +102,8 @@ def tool(
             timeout_s=timeout_s,
             max_output_bytes=max_output_bytes,
             prepare=lambda arguments: _prepared(model, arguments),
+            context=signature.context,
+            deps=signature.deps,
         )
         for phrase, arguments in result.examples:
             try:
@@ -125,7 +128,12 @@ class _Schema(GenerateJsonSchema):
 
 
 class _Signature:
-    """A function's parameters, as a pydantic model and as a JSON Schema."""
+    """A function's parameters, as a pydantic model and as a JSON Schema.
+
+    Attributes:
+        context: the parameter that takes a :class:`Context`, which is no argument; or empty.
+        deps: the class that it says its ``deps`` are of.
+    """
 
     def __init__(self, function: _Function, names: Mapping[str, Any]) -> None:
         self._name = getattr(function, "__qualname__", type(function).__name__)
@@ -141,6 +149,16 @@ class _Signature:
                 f"The types of {self._name} cannot be read: {error}.",
                 next_step="Use types that are known where the function is defined.",
             ) from error
+        taking = [
+            parameter for parameter in self._parameters
+            if _is_context(self._types.get(parameter.name))
+        ]  # fmt: skip
+        if len(taking) > 1:
+            raise ToolError(f"{self._name} takes more than one Context.")
+        self.context = taking[0].name if taking else ""
+        self._parameters = [one for one in self._parameters if one.name != self.context]
+        (deps,) = typing.get_args(self._types.get(self.context)) or (None,)
+        self.deps = deps if _can_be_checked(deps) else None
 
     def model(self, descriptions: Mapping[str, str]) -> type[BaseModel]:
         """A model whose fields are the parameters, under names that cannot clash."""
@@ -203,6 +221,19 @@ class _Signature:
                 "pydantic models.",
             ) from error
         return model
+
+
+def _is_context(wanted: Any) -> bool:
+    return wanted is Context or typing.get_origin(wanted) is Context
+
+
+def _can_be_checked(deps: Any) -> bool:
+    """Whether a value can be held to it: a TypedDict, or a plain protocol, is only a promise."""
+    try:
+        isinstance(None, deps)
+    except TypeError:
+        return False
+    return isinstance(deps, type)
 
 
 def _types(function: _Function, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from remit.agents.tools.installed import GROUP, installed_tool
 from remit.agents.tools.output import OutputError, json_output
 from remit.agents.tools.tool import (
+    Context,
     Tool,
-    ToolCall,
     ToolError,
     ToolWaitingError,
     UnknownToolError,
@@ -81,13 +81,13 @@ class ToolDispatcher:
         return [self._tool(tool_id) for tool_id in tool_ids]
 
     def execute(
-        self, tool_id: str, arguments: Mapping[str, Any], *, call: ToolCall | None = None
+        self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
         """:meth:`aexecute` for callers without an event loop."""
         return run_blocking(self.aexecute(tool_id, arguments, call=call))
 
     async def aexecute(
-        self, tool_id: str, arguments: Mapping[str, Any], *, call: ToolCall | None = None
+        self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
         """Run one tool. Never raises but for its own cancellation: the rest is in the result.
 
@@ -105,7 +105,7 @@ class ToolDispatcher:
                 tool = await call_in_thread(f"remit-tool-{tool_id}", lambda: self._tool(tool_id))
             except RemitError as error:
                 return ToolResult("error", error=str(error))
-        run = _Run(tool, self._settings, self._secrets)
+        run = _Run(tool, self._settings, self._secrets, call)
         try:
             if problem := run.problem(arguments):
                 return run.failed(problem)
@@ -158,9 +158,14 @@ class _Run:
     """One call of one tool, from its arguments to its result."""
 
     def __init__(
-        self, tool: Tool, settings: ToolSettings, secrets: ConfiguredSecrets | None
+        self,
+        tool: Tool,
+        settings: ToolSettings,
+        secrets: ConfiguredSecrets | None,
+        call: Context[Any] | None,
     ) -> None:
         self._tool = tool
+        self._call = call
         self._secrets = secrets
         self.timeout_s = settings.timeout_s if tool.timeout_s is None else tool.timeout_s
         limit = tool.max_output_bytes
@@ -222,7 +227,14 @@ class _Run:
             return self._raised(error)
 
     def _prepared(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        return arguments if self._tool.prepare is None else self._tool.prepare(arguments)
+        tool = self._tool
+        prepared = arguments if tool.prepare is None else tool.prepare(arguments)
+        if tool.context:
+            call = self._call or Context(tool.tool_id, "", "", "")
+            if problem := tool.lacks(call.deps):
+                raise ToolError(problem)
+            return {**prepared, tool.context: call}
+        return prepared
 
     def _shaped(self, output: Any) -> ToolResult:
         if inspect.iscoroutine(output):

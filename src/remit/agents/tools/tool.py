@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from remit.agents.workorders import NOBODY, ApprovalNeeded, Principal
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
@@ -78,6 +78,8 @@ class Tool:
             :class:`ToolError` where it cannot. Left out, they are passed as they are.
         refusal: asked before each call, before it is on record as begun: why it must not be
             made now; empty when it may.
+        context: the parameter that takes the call's :class:`Context`; empty: none does.
+        deps: what the context's ``deps`` must be an instance of; anything when left out.
         sub_agent: the agent that answers, in a session of its own that the same call finds again;
             see :meth:`remit.runtime.Agent.as_tool`.
     """
@@ -95,6 +97,8 @@ class Tool:
     max_output_bytes: int | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     refusal: Callable[[], Awaitable[str]] | None = None
+    context: str = ""
+    deps: type | None = None
     sub_agent: SubAgent | None = None
 
     def __post_init__(self) -> None:
@@ -116,6 +120,16 @@ class Tool:
         ):
             return self
         return replace(self, function=functools.partial(self.function, instance))
+
+    def lacks(self, deps: Any) -> str:
+        """What is wrong with ``deps`` for it; empty where nothing is."""
+        if self.deps is None or isinstance(deps, self.deps):
+            return ""
+        given = "none" if deps is None else f"a {type(deps).__name__}"
+        return (
+            f"The tool {self.tool_id} takes deps of the type {self.deps.__name__}, and the turn "
+            f"was given {given}."
+        )
 
     def definition(self) -> dict[str, Any]:
         """What a provider is offered."""
@@ -145,9 +159,14 @@ class Tool:
             return sha256_hex(text.encode())
 
 
+_Deps = TypeVar("_Deps")
+
+
 @dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call of one tool.
+class Context(Generic[_Deps]):
+    """One call of one tool, as the tool may know it: annotate a parameter with it.
+
+    ``Context[Shop]`` also says that ``deps`` is a ``Shop``, which a turn must be given then.
 
     Attributes:
         tool_id: the tool.
@@ -157,6 +176,7 @@ class ToolCall:
         session_id: its session.
         agent_id: the agent whose order it is.
         principal: for whom the session works.
+        deps: what the turn was given as ``deps=``; on no record.
     """
 
     tool_id: str
@@ -165,12 +185,21 @@ class ToolCall:
     session_id: str
     agent_id: str = ""
     principal: Principal = NOBODY
+    deps: _Deps = None  # type: ignore[assignment]
+
+    @property
+    def user(self) -> str:
+        """The user whose session it is; empty where none was named."""
+        return self.principal.user_id
 
 
-calling: ContextVar[ToolCall | None] = ContextVar("remit_tool_call", default=None)
+given_deps: ContextVar[Any] = ContextVar("remit_deps", default=None)
+"""What the turn was given that this code runs for."""
+
+calling: ContextVar[Context[Any] | None] = ContextVar("remit_tool_call", default=None)
 """Set by the dispatcher in the context that a tool runs in."""
 
 
-def current_call() -> ToolCall | None:
+def current_call() -> Context[Any] | None:
     """The call that this code runs for; ``None`` outside one, or when its caller named none."""
     return calling.get()

@@ -58,6 +58,7 @@ class ModelCalls:
     def request(self, contract: PromptContract) -> PromptRequest:
         """The request that ``contract`` makes of this order, still without messages."""
         order, boundary = self._order, contract.boundary
+        principal = self._execution.principal
         provider_id, model_id = boundary.provider_id, boundary.model_id
         model = self._services.model
         if model is not None and provider_id is None and model_id is None:
@@ -82,7 +83,9 @@ class ModelCalls:
             output_schema=contract.output_schema,
             template_variables=order.input_context,
             domain_tags=order.constraints.domain_tags or None,
-            charged_to=self._execution.principal.charged_to,
+            subject_id=principal.subject_id or None,
+            user_id=principal.user_id or None,
+            charged_to=principal.charged_to,
         )
 
     async def ask(
@@ -160,7 +163,7 @@ class ModelCalls:
         if left is None or not _is_plenty(left, request):
             scope = BudgetScope(
                 order.session_id, order.wo_id, self._services.agent_id,
-                charged_to=request.charged_to,
+                user_id=request.user_id, charged_to=request.charged_to,
             )  # fmt: skip
             limits = (budgeter.check(scope).remaining, self.given)
             left = min((limit for limit in limits if limit is not None), default=None)

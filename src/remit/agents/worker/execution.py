@@ -114,6 +114,7 @@ class Execution:
             "KERNEL.semantic",
             work_order_id=order.wo_id,
             buffer=buffer,
+            subject_id=principal.subject_id,
         )
         self.history = OrderHistory(ledger, order.wo_id, order.session_id, fresh=fresh).load()
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from remit.agents.approvals import Permit, asked
-from remit.agents.tools import Tool, ToolCall, ToolResult, is_tool_id
+from remit.agents.tools import Context, Tool, ToolResult, given_deps, is_tool_id
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
 from remit.agents.workorders import (
     ApprovalNeeded,
@@ -230,9 +230,9 @@ class Toolbox:
             further["sub_session_id"] = sub_session_id(key)
             self._sub_sessions.add(further["sub_session_id"])
         order = self._order
-        call = ToolCall(
+        call: Context[Any] = Context(
             tool_id, key, order.wo_id, order.session_id, order.created_by,
-            self._execution.principal,
+            self._execution.principal, given_deps.get(),
         )  # fmt: skip
         async with self._slots:
             self._journal.check()

@@ -67,6 +67,7 @@ class Journal:
         tier: ``ho1`` or ``ho2``.
         work_order_id: what entries are about that name nothing else; the session when empty.
         buffer: where its writes are held; its own when left out.
+        subject_id: the person of whom its entries speak; empty: nobody.
 
     Attributes:
         prompts_used: ids of prompt packs, for the entries made from now on.
@@ -82,8 +83,10 @@ class Journal:
         *,
         work_order_id: str = "",
         buffer: WriteBuffer | None = None,
+        subject_id: str = "",
     ) -> None:
         self.ledger = ledger
+        self._subject_id = subject_id or None
         self.session_id = session_id
         self.agent_id = agent_id
         self.prompts_used: list[str] = []
@@ -131,7 +134,8 @@ class Journal:
             LedgerError: an earlier write has failed: nothing may follow it.
         """
         self.buffer.check()
-        write = self.ledger.submit([*self.buffer.take_held(), *writes])
+        prepared = [*map(self.prepared, writes)] if self._subject_id else writes
+        write = self.ledger.submit([*self.buffer.take_held(), *prepared])
         self.buffer.follow(write)
         return write
 
@@ -146,9 +150,13 @@ class Journal:
             InvalidInputError: an entry cannot be recorded as it is.
         """
         for write in writes:
-            if isinstance(write, LedgerEntry):
-                write = self.ledger.prepare(write)
-            self.buffer.hold(write)
+            self.buffer.hold(self.prepared(write))
+
+    def prepared(self, write: Write) -> Write:
+        """An entry checked and encoded, with the person of whom it speaks; others as they are."""
+        if isinstance(write, LedgerEntry):
+            return self.ledger.prepare(write, subject_id=self._subject_id)
+        return write
 
     async def flush(self) -> None:
         """Write what is held, and wait until everything is durable."""

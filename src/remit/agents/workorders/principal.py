@@ -46,9 +46,13 @@ class Principal:
     """For whom a session works.
 
     Attributes:
+        user_id: the user whose budget its calls count in; empty: nobody's.
+        subject_id: the person of whom its content speaks, for erasure; empty: nobody.
         callers: the calls that it is a part of, its own caller first.
     """
 
+    user_id: str = ""
+    subject_id: str = ""
     callers: tuple[Caller, ...] = ()
 
     @property
