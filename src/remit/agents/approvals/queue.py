@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import builtins
 import functools
-import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remit.agents.approvals.approval import Approval, ApprovalError, approval_of, last_edit
+from remit.agents.approvals.approval import Approval, ApprovalError, approval_of
+from remit.agents.approvals.decision import (
+    SAID,
+    append_decision,
+    decision_entry,
+    ended,
+    exactly,
+)
 from remit.agents.approvals.permit import Permit, arguments_hash
 from remit.agents.approvals.policy import Policy, Vote
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.schemas import first_problem
 from remit.kernel.settings import ApprovalSettings, default_settings
 from remit.ledger import (
-    Erased,
     LedgerClient,
     LedgerEntry,
-    Transaction,
     content,
     is_authentic,
     parse_entry_id,
@@ -29,16 +32,6 @@ from remit.ledger import (
 
 __all__ = ["Approval", "ApprovalError", "ApprovalQueue", "asked"]
 
-_SAID = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
-_SAID_OF = (
-    "SELECT id, record FROM entries WHERE submission_id = ? AND event_type IN ("
-    + ", ".join(f"'{name}'" for name in _SAID)
-    + ")"
-)
-_ENDED = (
-    "SELECT id FROM entries WHERE work_order_id = ? "
-    "AND event_type IN ('WO_COMPLETED', 'WO_FAILED') LIMIT 1"
-)
 _LONGEST_DELEGATION = timedelta(days=30)
 
 
@@ -227,12 +220,14 @@ class ApprovalQueue:
                 about["person"] = person
             event_type = "APPROVAL_DENIED"
             if granted:
-                about |= self._exactly(request, said, arguments)
+                about |= exactly(request, said, arguments)
                 about["expires"] = self._expiry(until)
                 event_type = self._signed_or_granted(approval, said, about)
-            entry = _decision(event_type, request, about)
+            entry = decision_entry(event_type, request, about)
             seen = frozenset(one.id for one in said)
-            written = self._ledger.transact(functools.partial(_append, entry, approval, seen))
+            written = self._ledger.transact(
+                functools.partial(append_decision, entry, approval, seen)
+            )
             if written:
                 return written
 
@@ -303,7 +298,7 @@ class ApprovalQueue:
         """What people said to a request, in ledger order."""
         found = (
             entry
-            for event_type in _SAID
+            for event_type in SAID
             for entry in self._ledger.query(submission_id=request_id, event_type=event_type)
         )
         return sorted(filter(is_authentic, found), key=lambda entry: int(entry.id[4:], 16))
@@ -316,52 +311,13 @@ class ApprovalQueue:
 
     def _check_open(self, approval: Approval) -> None:
         if approval.state == "void":
-            raise _ended(approval)
+            raise ended(approval)
         if approval.state != "pending":
             raise ApprovalError(
                 f"{approval.request_id} is decided already.",
                 next_step=f"It was {approval.state} by {approval.decided_by}; "
                 f"`remit approve {approval.request_id}` shows it.",
             )
-
-    def _exactly(
-        self,
-        request: LedgerEntry,
-        said: builtins.list[LedgerEntry],
-        arguments: Mapping[str, Any] | None,
-    ) -> dict[str, Any]:
-        """What a grant says of the exact action."""
-        tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
-        if isinstance(wanted, Erased):
-            raise ApprovalError(
-                f"What {tool_id} would run with was erased; it cannot be granted.",
-                next_step="Deny it, or cancel the turn.",
-            )
-        edit = last_edit(said)
-        if arguments is None and edit is not None:
-            raise ApprovalError(
-                f"{edit.metadata['decided_by']} changed the arguments.",
-                next_step="Say which are meant: give the arguments that are to run.",
-            )
-        given = dict(wanted if arguments is None else arguments)
-        exact: dict[str, Any] = {"arguments_hash": content(arguments_hash(given))}
-        if "tool_digest" in request.metadata:
-            exact["tool_digest"] = request.metadata["tool_digest"]
-        if given == wanted:
-            return exact
-        schema = request.metadata.get("parameters")
-        if request.metadata["kind"] != "approval" or not isinstance(schema, Mapping):
-            raise ApprovalError(
-                f"The arguments of {request.id} cannot be changed: it may have run already, or "
-                "was asked for by an earlier version.",
-                next_step="Grant it as it is, or deny it with a reason.",
-            )
-        if problem := first_problem(schema, given):
-            raise InvalidInputError(
-                f"The arguments do not fit {tool_id}: {problem}",
-                next_step="Give arguments that fit the tool's schema.",
-            )
-        return {**exact, "arguments": given}
 
     def _expiry(self, until: datetime | None) -> str:
         """When the approval ends, unused."""
@@ -374,53 +330,6 @@ class ApprovalQueue:
                 next_step=f"It holds until {_stated(latest)} at most ([approvals] valid_s).",
             )
         return _stated(until)
-
-
-def _decision(event_type: str, request: LedgerEntry, about: Mapping[str, Any]) -> LedgerEntry:
-    """What a person said, as an entry."""
-    asked_in = request.metadata["provenance"]
-    order = asked_in.get("work_order_id")
-    tool_id = str(request.metadata["tool_id"])
-    return LedgerEntry(
-        event_type=event_type,
-        submission_id=request.id,
-        decision=event_type.removeprefix("APPROVAL_"),
-        reason=f"{tool_id} for {order or asked_in['session_id']}",
-        metadata={
-            "provenance": {
-                "agent_id": about["decided_by"],
-                "agent_class": "OPERATOR",
-                "session_id": asked_in["session_id"],
-                **({"work_order_id": order} if order else {}),
-            },
-            # Written for the worker, who may read nothing else.
-            "scope": {"tier": "ho1"},
-            "request_id": request.id,
-            "tool_id": tool_id,
-            **about,
-        },
-    )
-
-
-def _append(entry: LedgerEntry, approval: Approval, seen: frozenset[str], tx: Transaction) -> str:
-    """Write what a person said; empty where somebody was faster, which has to be looked at."""
-    for entry_id, record in tx.execute(_SAID_OF, (approval.request_id,)):
-        if entry_id not in seen and _counts(record):
-            return ""
-    if approval.wo_id and tx.execute(_ENDED, (approval.wo_id,)):
-        raise _ended(approval)
-    return tx.append(entry)
-
-
-def _counts(record: str) -> bool:
-    """Whether an entry decides a request; by its record, since others of the transaction that is
-    under way cannot be read otherwise."""
-    said = json.loads(record)
-    return is_authentic(LedgerEntry(said["event_type"], "", "", "", metadata=said["metadata"]))
-
-
-def _ended(approval: Approval) -> ApprovalError:
-    return ApprovalError(f"The order {approval.wo_id} has ended; there is nothing to decide.")
 
 
 def _stated(moment: datetime) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from remit.agents.approvals import Permit, asked
+from remit.agents.approvals import Permit
 from remit.agents.tools import Context, Tool, ToolResult, given_deps, is_tool_id
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
+from remit.agents.worker.permissions import Permissions
 from remit.agents.workorders import (
-    ApprovalNeeded,
     OrderRecordError,
     ToolEnded,
     ToolStarted,
@@ -36,6 +36,7 @@ class Toolbox:
         self._order = execution.order
         self._allowed = execution.order.constraints.tools_allowed
         self._journal = execution.journal
+        self._permissions = Permissions(execution)
         self._history = execution.history
         self._limit = execution.services.config.tool_limit
         self._slots = asyncio.Semaphore(execution.services.config.tools_at_once)
@@ -94,7 +95,7 @@ class Toolbox:
             {
                 "type": "tool_result",
                 "tool_use_id": str(block.get("id", "")),
-                "content": self._changed(key) + result_text(result),
+                "content": self._shown(key, result),
                 "is_error": result.status != "ok",
             }
             for block, result, key in zip(blocks, results, keys, strict=True)
@@ -164,61 +165,12 @@ class Toolbox:
         resumes = tool.sub_agent is not None or not needs_person
         if began and tool.on_unknown == "retry" and resumes:
             return None, None
-        return await self._asked(tool, given, key, began)
+        return await self._permissions.ask(tool, given, key, began)
 
-    async def _asked(
-        self, tool: Tool, given: dict[str, Any], key: str, began: int
-    ) -> tuple[ToolResult | None, Permit | None]:
-        """What a person said to this action; undecided, the order is parked.
-
-        Args:
-            began: how often it began, when it is unknown whether it took effect. A yes is one to
-                the attempt that was asked about, not to all.
-        """
-        kind = "unknown_outcome" if began else "approval"
-        said = asked(tool, given)
-        requests = [
-            entry for entry in self._history.requests if _about(entry) == (key, kind, began)
-        ]
-        request = next((entry for entry in requests if _is_for(entry, tool, given)), None)
-        if request is None:  # one that was granted for something else is refused on record
-            granted = (entry for entry in requests if self._history.is_granted(entry.id))
-            request = next(granted, None)
-        decision = None if request is None else self._history.decisions.get(request.id)
-        if request is None or decision is None:
-            request_id = (
-                await self._journal.write(
-                    "APPROVAL_REQUESTED",
-                    tool_id=tool.tool_id,
-                    arguments=given,
-                    idempotency_key=key,
-                    kind=kind,
-                    **({"attempt": began} if began else {}),
-                    **said,
-                )
-                if request is None
-                else request.id
-            )
-            self._execution.emit(
-                ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, given, kind)
-            )
-            raise WorkParkedError((request_id,))
-        if decision.event_type == "APPROVAL_GRANTED":
-            return None, Permit(request, decision)
-        if began:
-            return _error(
-                f"{tool.tool_id} had begun when the process died, and it is unknown whether it "
-                f"took effect. It was not run again: {_by_whom(decision)}"
-            ), None
-        return _refused(f"approval_denied: {_by_whom(decision)}"), None
-
-    def _changed(self, key: str) -> str:
-        """What a model is told of arguments that a person changed; empty where none were."""
-        edit = self._history.edit(key)
-        if edit is None or self._results[key]["status"] == "refused":
-            return ""
-        shown = orjson.dumps(edit.metadata["arguments"]).decode()
-        return f"{edit.metadata['decided_by']} changed the arguments; it ran with {shown}\n"
+    def _shown(self, key: str, result: ToolResult) -> str:
+        """A result as the model is shown it: with what ran, where a person changed that."""
+        refused = result.status == "refused"
+        return ("" if refused else self._permissions.note_of_edit(key)) + result_text(result)
 
     async def _run(
         self, tool_id: str, given: dict[str, Any], size: int, key: str, permit: Permit | None
@@ -237,7 +189,10 @@ class Toolbox:
         async with self._slots:
             self._journal.check()
             self._execution.check()
-            if problem := await self._intend(permit, tool_id, given, key, **further):
+            intent = self._journal.entry(
+                "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **further
+            )
+            if problem := await self._permissions.begin(intent, permit, tool):
                 refusal = _refused(f"approval_invalid: {problem}.")
                 return self._record(tool_id, given, size, refusal, key, ran=False)
             self._execution.emit(ToolStarted(tool_id, given))
@@ -255,20 +210,6 @@ class Toolbox:
                     self._execution.emit(request)
                 raise WorkParkedError(tuple(request.request_id for request in result.output))
             return self._record(tool_id, given, size, result, key, ran=True)
-
-    async def _intend(
-        self, permit: Permit | None, tool_id: str, given: dict[str, Any], key: str, **further: Any
-    ) -> str:
-        """Put on record that the tool is about to run; why it must not, where a permit says so."""
-        intent = self._journal.entry(
-            "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **further
-        )
-        if permit is None:
-            await self._journal.write_all([intent])
-            return ""
-        (tool,) = self._dispatcher.tools([tool_id])
-        begin = permit.begin(intent, tool.digest, self._journal.ledger.prepare)
-        return await self._journal.write_all([begin])
 
     def _record(
         self,
@@ -319,19 +260,6 @@ def _refused(text: str) -> ToolResult:
     return ToolResult("refused", error=text)
 
 
-def _about(request: LedgerEntry) -> tuple[str, str, int]:
-    data = request.metadata
-    return data["idempotency_key"], data["kind"], data.get("attempt", 0)
-
-
-def _is_for(request: LedgerEntry, tool: Tool, given: Mapping[str, Any]) -> bool:
-    """Whether a request is for exactly this action; those of earlier versions name no digest."""
-    data = request.metadata
-    return (data["tool_id"], data["arguments"], data.get("tool_digest", tool.digest)) == (
-        tool.tool_id, given, tool.digest
-    )  # fmt: skip
-
-
 def _place(key: str) -> tuple[str, int]:
     """What calls are sorted by: the exchange that asked, and the number in it."""
     asked_in, _, number = key.rpartition("/")
@@ -359,12 +287,6 @@ def _recorded_result(entry: LedgerEntry) -> ToolResult:
 
 def _plain(value: Any) -> Any:
     return None if isinstance(value, Erased) else value
-
-
-def _by_whom(denied: LedgerEntry) -> str:
-    why = denied.metadata.get("decision_reason")
-    end = f": {why}" if isinstance(why, str) and why else "."
-    return f"{denied.metadata['decided_by']} said no{end}"
 
 
 def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
