@@ -167,3 +167,33 @@ def test_what_was_erased_stays_erased(desk: Desk) -> None:
     ledger.erase(request, reason="asked to")
     shown = desk.api.ask(f"GET /api/approvals/{request}").json
     assert list(shown["arguments"]) == ["$erased"]
+
+
+def test_arguments_and_time_come_with_the_decision(desk: Desk) -> None:
+    conversation, request = desk.waiting()
+    unfit = desk.decide(request, grant=True, arguments={"order": "twelve"})
+    assert (unfit.status, unfit.error["code"]) == (400, "invalid_input")
+    for until in ("yesterday", "0s", "30d"):
+        late = desk.decide(request, grant=True, until=until)
+        assert (late.status, late.error["code"]) == (400, "invalid_input"), until
+    granted = desk.decide(request, grant=True, arguments={"order": 7}, until="1h")
+    assert granted.status == 200
+    assert (granted.json["arguments"], granted.json["requested_arguments"]) == (
+        {"order": 7}, {"order": 12},
+    )  # fmt: skip
+    assert len(granted.json["tool_digest"]) == 64
+    assert conversation.resume() is not None
+    assert desk.refunds == [7]
+    used = desk.api.ask(f"GET /api/approvals/{request}").json["used_by"]
+    assert desk.api.runtime.ledger.read(used).event_type == "TOOL_INTENT"
+
+
+def test_a_delegation_is_the_callers_own(desk: Desk) -> None:
+    made = desk.api.ask("POST /api/delegations", {"to": "bob", "until": "1d"})
+    assert made.status == 201
+    entry = desk.api.runtime.ledger.read(made.json["entry_id"])
+    key = desk.api.keys.find("ops")
+    assert entry.metadata["delegator"] == (key.user_id or key.key_id)
+    assert entry.metadata["delegate"] == "bob"
+    for wrong in ({"to": "bob", "until": "31d"}, {"to": "", "until": "1d"}, {"to": "bob"}):
+        assert desk.api.ask("POST /api/delegations", wrong).status == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from remit.cli.shared import (
     echo_json,
+    emit,
     note,
     open_ledger,
     open_settings,
@@ -19,19 +21,24 @@ from remit.cli.shared import (
     whoami,
 )
 from remit.cli.turns import TurnPrinter, call_text, turn_data
-from remit.views.wording import moment, pretty_json, visible
+from remit.views.wording import json_text, moment, pretty_json, visible
 
 if TYPE_CHECKING:
-    from remit.agents.approvals import Approval
+    from remit.agents.approvals import Approval, ApprovalQueue
     from remit.ledger import LedgerClient
 
 
 _LONGEST_LINE = 100
+_WHOLE_ID = len("LED-00000000")
 
 
 @click.command()
 @click.argument("request_id", required=False, metavar="[ID]")
 @click.option("--deny", is_flag=True, help="Say no.")
+@click.option("--edit", is_flag=True, help="Change the arguments in $EDITOR first.")
+@click.option("--arguments", help="What the tool is to run with instead, as JSON.")
+@click.option("--until", help="When it ends, unused: 2h, or a time.")
+@click.option("--delegate", metavar="NAME", help="Without an ID: NAME approves for you --until.")
 @click.option("--by", help="Who decides (default: the user who runs this).")
 @click.option("--reason", default="", help="A word for the record, and for the model when denied.")
 @click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
@@ -43,35 +50,69 @@ def approve(
     as_json: bool,
     request_id: str | None,
     deny: bool,
+    edit: bool,
+    arguments: str | None,
+    until: str | None,
+    delegate: str | None,
     by: str | None,
     reason: str,
     yes: bool,
     run: bool,
     model: str | None,
 ) -> None:
-    """Let a tool run that waits for a person, or not. Without an ID: what waits."""
-    from remit.agents.approvals import ApprovalQueue
+    """Let a tool run that waits for a person, or not. Without an ID: what waits.
 
+    ID is a request's id, the beginning of its number where no other has it, or `last`.
+    """
+    from remit.agents.approvals import ApprovalQueue
+    from remit.gateway.auth import expiry_of
+
+    moment_until = expiry_of(until) if until else None
+    settings = open_settings(root)[1].settings.approvals
+    if delegate is not None:
+        if request_id is not None or moment_until is None:
+            raise click.UsageError("--delegate NAME takes --until, and no ID.")
+        with open_ledger(root, signing=True) as client:
+            entry_id = ApprovalQueue(client, settings).delegate(
+                by=by or whoami(), to=delegate, until=moment_until, reason=reason
+            )
+        emit(as_json, {"entry_id": entry_id}, [f"{visible(delegate)} approves: {entry_id}"])
+        return
     if request_id is None:
-        if deny or run or by or reason:
+        if deny or run or by or reason or edit or arguments or until:
             raise click.UsageError("Name a request; `remit approve` alone lists what waits.")
         with open_ledger(root) as client:
-            waiting = ApprovalQueue(client).pending()
+            waiting = ApprovalQueue(client, settings).pending()
         if as_json:
             echo_json({"approvals": [request.to_dict() for request in waiting]})
         else:
             print_waiting(waiting)
         return
     with open_ledger(root, signing=True) as client:
-        queue = ApprovalQueue(client)
-        request = queue.get(request_id)
+        queue = ApprovalQueue(client, settings)
+        request = named_request(queue, request_id)
         agent_id = _agent_of(client, request)
         if not as_json:
             _print_request(request, agent_id)
+        given = None if deny else request.arguments  # what was shown is what is granted
+        if edit or arguments is not None:
+            given = parsed_arguments(edited(request.arguments) if edit else arguments or "")
+            if not as_json:
+                say(f"instead    {json_text(given)}")
         if request.state == "pending" and not yes and sys.stdin.isatty():
             click.confirm("Deny it?" if deny else "Let it run?", abort=True, err=as_json)
-        queue.decide(request_id, granted=not deny, by=by or whoami(), reason=reason)
-        decided = queue.get(request_id)
+        queue.decide(
+            request.request_id,
+            granted=not deny,
+            by=by or whoami(),
+            reason=reason,
+            arguments=given if isinstance(given, Mapping) else None,
+            until=moment_until,
+        )
+        decided = queue.get(request.request_id)
+    if not as_json and decided.state == "pending":
+        say(f"granted by {', '.join(decided.signed_by)}; it takes {decided.people} people")
+        return
     if not as_json:
         say(f"{decided.state} by {decided.decided_by}")
     when = _when(root, decided, agent_id)
@@ -99,30 +140,97 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
 
 def ask_person(
     tool_id: str, arguments: Any, kind: str = "approval"
-) -> Literal["granted", "denied", "later"]:
-    """The question in a terminal; nothing but a clear yes lets the tool run."""
-    full = call_text(tool_id, arguments)
-    shown = call_text(tool_id, arguments, _LONGEST_LINE)
-    if shown != full:
-        click.echo(full)
-    if kind == "unknown_outcome":
-        click.echo("It began before a crash; it is not known whether it took effect.")
-        question = f"Let {shown} run again?"
-    else:
-        question = f"Let {shown} run?"
+) -> tuple[Literal["granted", "denied", "later"], Any]:
+    """The question in a terminal; nothing but a clear yes lets the tool run.
+
+    Returns:
+        The answer, and the arguments that it is about: those given, or as they were changed.
+    """
     while True:
+        full = call_text(tool_id, arguments)
+        shown = call_text(tool_id, arguments, _LONGEST_LINE)
+        if shown != full:
+            click.echo(full)
+        question, words = f"Let {shown} run?", "[y/N/edit/later]"
+        if kind == "unknown_outcome":
+            click.echo("It began before a crash; it is not known whether it took effect.")
+            question, words = f"Let {shown} run again?", "[y/N/later]"
+        drop_typed_ahead()
         try:
-            said = click.prompt(f"{question} [y/N/later]", default="n", show_default=False)
+            said = click.prompt(f"{question} {words}", default="n", show_default=False)
         except (click.Abort, KeyboardInterrupt):
             click.echo()
-            return "later"
+            return "later", arguments
         word = said.strip().lower()
         if word in ("y", "yes"):
-            return "granted"
+            return "granted", arguments
         if word in ("n", "no"):
-            return "denied"
+            return "denied", arguments
         if word in ("l", "later"):
-            return "later"
+            return "later", arguments
+        if word in ("e", "edit") and kind == "approval":
+            try:
+                arguments = parsed_arguments(edited(arguments))
+            except click.UsageError as wrong:
+                note(wrong.message)
+
+
+def drop_typed_ahead() -> None:
+    """Forget what was typed before a question was there: it is no answer to it."""
+    try:
+        import termios
+
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    except (ImportError, OSError, ValueError):  # another system, or no terminal
+        pass
+
+
+def edited(arguments: Any) -> str:
+    """The arguments as a person leaves them in their editor."""
+    text = click.edit(pretty_json(arguments) + "\n", extension=".json")
+    if text is None:
+        raise click.UsageError("The arguments were not changed.")
+    return text
+
+
+def parsed_arguments(text: str) -> dict[str, Any]:
+    """The arguments of a JSON text."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"The arguments are not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise click.UsageError("The arguments are not a JSON object.")
+    return value
+
+
+def named_request(queue: ApprovalQueue, name: str) -> Approval:
+    """The request that a person means: an id, ``last``, or how the number of one begins.
+
+    Raises:
+        ApprovalError: there is none, or more than one.
+    """
+    from remit.agents.approvals import ApprovalError
+
+    if name.startswith("LED-") and len(name) >= _WHOLE_ID:
+        return queue.get(name)
+    waiting = queue.pending()
+    if name.lower() == "last" and waiting:
+        return waiting[-1]
+    short = name.lower().removeprefix("led-").lstrip("0")
+    found = [one for one in waiting if short and _short(one).startswith(short)]
+    whole = [one for one in found if _short(one) == short]
+    if len(found) > 1 and len(whole) != 1:
+        raise ApprovalError(
+            f"{name!r} could be {' or '.join(one.request_id for one in found)}.",
+            next_step="Name one of them whole.",
+        )
+    return (whole or found)[0] if found else queue.get(name)
+
+
+def _short(approval: Approval) -> str:
+    """A request's id without what all of them begin with."""
+    return approval.request_id.removeprefix("LED-").lstrip("0")
 
 
 def _agent_of(client: LedgerClient, request: Approval) -> str:
@@ -144,6 +252,14 @@ def _print_request(request: Approval, agent_id: str) -> None:
     text = pretty_json(arguments) if isinstance(arguments, Mapping) else str(arguments)
     for number, line in enumerate(visible(text, lines=True).splitlines()):
         say(f"{'' if number else 'arguments':<11}{line}")
+    if request.signed_by:
+        say(
+            f"granted    by {', '.join(map(visible, request.signed_by))} of {request.people} people"
+        )
+    if request.expires_at:
+        say(f"until      {request.expires_at}")
+    if request.used_by:
+        say(f"used       {request.used_by}")
     if request.decided_by:
         say(f"decided    {request.decided_at} by {visible(request.decided_by)}")
 

@@ -210,12 +210,15 @@ class Shell:
             self._list_waiting()
             return
         for request in self._waiting():
-            answer = ask_person(request.tool_id, request.arguments, request.kind)
+            answer, given = ask_person(request.tool_id, request.arguments, request.kind)
             if answer == "later":
                 note("Later: /approvals, /approve ID, /deny ID; or `remit approve` elsewhere.")
                 return
             self._runtime.approvals.decide(
-                request.request_id, granted=answer == "granted", by=whoami()
+                request.request_id,
+                granted=answer == "granted",
+                by=whoami(),
+                arguments=given if answer == "granted" else None,
             )
         self._resume()
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
+from remit.agents.approvals import ApprovalQueue
 from remit.agents.files import UserMessage
 from remit.agents.outputs import OutputT, OutputType
 from remit.agents.sessions import SessionManager
@@ -56,6 +57,7 @@ class Resources:
     budgeter: TokenBudgeter
     leases: LeaseManager
     secrets: ConfiguredSecrets
+    approvals: ApprovalQueue
 
     @property
     def settings(self) -> Settings:
@@ -144,6 +146,7 @@ class Agent(Generic[OutputT]):
             agent_id=shape.agent_id,
             model=shape.model,
             session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
+            on_request=shared.approvals.announce,
         )
 
     def __repr__(self) -> str:

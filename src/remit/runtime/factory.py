@@ -99,7 +99,8 @@ class AgentFactory:
         return Registry.from_ledger(self._shared.ledger).permitted_tools()
 
     def close(self) -> None:
-        """End the MCP servers."""
+        """End the MCP servers, and what is told of approvals."""
+        self._shared.approvals.close()
         for server in self._servers.values():
             server.close()
 

@@ -147,7 +147,7 @@ class Runtime(Closeable):
         self.approvals = ApprovalQueue(self.ledger, settings.approvals)
         self._shared = Resources(
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
-            ConfiguredSecrets(settings),
+            ConfiguredSecrets(settings), self.approvals,
         )  # fmt: skip
         self._agents = AgentFactory(self._shared, self._contracts)
         # A misspelt tool shows here, not in the first turn.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from remit.agents.approvals.decision import (
 )
 from remit.agents.approvals.permit import Permit, arguments_hash
 from remit.agents.approvals.policy import Policy, Vote
+from remit.agents.approvals.webhook import Webhook
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings, default_settings
@@ -65,20 +66,19 @@ class ApprovalQueue:
     Args:
         ledger: whose requests these are.
         settings: ``[approvals]``; as shipped when left out.
-        on_request: called with each request that :meth:`request` writes.
     """
 
     def __init__(
         self,
         ledger: LedgerClient,
         settings: ApprovalSettings | None = None,
-        *,
-        on_request: Callable[[str], None] | None = None,
     ) -> None:
         self._ledger = ledger
         self._settings = default_settings().approvals if settings is None else settings
         self._policy = Policy(ledger, self._settings)
-        self._on_request = on_request
+        self._webhook: Webhook | None = None
+        if url := self._settings.webhook.get_secret_value():
+            self._webhook = Webhook(url, self._settings.webhook_secret.get_secret_value())
 
     def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
         """Pending requests, the oldest first; of one session, or of all."""
@@ -155,9 +155,18 @@ class ApprovalQueue:
             },
         )  # fmt: skip
         request_id = self._ledger.write(entry)
-        if self._on_request is not None:
-            self._on_request(request_id)
+        self.announce(request_id)
         return self.get(request_id)
+
+    def announce(self, request_id: str) -> None:
+        """Tell the webhook of a request that was written, where there is one; returns at once."""
+        if self._webhook is not None:
+            self._webhook.send(request_id, functools.partial(self._message, request_id))
+
+    def close(self) -> None:
+        """End the webhook's thread."""
+        if self._webhook is not None:
+            self._webhook.close()
 
     def permit(self, request_id: str) -> Permit:
         """What a granted request lets begin, once.
@@ -281,6 +290,20 @@ class ApprovalQueue:
                 },
             )
         )
+
+    def _message(self, request_id: str) -> dict[str, Any]:
+        """What the webhook is told of a request."""
+        approval = self.get(request_id)
+        data = {
+            name: getattr(approval, name)
+            for name in (
+                "request_id", "wo_id", "session_id", "agent_id", "requested_by", "tool_id", "kind",
+                "requested_at", "people",
+            )
+        }  # fmt: skip
+        if self._settings.webhook_content:
+            data["arguments"] = approval.arguments
+        return {"type": "approval.requested", "timestamp": approval.requested_at, "data": data}
 
     def _request(self, request_id: str) -> LedgerEntry:
         entry = None

@@ -74,6 +74,7 @@ class Services:
     agent_id: str
     model: tuple[str, str] | None
     session_usage: Callable[[str], Usage]
+    on_request: Callable[[str], None]
 
 
 class Execution:

@@ -53,6 +53,7 @@ class HO1Executor:
         agent_id: whose work it is: on the record, and in the budgets.
         model: provider and model that are asked where a contract fixes none.
         session_usage: what a sub-agent's session has used, by its id.
+        on_request: called with the id of each request for approval; it returns at once.
     """
 
     def __init__(
@@ -67,10 +68,11 @@ class HO1Executor:
         agent_id: str = "ho1-worker",
         model: tuple[str, str] | None = None,
         session_usage: Callable[[str], Usage] = lambda _: Usage(),
+        on_request: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._services = Services(
             gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model,
-            session_usage,
+            session_usage, on_request,
         )  # fmt: skip
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:

@@ -43,8 +43,9 @@ class Permissions:
             request = next(granted, None)
         decision = None if request is None else self._history.decisions.get(request.id)
         if request is None or decision is None:
-            request_id = (
-                await self._journal.write(
+            request_id = request.id if request is not None else ""
+            if not request_id:
+                request_id = await self._journal.write(
                     "APPROVAL_REQUESTED",
                     tool_id=tool.tool_id,
                     arguments=given,
@@ -53,9 +54,7 @@ class Permissions:
                     **({"attempt": began} if began else {}),
                     **said,
                 )
-                if request is None
-                else request.id
-            )
+                self._execution.services.on_request(request_id)
             self._execution.emit(
                 ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, given, kind)
             )

@@ -242,7 +242,21 @@ class ApprovalSettings(Section):
     """``[approvals]``: how long approvals hold, and who hears of what waits."""
 
     valid_s: float = Field(gt=0, description="an approval that is not used within this time ends")
+    webhook: SecretStr = Field(
+        description="http(s) address that is told of each request; empty: none"
+    )
+    webhook_secret: SecretStr = Field(description="what its messages are signed with")
+    webhook_content: bool = Field(description="send the arguments of the tool, too")
     tools: dict[str, ToolApprovalSettings]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        url = self.webhook.get_secret_value()
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("webhook is not an http or https address")
+        if url and not self.webhook_secret.get_secret_value():
+            raise ValueError("a webhook needs webhook_secret, which its messages are signed with")
+        return self
 
 
 class McpRule(Section):
