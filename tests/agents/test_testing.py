@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from remit import Runtime, tool
-from remit.kernel.errors import ConfigError
+from remit.kernel.errors import ConfigError, InvalidInputError
 from remit.providers import ProviderError, ProviderResponse
 from remit.testing import RecordChecks, RecordedModel, ScriptedModel, ToolUse, new_root
 
@@ -71,6 +71,19 @@ def test_a_script_has_texts_tools_and_data(remit_runtime: Open) -> None:
     ):
         with pytest.raises(AssertionError):
             wrong()
+
+
+def test_work_outside_the_conversation_is_typed_too(remit_runtime: Open) -> None:
+    runtime = remit_runtime("No tea.", Tea(name="oolong", minutes=3), "No", "No")
+    with runtime.agent("triage").session() as session:
+        for _ in range(2):  # the second time from the record
+            order = session.work("Which?", key="a", output_type=Tea)
+            assert order.output_result == Tea(name="oolong", minutes=3)
+        with pytest.raises(InvalidInputError, match="something else"):
+            session.work("Which?", key="a", output_type=Packet)
+        failed = session.work("Which?", key="b", output_type=Tea)
+    assert failed.error is not None
+    assert failed.error["code"] == "output_schema_invalid"
 
 
 def test_a_script_that_has_ended_and_an_error_in_it_fail_the_turn(remit_runtime: Open) -> None:

@@ -21,7 +21,7 @@ from remit.agents.supervisor import (
 )
 from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, given_deps
 from remit.agents.worker import AttachedOrder
-from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
+from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
 
@@ -47,6 +47,7 @@ class Conversation(Closeable, Generic[OutputT]):
         self._session = services.session
         self._supervisor = HO2Supervisor(services)
         self._step = services.answer
+        self._output = services.output
         self._leases = services.leases
         self._agent_id = services.agent_id
         self._ended = False
@@ -236,6 +237,7 @@ class Conversation(Closeable, Generic[OutputT]):
         *,
         key: str | None = None,
         contract: str | None = None,
+        output_type: Any = None,
         retry_failed: bool = False,
         on_event: EventSink | None = None,
         deps: Any = None,
@@ -248,6 +250,8 @@ class Conversation(Closeable, Generic[OutputT]):
                 order with that key that has ended is given back as it ended, in any later
                 process; one that was interrupted is gone on with.
             contract: instead of the agent's own.
+            output_type: the type of ``output_result``; the agent's own when neither this nor a
+                contract is given.
             retry_failed: where the order of that key has failed, make another attempt.
             on_event: hears text and tools as they come.
             deps: as of :meth:`turn`.
@@ -257,10 +261,16 @@ class Conversation(Closeable, Generic[OutputT]):
         """
         context = {"user_input": task} if isinstance(task, str) else dict(task)
         step = self._step if contract is None else replace(self._step, contract_id=contract)
+        output = _output(output_type) or (self._output if contract is None else None)
+        schema = None if output is None else output.schema
         with self._given(deps):
-            return await self._supervisor.orders.arun(
-                step, context, key=key, on_event=on_event, retry_failed=retry_failed
-            )
+            order = await self._supervisor.orders.arun(
+                replace(step, output_schema=schema), context, key=key, on_event=on_event,
+                retry_failed=retry_failed, check=output.problem if output is not None else None,
+            )  # fmt: skip
+        if output is None or schema is None or order.state is not WorkOrderState.COMPLETED:
+            return order
+        return replace(order, output_result=output.value(order.output_result["output"]))
 
     work = blocking(awork)
 

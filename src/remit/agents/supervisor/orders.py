@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+
+import orjson
 
 from remit.agents.supervisor.plan import PlanStep, held_to
 from remit.agents.supervisor.services import Lease, Services
@@ -43,6 +45,7 @@ class StandaloneOrders:
         on_event: EventSink | None = None,
         same_input: bool = True,
         retry_failed: bool = False,
+        check: Callable[[Any], str] | None = None,
     ) -> WorkOrder:
         """Have one order worked on.
 
@@ -54,6 +57,7 @@ class StandaloneOrders:
             on_event: receives text and tool events.
             same_input: refuse an order of that key that had another input.
             retry_failed: make another attempt, an order of its own, where that of the key failed.
+            check: says what is wrong with the data of a step that has an output schema.
 
         Raises:
             InvalidInputError: the key is not one, or belongs to other work.
@@ -65,10 +69,9 @@ class StandaloneOrders:
         order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
         async with self._services.alone(f"order:{wo_id}") as lease:
             known = self._known_by(key, order) if same_input else self._recorded(key, wo_id)
-            if known is None:
-                planned = self._journal.planned(order, step=step.name)
-                return await self._go_on(held_to(order, step), lease, on_event, planned)
-            return await self._go_on(held_to(known, step), lease, on_event)
+            planned = [self._journal.planned(order, step=step.name)] if known is None else []
+            order = held_to(known or order, step)
+            return await self._go_on(order, lease, on_event, *planned, check=check)
 
     @asynccontextmanager
     async def attached(
@@ -139,6 +142,7 @@ class StandaloneOrders:
         lease: Lease,
         on_event: EventSink | None,
         *planned: LedgerEntry,
+        check: Callable[[Any], str] | None = None,
     ) -> WorkOrder:
         if order.ended:
             return order
@@ -146,7 +150,7 @@ class StandaloneOrders:
         order = self._dispatched(order, buffer, planned)
         return await self._worker.aexecute(
             order, on_event=on_event, guard=lease.check, buffer=buffer,
-            principal=self._services.session.principal,
+            check=check, principal=self._services.session.principal,
         )  # fmt: skip
 
     def _dispatched(
@@ -193,4 +197,6 @@ def _next_attempt(wo_id: str) -> str:
 def _work_of(order: WorkOrder) -> tuple[Any, ...]:
     """What is to be done; how much it may cost can change between two attempts."""
     limits = order.constraints
-    return order.wo_type, limits.prompt_contract_id, canonical_json(dict(order.input_context))
+    schema = orjson.dumps(limits.output_schema, option=orjson.OPT_SORT_KEYS)
+    task = canonical_json(dict(order.input_context))
+    return order.wo_type, limits.prompt_contract_id, task, schema

@@ -198,6 +198,8 @@ class Run:
             messages = pack.render(variables, history)
             if files := variables.get("files"):
                 messages = attached(messages, files)
+            if held is not None and messages[-1]["role"] == "assistant":
+                messages = messages[:-1]  # a text begun for the model is not how data begins
             if held is not None and not able.structured_output:
                 return held.described(messages)
             return messages
