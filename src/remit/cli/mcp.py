@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.mcp_gateway import gateway, greeting, served_root
+from remit.cli.mcp_wrap import wrap
 from remit.cli.serve import flags_of, listening
 from remit.cli.shared import (
     common,
@@ -67,6 +68,7 @@ def mcp(
 
 
 mcp.add_command(gateway)
+mcp.add_command(wrap)
 
 
 @mcp.command()

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from remit.cli.mcp import mcp
 from remit.gateway.auth import ROLES, Identity
-from remit.kernel.settings import default_settings
+from remit.kernel.settings import McpServerSettings, default_settings
 from remit.runtime import Runtime
 from remit.server.mcp.callers import Caller
+from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.server import all_tools
 from tests.server.mcp.running import TOP
 from tests.support.roots import new_root
@@ -69,7 +70,17 @@ def test_the_configurations_can_be_read() -> None:
             elif server["command"].endswith("remit"):
                 assert server["args"][:2] == ["mcp", "--root"]
     assert "--root" in options
-    (toml,) = _blocks("toml")
+    toml, rules = _blocks("toml")
+    files = McpServerSettings.model_validate(tomllib.loads(rules)["mcp"]["files"])
+    key = Identity("ci-1", "agent")
+    allowed = {"path": "/srv/data/build/x"}
+    decided = [
+        Rules("files", files).decide(key, tool, arguments).effect
+        for tool, arguments in (
+            ("delete_file", {}), ("write_file", allowed), ("write_file", {"path": "/etc/passwd"}),
+        )
+    ]  # fmt: skip
+    assert decided == ["deny", "allow", "deny"]
     assert (
         tomllib.loads(toml)["mcp_server"].keys()
         <= default_settings().mcp_server.model_dump().keys()

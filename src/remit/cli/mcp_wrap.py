@@ -1,0 +1,185 @@
+"""``remit mcp wrap``: puts the gateway in front of the MCP servers of a client's configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remit.cli.shared import common, note, say
+from remit.kernel.errors import ConfigError
+
+_TABLES = ("mcpServers", "servers")  # Claude and most others; VS Code
+_HTTP = ("http", "streamable-http", "streamableHttp")
+_PLACEHOLDER = re.compile(r"\$\{|\$\w")
+_BACKUP = ".before-remit"
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--undo", is_flag=True, help="Take the gateway out again.")
+@common
+def wrap(root: Path | None, file: Path, undo: bool) -> None:
+    """Have every MCP server of a client's configuration go through the gateway.
+
+    FILE is a .mcp.json, .vscode/mcp.json, .cursor/mcp.json or claude_desktop_config.json. What
+    starts or reaches a server moves to [mcp.NAME] of remit.toml; what is secret stays in FILE, as
+    environment of the gateway. A copy is kept beside FILE.
+    """
+    file = file.resolve()
+    backup = file.with_name(file.name + _BACKUP)
+    config, table = _read(file)
+    if undo:
+        _undo(file, backup, config, table)
+        return
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
+
+    place = find_root(root).require()
+    known = load_settings(place.config).settings.mcp
+    servers, added, done = config[table], [], []
+    for name, entry in servers.items():
+        if _is_wrapped(entry):
+            continue
+        if why := _unfit(name, entry, known):
+            note(f"left as it is: {name}: {why}")
+            continue
+        settings, environment = _moved(name, entry)
+        added.append(_toml(name, settings))
+        servers[name] = {
+            **({"type": "stdio"} if "type" in entry else {}),
+            "command": shutil.which("remit") or sys.executable,
+            "args": [
+                *([] if shutil.which("remit") else ["-m", "remit"]),
+                "mcp", "gateway", name, "--root", str(place.path.resolve()),
+            ],
+            **({"env": environment} if environment else {}),
+        }  # fmt: skip
+        done.append(name)
+    if not done:
+        click.echo("Nothing to do: no server of this file can be put behind the gateway.")
+        return
+    if not backup.exists():
+        shutil.copy2(file, backup)
+    text = place.config.read_text("utf-8") if place.config.exists() else ""
+    _write(place.config, text.rstrip("\n") + "\n" + "".join(added))
+    _write(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    for name in done:
+        say(f"through the gateway: {name}")
+    note(f"Rules go into {place.config}, as [[mcp.NAME.rules]]; --undo takes the gateway out.")
+
+
+def _undo(file: Path, backup: Path, config: dict[str, Any], table: str) -> None:
+    if not backup.exists():
+        raise ConfigError(
+            f"There is no {backup.name} beside {file.name}.",
+            next_step="Nothing was wrapped here, or the copy was moved away.",
+        )
+    before, before_table = _read(backup)
+    for name, entry in config[table].items():
+        if _is_wrapped(entry) and name in before[before_table]:
+            config[table][name] = before[before_table][name]
+            say(f"as before: {name}")
+    if config == before:
+        shutil.copy2(backup, file)
+    else:  # it was edited since
+        _write(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    backup.unlink()
+    note("The tables [mcp.NAME] stay in remit.toml.")
+
+
+def _read(file: Path) -> tuple[dict[str, Any], str]:
+    """The configuration, and the name of its table of servers."""
+    try:
+        config = json.loads(file.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{file} is no JSON: {error}.",
+            next_step="Take comments and trailing commas out of it.",
+        ) from error
+    for table in _TABLES:
+        found = config.get(table) if isinstance(config, dict) else None
+        if isinstance(found, dict) and all(isinstance(one, dict) for one in found.values()):
+            return config, table
+    raise ConfigError(
+        f"{file} names no MCP servers.",
+        next_step=f"It should have a table {' or '.join(map(repr, _TABLES))}.",
+    )
+
+
+def _is_wrapped(entry: Mapping[str, Any]) -> bool:
+    arguments = entry.get("args")
+    return isinstance(arguments, list) and arguments[-5:-3] == ["mcp", "gateway"]
+
+
+def _unfit(name: str, entry: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """Why a server cannot be wrapped; empty when it can."""
+    if name in known:
+        return f"remit.toml has another [mcp.{name}]."
+    if "url" in entry:
+        if entry.get("type", "http") not in _HTTP:
+            return f"its transport is {entry['type']!r}, not streamable HTTP."
+        texts = [entry["url"]]
+    else:
+        texts = [entry.get("command"), *(entry.get("args") or []), entry.get("cwd") or ""]
+    if not all(isinstance(text, str) for text in texts) or not texts[0]:
+        return "it has neither a command nor a url."
+    if any(_PLACEHOLDER.search(text) for text in texts):
+        return "its command or url holds a ${…} that only the client fills."
+    return ""
+
+
+def _moved(name: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The server's settings, and the environment in which the gateway finds their secrets."""
+    if "url" in entry:
+        names = {
+            header: re.sub(r"\W", "_", f"MCP_{name}_{header}").upper()
+            for header in entry.get("headers") or {}
+        }
+        filled = {header: f"${{{variable}}}" for header, variable in names.items()}
+        environment = {names[one]: value for one, value in (entry.get("headers") or {}).items()}
+        return {"url": entry["url"], **({"headers": filled} if filled else {})}, environment
+    environment = dict(entry.get("env") or {})
+    settings: dict[str, Any] = {"command": entry["command"], "args": entry.get("args") or []}
+    if environment:
+        settings["env"] = {variable: f"${{{variable}}}" for variable in environment}
+    if entry.get("cwd"):
+        settings["cwd"] = entry["cwd"]
+    return settings, environment
+
+
+def _toml(name: str, settings: Mapping[str, Any]) -> str:
+    return "\n".join(["", *_lines(name, settings), ""])
+
+
+def _lines(name: str, settings: Mapping[str, Any]) -> Iterator[str]:
+    yield f"[mcp.{_quoted(name)}]"
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{_quoted(one)} = {_quoted(text)}" for one, text in value.items())
+            yield f"{key} = {{ {inner} }}"
+        elif isinstance(value, list):
+            yield f"{key} = [{', '.join(map(_quoted, value))}]"
+        else:
+            yield f"{key} = {_quoted(value)}"
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML, which JSON's are, but for a DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file as a whole, with the mode it had."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text, "utf-8")
+    if path.exists():
+        shutil.copymode(path, beside)
+    os.replace(beside, path)

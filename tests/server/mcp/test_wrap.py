@@ -1,0 +1,104 @@
+"""``remit mcp wrap``: a client's configuration goes through the gateway, and back again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from remit.cli.mcp import mcp
+from remit.kernel.errors import ConfigError
+from tests.server.mcp.running import TOP, variables
+from tests.support.roots import new_root
+
+SCRIPT = str(TOP / "tests/agents/tools/stdio_server.py")
+
+
+def _wrap(file: Path, root: Path, *more: str) -> Any:
+    return CliRunner().invoke(
+        mcp, ["wrap", str(file), "--root", str(root), *more], catch_exceptions=False
+    )
+
+
+async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
+    tmp_path: Path,
+) -> None:
+    root, file = new_root(tmp_path / "root"), tmp_path / ".mcp.json"
+    before = json.dumps({
+        "mcpServers": {
+            "by hand": {
+                "command": sys.executable, "args": [SCRIPT], "env": {"TOKEN": "horse-battery"}
+            },
+            "web": {
+                "type": "http", "url": "http://127.0.0.1:9/mcp",
+                "headers": {"Authorization": "Bearer ${KEY}"},
+            },
+            "old": {"type": "sse", "url": "http://127.0.0.1:9/sse"},
+            "workspace": {"command": "run", "args": ["${workspaceFolder}"]},
+        },
+        "other": [1],
+    }, indent=4)  # fmt: skip
+    file.write_text(before)
+    file.chmod(0o600)
+    done = _wrap(file, root)
+    assert "through the gateway: by hand" in done.output
+    assert "left as it is: old: its transport" in done.output
+    assert "left as it is: workspace" in done.output
+    assert file.stat().st_mode & 0o777 == 0o600
+    config = json.loads(file.read_text())
+    assert config["other"] == [1]
+    assert config["mcpServers"]["workspace"]["command"] == "run"
+    own = tomllib.loads((root / "remit.toml").read_text())["mcp"]
+    assert own["by hand"]["env"] == {"TOKEN": "${TOKEN}"}
+    assert "horse-battery" not in (root / "remit.toml").read_text()
+    web = config["mcpServers"]["web"]
+    assert web["env"] == {"MCP_WEB_AUTHORIZATION": "Bearer ${KEY}"}
+    assert own["web"]["headers"] == {"Authorization": "${MCP_WEB_AUTHORIZATION}"}
+
+    entry = config["mcpServers"]["by hand"]
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "remit", *entry["args"][-5:]],
+        env=variables(entry["env"]),
+        cwd=str(TOP),
+    )
+    async with Client(server, mode="legacy", cache=None) as client:
+        result = await client.call_tool("echo", {"value": 1})
+        assert result.meta["remit/receipt"]["call"].startswith("LED-")
+
+    assert "Nothing to do" in _wrap(file, root).output
+    _wrap(file, root, "--undo")
+    assert file.read_text() == before
+    with pytest.raises(ConfigError, match="There is no"):
+        _wrap(file, root, "--undo")
+
+
+def test_what_was_edited_since_stays(tmp_path: Path) -> None:
+    root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
+    file.write_text(json.dumps({"servers": {"a": {"command": "a"}}}))
+    _wrap(file, root)
+    config = json.loads(file.read_text())
+    config["servers"]["b"] = {"command": "b"}
+    file.write_text(json.dumps(config))
+    _wrap(file, root, "--undo")
+    assert json.loads(file.read_text()) == {
+        "servers": {"a": {"command": "a"}, "b": {"command": "b"}}
+    }
+
+
+@pytest.mark.parametrize("text", ["{} // no", "[]", '{"mcpServers": {"a": 1}}', "{}", "\x00"])
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, text: str) -> None:
+    root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
+    file.write_text(text)
+    toml = (root / "remit.toml").read_text()
+    with pytest.raises(ConfigError):
+        _wrap(file, root)
+    assert (file.read_text(), (root / "remit.toml").read_text()) == (text, toml)
+    assert {path.name for path in tmp_path.iterdir()} == {"root", "mcp.json"}
