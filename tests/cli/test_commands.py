@@ -403,9 +403,14 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
     remit("key", "create", "--name", "k", "--budget-usd", "5")
     limited = _json(remit, "budget", "set", "--key", "k", "--usd", "12.50", "--tokens", "1000")
     assert (limited["scope"]["limit_usd"], limited["scope"]["token_limit"]) == (12.5, 1000)
+    ofagent = remit("budget", "set", "--session", "SES-A", "--agent", "seller", "--tokens", "5")
+    assert ofagent.stdout.startswith("session:SES-A/agent:seller")
+    assert remit("budget", "set", "--key", "k", "--agent", "seller").returncode == 2
     assert "0 calls of 3" in remit("budget", "set", "--session", "SES-A", "--turns", "3").stdout
     everything = _json(remit, "budget", "show")
-    assert [scope["scope"] for scope in everything["scopes"]][1:] == ["session:SES-A"]
+    assert [scope["scope"] for scope in everything["scopes"]][1:] == [
+        "session:SES-A", "session:SES-A/agent:seller",
+    ]  # fmt: skip
     assert {name: everything[name] for name in everything if name != "scopes"} == {
         "spent_usd": 0, "reserved_usd": 0, "limit_usd": 12.5, "spent_tokens": 0,
     }  # fmt: skip

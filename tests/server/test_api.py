@@ -585,6 +585,7 @@ def test_limits_are_set_listed_and_checked(api: Api) -> None:
         entry = api.runtime.ledger.read(changed.json["entry"])
         assert entry.event_type == "BUDGET_ALLOCATED"
         assert entry.metadata["usd_limit"] == number + 0.5
+        assert entry.metadata["by"].startswith("ops (KEY-")
     limits = {"team": "t", "tokens": 10, "turns": 2, "rpm": 3, "tpm": 4}
     team = api.ask("PUT /api/budgets", limits).json["scope"]
     assert team == {
@@ -594,11 +595,15 @@ def test_limits_are_set_listed_and_checked(api: Api) -> None:
         "unpriced_calls": 0, "minute": 0, "minute_requests": 0, "minute_tokens": 0,
         "on_short": "refuse", "time_zone": None, "window": None, "window_end": None,
     }  # fmt: skip
+    seller = {"session": "SES-AAAAAAAA", "agent": "seller", "tokens": 10}
+    told = api.ask("PUT /api/budgets", seller).json["scope"]["scope"]
+    assert told == "session:SES-AAAAAAAA/agent:seller"
+    assert api.ask("PUT /api/budgets", {"user": "u", "agent": "seller"}).status == 400
     users = api.pages("/api/budgets", "scopes", prefix="user:", limit=2)
     assert [(one["scope"], one["limit_usd"]) for one in users] == [
         (f"user:u%3A{number}", number + 0.5) for number in range(5)
     ]
-    assert len(api.pages("/api/budgets", "scopes", limit=1)) == 6
+    assert len(api.pages("/api/budgets", "scopes", limit=1)) == 7
     assert "nano" not in json.dumps(users)
 
 

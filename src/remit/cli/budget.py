@@ -18,6 +18,7 @@ from remit.cli.shared import (
     progress,
     reads,
     say_list,
+    whoami,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _scoped(function: Any) -> Any:
     for name in reversed(_OWNERS):
         text = "A virtual key, by name or id." if name == "key" else f"A {name}."
         function = click.option(f"--{name}", help=text.replace("A o", "An o"))(function)
-    return function
+    return click.option("--agent", help="With --session: an agent in it.")(function)
 
 
 @budget.command()
@@ -110,13 +111,13 @@ def set_(root: Path | None, as_json: bool, **given: Any) -> None:
     """
     from remit.gateway.budget import BudgetLimits, TokenBudgeter
 
-    named = {name: given.pop(name) for name in _OWNERS}
+    named = {name: given.pop(name) for name in (*_OWNERS, "agent")}
     with open_ledger(root, signing=True) as client:
         scope = _scope(client, named)
         if scope is None:
             raise click.UsageError("Name one of --key, --session, --user, --team, --organisation.")
         budgeter = TokenBudgeter(client)
-        entry_id = budgeter.allocate(scope, limits=BudgetLimits.of(**given))
+        entry_id = budgeter.allocate(scope, limits=BudgetLimits.of(**given), by=whoami())
         (state,) = [state for state in budgeter.status(scope) if state.scope == scope.key]
     emit(as_json, {"entry": entry_id, "scope": state.to_dict()}, [_line(state)])
 
@@ -158,11 +159,14 @@ def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
 def _scope(client: LedgerClient, named: dict[str, str | None]) -> BudgetScope | None:
     from remit.gateway.auth import KeyStore
 
+    agent = named.pop("agent", None) or ""
     given = [(owner, name) for owner, name in named.items() if name]
     if len(given) > 1:
         raise click.UsageError("Name one scope only.")
+    if agent and not named["session"]:
+        raise click.UsageError("An agent has a budget within a session: name it with --session.")
     with KeyStore(client) as keys:
-        return keys.budget_scope(*given[0]) if given else None
+        return keys.budget_scope(*given[0], agent=agent) if given else None
 
 
 def _line(state: BudgetStatus) -> str:

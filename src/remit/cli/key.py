@@ -67,7 +67,7 @@ def create(root: Path | None, as_json: bool, name: str, expires: str | None, **s
             **scopes,
             expires=expiry_of(expires) if expires is not None else None,
             requested_by=whoami(),
-            in_transaction=TokenBudgeter(client).for_new_key(limits),
+            in_transaction=TokenBudgeter(client).for_new_key(limits, whoami()),
         )
     _show_new(made, as_json)
 

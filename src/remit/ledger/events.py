@@ -72,11 +72,11 @@ _TABLE = (
           ("work_order_id", "key_id", "attempt", "cost_usd", "cost_certainty", "user_id", "team_id",
            "organisation_id", "charged_to")),
     Event("BUDGET_ALLOCATED", "budget", ("scope", "session_id", "token_limit", "turn_limit"),
-          "A scope was given its limits; or, with the decision `RESET`, a window of them began; "
-          "or, with `WINDOW_SHORTENED`, one that a clock far ahead had begun ends with the next.",
+          "A scope was given its limits, by `by`; or, with the decision `RESET`, a window of them "
+          "began; or, with `WINDOW_SHORTENED`, one that a clock far ahead had begun ends with the next.",
           ("work_order_id", "agent_id", "key_id", "user_id", "team_id", "organisation_id",
            "usd_limit", "requests_per_minute", "tokens_per_minute", "window", "time_zone",
-           "window_end", "on_short", "passed")),
+           "window_end", "on_short", "passed", "by")),
     Event("BUDGET_DEBIT", "budget",
           ("scope", "session_id", "input_tokens", "output_tokens", "model_id"),
           "Tokens spent outside the gateway were charged to a scope.",

@@ -350,7 +350,7 @@ class Agent(Generic[OutputT]):
 
         def start(tx: Transaction) -> None:
             tx.append(entry)
-            self._shared.budgeter.allocate(scope, limits=limits, tx=tx)
+            self._shared.budgeter.allocate(scope, limits=limits, by=self.agent_id, tx=tx)
 
         try:
             asyncio.get_running_loop()

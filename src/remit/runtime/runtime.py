@@ -387,7 +387,7 @@ class Runtime(Closeable):
         """Give an identity's key an account, where it has none: its calls are then counted."""
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):
-            self.budgeter.allocate(scope)
+            self.budgeter.allocate(scope, by=identity.name)
 
 
 def _prices(root: Root, file: str) -> PriceTable:

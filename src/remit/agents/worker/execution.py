@@ -52,8 +52,10 @@ class WorkParkedError(RemitError):
 class BudgetPort(Protocol):
     """The worker asks and allocates; only the gateway debits."""
 
-    def allocation(self, scope: BudgetScope, limits: BudgetLimits) -> Callable[[Transaction], str]:
-        """Sets the limits of the narrowest scope named, in a transaction."""
+    def allocation(
+        self, scope: BudgetScope, limits: BudgetLimits, by: str
+    ) -> Callable[[Transaction], str]:
+        """Sets the limits of the narrowest scope named, in a transaction; ``by`` whom."""
         ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:

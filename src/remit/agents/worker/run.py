@@ -275,7 +275,8 @@ class Run:
             constraints.token_budget or None, None if usd is None else nano_of(usd)
         )
         scope = BudgetScope(self._order.session_id, self._order.wo_id)
-        self._journal.hold(self._services.budgeter.allocation(scope, limits))
+        by = self._services.agent_id
+        self._journal.hold(self._services.budgeter.allocation(scope, limits, by))
         self._calls.given = limits.tokens
 
 

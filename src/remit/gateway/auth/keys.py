@@ -191,15 +191,21 @@ class KeyStore(Closeable):
         """
         return KeyRow.find(self._ledger.select, name_or_id).key
 
-    def budget_scope(self, owner: str, name: str) -> BudgetScope:
+    def budget_scope(self, owner: str, name: str, *, agent: str = "") -> BudgetScope:
         """The scope of a ``key`` (by name or id), ``session``, ``user``, ``team`` or
-        ``organisation``.
+        ``organisation``; with ``agent``, of that agent in the session.
 
         Raises:
             VirtualKeyNotFoundError: there is no such key.
+            InvalidInputError: an agent of something else than a session.
         """
         if owner == "session":
-            return BudgetScope(name)
+            return BudgetScope(name, agent_id=agent or None)
+        if agent:
+            raise InvalidInputError(
+                f"An agent has a budget within a session, not within a {owner}.",
+                next_step="Name the session.",
+            )
         if owner == "key" and name != "dev":  # dev mode's own is no virtual key
             name = self.find(name).key_id
         ids: dict[str, Any] = {f"{owner}_id": name}

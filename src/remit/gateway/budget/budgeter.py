@@ -53,6 +53,7 @@ class TokenBudgeter:
         *,
         turn_limit: int | None = None,
         limits: BudgetLimits | None = None,
+        by: str = "local operator",
         tx: Transaction | None = None,
     ) -> str:
         """Set the limits of the narrowest scope named; returns the ``BUDGET_ALLOCATED`` id.
@@ -63,6 +64,7 @@ class TokenBudgeter:
                 out; no limit when that is 0.
             turn_limit: model calls; no limit when left out.
             limits: all limits at once, instead of the two.
+            by: who sets them, for the record.
             tx: the transaction to join; its own when left out.
 
         Raises:
@@ -74,12 +76,14 @@ class TokenBudgeter:
             limits = BudgetLimits(token_limit, turns=turn_limit)
         wanted = limits
         if tx is not None:
-            return _allocate(tx, scope, wanted)
-        return self._ledger.transact(lambda tx: _allocate(tx, scope, wanted))
+            return _allocate(tx, scope, wanted, by)
+        return self._ledger.transact(lambda tx: _allocate(tx, scope, wanted, by))
 
-    def allocation(self, scope: BudgetScope, limits: BudgetLimits) -> Callable[[Transaction], str]:
+    def allocation(
+        self, scope: BudgetScope, limits: BudgetLimits, by: str
+    ) -> Callable[[Transaction], str]:
         """:meth:`allocate`, as a part of another transaction."""
-        return lambda tx: _allocate(tx, scope, limits)
+        return lambda tx: _allocate(tx, scope, limits, by)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
         """Whether a call of this size would be allowed now. Holds nothing.
@@ -227,11 +231,13 @@ class TokenBudgeter:
 
         return call(tx) if tx is not None else self._ledger.transact(call)
 
-    def for_new_key(self, limits: BudgetLimits) -> Callable[[Transaction, str], dict[str, Any]]:
+    def for_new_key(
+        self, limits: BudgetLimits, by: str
+    ) -> Callable[[Transaction, str], dict[str, Any]]:
         """Gives a new key its limits: ``in_transaction`` of :meth:`KeyStore.create`."""
 
         def allocate(tx: Transaction, key_id: str) -> dict[str, Any]:
-            self.allocate(BudgetScope(key_id=key_id), limits=limits, tx=tx)
+            self.allocate(BudgetScope(key_id=key_id), limits=limits, by=by, tx=tx)
             return {}
 
         return allocate
@@ -250,7 +256,7 @@ class TokenBudgeter:
         return of_now([BudgetStatus(*row) for row in rows], self._ledger)
 
 
-def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits) -> str:
+def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str) -> str:
     """Set limits. A change of the window begins a new one; else what was spent stays."""
     period = limits.window or ""
     row = {
@@ -284,6 +290,7 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits) -> str:
         "scope": scope.key,
         "token_limit": limits.tokens,
         "turn_limit": limits.turns,
+        "by": by,
         **_names(scope),
     }
     if limits.nano is not None:

@@ -12,7 +12,7 @@ from remit.gateway.budget import USD_NAMES, BudgetLimits, TokenBudgeter, audit_b
 from remit.ledger import LedgerClient
 from remit.server.api.requests import BudgetChange, PrefixQuery
 from remit.server.api.responses import Audit, BudgetPage, BudgetSet
-from remit.server.api.routes import Routes, slice_of
+from remit.server.api.routes import Caller, Routes, name_of, slice_of
 from remit.server.refusals import HttpError
 
 _OWNERS = {"key", "session", "user", "team", "organisation"}
@@ -35,15 +35,15 @@ def budget_routes(
     @routes.add(
         "PUT", "/budgets", "Set limits", needs="manage_budgets", shape=BudgetSet, fails=[404]
     )
-    def change(wanted: BudgetChange) -> dict[str, Any]:
+    def change(wanted: BudgetChange, caller: Caller) -> dict[str, Any]:
         """Give a scope these limits, and no others. A change of the window starts a new one."""
         owners = wanted.model_dump(include=_OWNERS, exclude_none=True)
         if len(owners) != 1:
             why = "Name one of key, session, user, team, organisation, not more."
             raise HttpError(400, "invalid_input", why)
-        scope = keys.budget_scope(*owners.popitem())
-        limits = BudgetLimits.of(**wanted.model_dump(exclude=_OWNERS))
-        entry_id = budgeter.allocate(scope, limits=limits)
+        scope = keys.budget_scope(*owners.popitem(), agent=wanted.agent or "")
+        limits = BudgetLimits.of(**wanted.model_dump(exclude={*_OWNERS, "agent"}))
+        entry_id = budgeter.allocate(scope, limits=limits, by=name_of(caller))
         (state,) = budgeter.status(scope)
         return {"entry": entry_id, "scope": state.to_dict()}
 

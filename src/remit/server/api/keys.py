@@ -60,7 +60,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> Routes:
             organisation_id=wanted.organisation or "",
             expires=None if wanted.expires is None else expiry_of(wanted.expires),
             requested_by=_who(caller),
-            in_transaction=budgeter.for_new_key(limits),
+            in_transaction=budgeter.for_new_key(limits, _who(caller)),
         )
         return _made(made)
 

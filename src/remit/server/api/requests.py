@@ -136,6 +136,7 @@ class BudgetChange(_Body):
     user: _MaybeName = None
     team: _MaybeName = None
     organisation: _MaybeName = None
+    agent: _MaybeName = Field(None, description="with `session`: an agent in it")
     usd: _Usd = Field(None, description="US dollars")
     tokens: _Count = Field(None, description="tokens, in and out")
     turns: _Count = Field(None, description="model calls")
