@@ -41,7 +41,8 @@ def _counting(ledger: LedgerClient) -> Iterator[_Counted]:
     run, select, before = SqliteStore.run, SqliteStore.select, ledger.count()
 
     def counted_run(store: SqliteStore, units: Any) -> Any:
-        counted.commits.append(len(units))
+        if "Breakers" not in repr(units[0].call):  # looked at by the clock, as below
+            counted.commits.append(len(units))
         return run(store, units)
 
     def counted_select(store: SqliteStore, sql: str, parameters: Any = ()) -> Any:

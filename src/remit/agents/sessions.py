@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -167,15 +167,21 @@ class SessionManager:
         """Write ``SESSION_START``; returns its id."""
         return self._written(self.start_entry())
 
-    def start_entry(self) -> LedgerEntry:
-        """The ``SESSION_START``, for a caller that writes it together with other entries."""
+    def start_entry(self, shape: Mapping[str, Any] | None = None) -> LedgerEntry:
+        """The ``SESSION_START``, for a caller that writes it together with other entries.
+
+        Args:
+            shape: what shapes the agent: more metadata.
+        """
         self._began = True
         further: dict[str, Any] = {}
         if self.principal.user_id:
             further["user_id"] = self.principal.user_id
         if self.principal.callers:
             further["caller"] = self.principal.callers[0].to_dict()
-        return self._entry("SESSION_START", "STARTED", "Session started", **further)
+        return self._entry(
+            "SESSION_START", "STARTED", "Session started", **further, **(shape or {})
+        )
 
     def _written(self, entry: LedgerEntry) -> str:
         return self._ledger.write(entry, subject_id=self.principal.subject_id or None)

@@ -74,27 +74,38 @@ def _context(root: Path | None) -> Iterator[GateContext]:
     from remit.kernel.errors import ConfigError, RemitError
     from remit.kernel.installed import ChangedFileError
     from remit.kernel.root import find_root
-    from remit.kernel.settings import LoadedSettings, default_settings, load_settings
+    from remit.kernel.settings import (
+        EffectiveSettings,
+        LoadedSettings,
+        default_settings,
+        load_settings,
+    )
     from remit.ledger import open_root_ledger
+    from remit.packages import record_settings
     from remit.runtime.installation import gate_context, recover_packages
     from remit.runtime.state import check_state
 
     problem: RemitError | None = None
+    known = False
     place = find_root(root)
     try:
         place, loaded = open_settings(root)
+        known = True
     except (ChangedFileError, ConfigError) as error:
         # Changed defaults are a finding of G0B.
         problem = error if isinstance(error, ConfigError) else None
         try:
             loaded = load_settings(place.config, installed=False)
         except ConfigError as own:
-            problem, loaded = own, LoadedSettings(default_settings(), {})
+            problem, loaded = own, LoadedSettings(default_settings(), {}, {})
     settings = loaded.settings
     with open_root_ledger(place, settings.ledger, checks=(check_state,)) as ledger:
         # What a killed process left is finished or undone first; else a gate says what is wrong.
         with suppress(RemitError, OSError):
             recover_packages(place, ledger, loaded)
+        if known:  # they are in force here, too
+            with suppress(RemitError):
+                record_settings(ledger, EffectiveSettings.of(loaded), by=whoami())
         yield gate_context(place, ledger, loaded, problem)
 
 

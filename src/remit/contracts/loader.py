@@ -115,6 +115,10 @@ class ContractLoader:
         """Every version of every contract that can be loaded, by id, older versions first."""
         return self._examined()[0]
 
+    def beside(self) -> _Problems:
+        """Ids of the contracts in the folders that are searched after the first one."""
+        return _names(self._contracts[1:])
+
     def problems(self) -> _Problems:
         """What is wrong with files of contracts and packs, a sentence each; empty when all is
         well. A contract whose pack is missing is among them.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from remit.kernel.settings import Settings
+if TYPE_CHECKING:
+    from remit.kernel.settings import Settings
 
 _REDACTED = "[secret]"
 _SHORTEST = 6  # what is shorter (a port, "true") is in every other text

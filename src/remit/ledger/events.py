@@ -73,7 +73,8 @@ _TABLE = (
            "organisation_id", "charged_to")),
     Event("BUDGET_ALLOCATED", "budget", ("scope", "session_id", "token_limit", "turn_limit"),
           "A scope was given its limits, by `by`; or, with the decision `RESET`, a window of them "
-          "began; or, with `WINDOW_SHORTENED`, one that a clock far ahead had begun ends with the next.",
+          "began; or, with `WINDOW_SHORTENED`, one that a clock far ahead had begun ends with the "
+          "next.",
           ("work_order_id", "agent_id", "key_id", "user_id", "team_id", "organisation_id",
            "usd_limit", "requests_per_minute", "tokens_per_minute", "window", "time_zone",
            "window_end", "on_short", "passed", "by")),
@@ -92,7 +93,11 @@ _TABLE = (
           ("scope", "erased", "decision_id", "prompt", "context", "skipped", "profiles", "scoring",
            "route", "attempts", "stages", "model_id", "outcome", "key_id",
            "recorded_by")),
-    Event("SESSION_START", "sessions", _WO, "A session began.", ("user_id", "caller", "key_id")),
+    Event("SESSION_START", "sessions", _WO,
+          "A session began: whose agent it is, and what of its shape no package brought. "
+          "`overrides` are the settings in force that differ from the packages'.",
+          ("user_id", "caller", "key_id", "settings_sha256", "overrides", "package_id",
+           "instructions", "own_tools", "own_contracts", "criteria")),
     Event("SESSION_END", "sessions", (*_WO, "turn_count", "total_cost"),
           "A session ended."),
     Event("TURN_RECORDED", "sessions",
@@ -182,11 +187,11 @@ _TABLE = (
           ("rotated", "old_until", "hash", "at", "changed")),
     Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
           "A virtual key was revoked.", ("at", "changed")),
-    Event("CONFIG_CHANGED", "packages, server or ledger", ("by",),
-          "The trusted package keys changed, something was let pass, a running server read its "
-          "settings again, or the ledger was forked.",
-          ("file", "sha256", "policy", "waiver", "distribution_version", "settings", "prices",
-           "fork")),
+    Event("CONFIG_CHANGED", "packages, runtime or ledger", ("by",),
+          "The trusted package keys changed, something was let pass, other settings or prices came "
+          "into force (`settings`: of each, what it was and is), or the ledger was forked.",
+          ("file", "sha256", "policy", "waiver", "distribution_version", "settings",
+           "settings_sha256", "overrides", "prices", "fork")),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

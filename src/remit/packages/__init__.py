@@ -20,6 +20,7 @@ from remit.packages.registry import (
     Registry,
     require_ownership,
 )
+from remit.packages.settings_record import fitting, record_settings, recorded_settings
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
 from remit.packages.signatures import sign
 from remit.packages.trust import TrustPolicy, read_trust
@@ -50,6 +51,7 @@ __all__ = [
     "TrustPolicy",
     "admit",
     "check_envelope",
+    "fitting",
     "found_packages",
     "in_range",
     "install_shipped",
@@ -58,7 +60,9 @@ __all__ = [
     "precedence",
     "read_archive",
     "read_trust",
+    "record_settings",
     "record_waiver",
+    "recorded_settings",
     "require_ownership",
     "shipped_archives",
     "sign",

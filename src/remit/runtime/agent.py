@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
@@ -36,8 +36,14 @@ from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import blocking
 from remit.kernel.root import Root
 from remit.kernel.secrets import ConfiguredSecrets
-from remit.kernel.settings import LoadedSettings, Settings, SupervisorSettings
+from remit.kernel.settings import (
+    EffectiveSettings,
+    LoadedSettings,
+    Settings,
+    SupervisorSettings,
+)
 from remit.ledger import LedgerClient, Transaction
+from remit.runtime.agent_record import agent_record
 from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
@@ -58,6 +64,7 @@ class Resources:
     leases: LeaseManager
     secrets: ConfiguredSecrets
     approvals: ApprovalQueue
+    effective: EffectiveSettings
 
     @property
     def settings(self) -> Settings:
@@ -78,6 +85,7 @@ class AgentShape:
     planner: Planner | None = None
     session_tokens: int | None = None
     session_usd: float | None = None
+    package_id: str = ""
 
     def __post_init__(self) -> None:
         for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
@@ -125,6 +133,7 @@ class Agent(Generic[OutputT]):
         self._shared = shared
         self._shape = shape
         self.agent_id = shape.agent_id
+        self._contracts, self._own = contracts, own
         wanted = set(shape.answer.tools) - {tool.tool_id for tool in own}
         admin = root_tools(root, ledger, shared.loaded)
         self._tools = ToolDispatcher(
@@ -156,6 +165,11 @@ class Agent(Generic[OutputT]):
     def tools(self) -> Sequence[str]:
         """Ids of the tools it may use."""
         return self._shape.answer.tools
+
+    def of_package(self, package_id: str) -> Agent:
+        """This agent, as one that a package brought."""
+        self._shape = replace(self._shape, package_id=package_id)
+        return self
 
     def session(
         self,
@@ -321,6 +335,15 @@ class Agent(Generic[OutputT]):
 
     run = blocking(arun)
 
+    @functools.cached_property
+    def _on_record(self) -> Mapping[str, Any]:
+        """What its sessions say of it: hashed once, as its author made it."""
+        shared, shape = self._shared, self._shape
+        return agent_record(
+            shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
+            shape.package_id,
+        )  # fmt: skip
+
     def _is_repeatable(self, tool_id: str) -> bool:
         (tool,) = self._tools.tools([tool_id])
         return tool.on_unknown == "retry"
@@ -345,7 +368,8 @@ class Agent(Generic[OutputT]):
         )
         scope = BudgetScope(session.session_id)
         entry = self._shared.ledger.prepare(
-            session.start_entry(), subject_id=session.principal.subject_id or None
+            session.start_entry(self._on_record),
+            subject_id=session.principal.subject_id or None,
         )
 
         def start(tx: Transaction) -> None:

@@ -13,7 +13,7 @@ from remit.agents.tools import Tool
 from remit.agents.tools.installed import GROUP
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root, RootError
-from remit.kernel.settings import LoadedSettings, load_settings
+from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settings
 from remit.ledger import KeptHead, LedgerClient, ledger_key, open_root_ledger
 from remit.ledger.forks import fork
 from remit.packages import (
@@ -22,6 +22,7 @@ from remit.packages import (
     PackageManager,
     found_packages,
     install_shipped,
+    record_settings,
 )
 from remit.packages.files import Operation
 from remit.packages.gates import GateContext, GateReport, GateView, check_gates
@@ -131,7 +132,9 @@ def install_bootstrap(
     with _founding(root, None, by, step) as (manager, ledger, _):
         installed = manager.install(archives, dev=dev)
         ledger.checkpoint()  # what gate G6 holds the ledger against
-        report = check_gates(gate_context(root, ledger, load_settings(root.config)), by=by)
+        loaded = load_settings(root.config)
+        record_settings(ledger, EffectiveSettings.of(loaded), by=by)
+        report = check_gates(gate_context(root, ledger, loaded), by=by)
     return installed, report
 
 
@@ -232,6 +235,7 @@ def gate_context(
         model=lambda: resolve_model(loaded.settings)[1:],
         tool_ids=known_tools(root, ledger, loaded),
         settings_error=settings_error,
+        effective=None if settings_error else EffectiveSettings.of(loaded),
     )
 
 

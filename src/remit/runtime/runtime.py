@@ -26,16 +26,16 @@ from remit.kernel.installed import InstalledFiles
 from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
-from remit.kernel.settings import LoadedSettings, Settings, load_settings
+from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import require_ownership
+from remit.packages import record_settings, require_ownership
 from remit.packages.gates import GateContext
-from remit.providers.prices import PriceTable
 from remit.runtime.agent import Agent, AgentShape, Resources
 from remit.runtime.conversation import Conversation
 from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
+from remit.runtime.prices import prices_of
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
@@ -51,6 +51,7 @@ class Runtime(Closeable):
         ledger: the record.
         gateway: every call to a model goes through it; it acts as the local operator.
         loaded: the settings in force and where each came from.
+        effective: the same as they are on record.
         approvals: what waits for a person.
         router: chooses the model of calls that name a route, such as ``auto``.
         owners: whose contracts are.
@@ -63,10 +64,12 @@ class Runtime(Closeable):
         model: str | None,
         tools: Iterable[Tool],
         providers: Mapping[str, AnyProvider],
+        by: str,
     ) -> None:
         settings = loaded.settings
         self.root = root
         self.loaded = loaded
+        self.effective = EffectiveSettings.of(loaded)
         self.ledger = open_root_ledger(root, settings.ledger, checks=(check_state,))
         self._retention = None
         if settings.ledger.retention_days:
@@ -76,6 +79,7 @@ class Runtime(Closeable):
             recover_packages(root, self.ledger, loaded)
             require_ownership(root.path, self.ledger, settings.packages.lock_timeout_s)
             self._wire(settings, model, tools, providers)
+            self.record_settings(by)
         except BaseException:
             self._close_ledger()
             raise
@@ -90,6 +94,7 @@ class Runtime(Closeable):
         tools: Iterable[Tool] = (),
         providers: Mapping[str, AnyProvider] | None = None,
         create: bool = False,
+        by: str = "local operator",
     ) -> Self:
         """Open a root.
 
@@ -101,6 +106,7 @@ class Runtime(Closeable):
             providers: providers of your own by id, beside the configured ones (SPEC 4.5); the
                 first of them answers where no model is named.
             create: make the root when there is none.
+            by: who opens it, for the record.
 
         Raises:
             RootError: there is no root, or it cannot be made.
@@ -111,7 +117,7 @@ class Runtime(Closeable):
         if create and not place.exists():
             make_root(place, flags=flags)
         loaded = load_settings(place.config, flags=flags)
-        return cls(place.require(), loaded, model, tools, providers or {})
+        return cls(place.require(), loaded, model, tools, providers or {}, by)
 
     def _wire(
         self,
@@ -122,7 +128,7 @@ class Runtime(Closeable):
     ) -> None:
         providers, self.provider_id, self.model_id = resolve_model(settings, model, own)
         self._providers: Providers = providers
-        self.prices = _prices(self.root, settings.budget.prices)
+        self.prices = prices_of(self.root, settings.budget.prices)
         self.budgeter = TokenBudgeter(self.ledger, allow_unpriced=settings.budget.allow_unpriced)
         self.gateway = LLMGateway(
             self.ledger,
@@ -147,11 +153,15 @@ class Runtime(Closeable):
         self.approvals = ApprovalQueue(self.ledger, settings.approvals)
         self._shared = Resources(
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
-            ConfiguredSecrets(settings), self.approvals,
+            ConfiguredSecrets(settings), self.approvals, self.effective,
         )  # fmt: skip
         self._agents = AgentFactory(self._shared, self._contracts)
         # A misspelt tool shows here, not in the first turn.
         self._admin = self._agents.admin(tools, native_tools=self._has_native_tools())
+
+    def record_settings(self, by: str) -> None:
+        """Put settings and prices on record, where the last on record are others."""
+        record_settings(self.ledger, self.effective, by=by, prices=self.prices.version)
 
     @override
     async def __aexit__(self, *_: object) -> None:
@@ -284,11 +294,9 @@ class Runtime(Closeable):
     def _loader(self, *more: Path) -> ContractLoader:
         """The contracts of the root, and those of other folders."""
         return ContractLoader(
-            self.root.tier("ho1"),
-            *more,
-            installed=self._installed,
+            self.root.tier("ho1"), *more, installed=self._installed,
             framework_of=self.owners.framework_of,
-        )
+        )  # fmt: skip
 
     def gate_context(self) -> GateContext:
         """What the gates of this root look at, as it stands now."""
@@ -330,7 +338,7 @@ class Runtime(Closeable):
             reserved=[settings.chat.agent_id],
         )
         document = found.document
-        return self.agent(
+        made = self.agent(
             document.agent_id,
             instructions=document.instructions,
             tools=document.tools,
@@ -341,6 +349,7 @@ class Runtime(Closeable):
             order_tokens=found.token_budget,
             order_usd=found.usd_budget,
         )
+        return made.of_package(found.package_id)
 
     def _has_native_tools(self) -> bool:
         provider = self._providers.reachable.get(self.provider_id)
@@ -388,13 +397,3 @@ class Runtime(Closeable):
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):
             self.budgeter.allocate(scope, by=identity.name)
-
-
-def _prices(root: Root, file: str) -> PriceTable:
-    files = InstalledFiles(root.path)
-    brought = PriceTable.installed(files)
-    if not file:
-        return brought
-    if files.owner(file):  # what a package brought counts only as it brought it
-        files.read(file)
-    return brought.overlaid(PriceTable.from_file(root.path / file))

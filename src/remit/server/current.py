@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,6 @@ from uvicorn.server import ServerState
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
-from remit.ledger import LedgerEntry
 from remit.runtime import Runtime
 from remit.server import request
 from remit.server.app import App
@@ -31,7 +30,6 @@ _log = logging.getLogger("remit.server")
 
 _FIXED = ("server.host", "server.port", "server.workers", "ledger.path")
 """Settings of what is open already: a change of them needs a new start."""
-_CREDENTIAL = re.compile("://[^/]*@")
 _ANSWERED = ("/healthz", "/readyz", "/metrics")  # to the end
 _LOOK_S = 0.05
 _GC_THRESHOLD = 50_000
@@ -67,7 +65,7 @@ class Current:
     def _opened(self, kept: Mapping[str, Any] | None = None) -> App:
         options = self._options
         flags = {**options.flags, **(kept or {})}
-        runtime = Runtime.open(Path(options.root), flags=flags)
+        runtime = Runtime.open(Path(options.root), flags=flags, by=options.by)
         try:
             app = App(runtime, dev=options.dev, metrics=self._metrics)
         except BaseException:
@@ -102,13 +100,12 @@ class Current:
         self._app.ready = False
         self.direct.update(dict.fromkeys(self.direct, _refuse))
 
-    async def reload(self, config: Config, state: ServerState, *, record: bool) -> str:
+    async def reload(self, config: Config, state: ServerState) -> str:
         """Read configuration, prices, routes and packages again; calls that run keep the old ones.
 
         Args:
             config: of uvicorn: its limits are replaced.
             state: of uvicorn: what runs.
-            record: write what changed; one process of a server does.
 
         Returns:
             why nothing was changed; empty where it was.
@@ -119,6 +116,8 @@ class Current:
             app = await asyncio.to_thread(self._opened, kept)
         except RemitError as error:
             _log.error("the new configuration is not used, nothing was changed: %s", error)
+            with contextlib.suppress(RemitError):  # it may be on record already
+                await asyncio.to_thread(old.runtime.record_settings, self._options.by)
             return str(error)
         if self._draining:
             await app.stop()
@@ -131,52 +130,23 @@ class Current:
         task = asyncio.create_task(_retire(old, state))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        if record:
-            try:
-                await asyncio.to_thread(self._record, old.runtime, app.runtime)
-            except RemitError as error:
-                _log.error("that the configuration changed is not on record: %s", error)
-        else:
-            _log.warning("the configuration was read again by process %d too", os.getpid())
+        was, now = old.runtime.effective.values, app.runtime.effective.values
+        changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
+        _log.warning(
+            "the configuration was read again by process %d; changed: %s",
+            os.getpid(), ", ".join(changed) or "nothing",
+        )  # fmt: skip
         return ""
 
     def _kept(self) -> dict[str, Any]:
         """The settings that stay as they are, though they were changed."""
         options = self._options
         wanted = load_settings(Root(Path(options.root)).config, flags=options.flags)
-        new, now = (_values(loaded) for loaded in (wanted, self.loaded))
+        new, now = ({key: value for key, value, _ in one.rows()} for one in (wanted, self.loaded))
         kept = {key: now[key] for key in _FIXED if new[key] != now[key]}
         for key in kept:
             _log.warning("%s needs a new start of the server: until then it stays as it is", key)
         return kept
-
-    def _record(self, old: Runtime, new: Runtime) -> None:
-        was, now = _values(old.loaded), _values(new.loaded)
-        changed = {key: [was.get(key), now.get(key)] for key in sorted({*was, *now})
-                   if was.get(key) != now.get(key)}  # fmt: skip
-        prices = [old.prices.version, new.prices.version]
-        _log.warning(
-            "the configuration was read again; changed: %s", ", ".join(changed) or "nothing"
-        )
-        if not changed and prices[0] == prices[1]:
-            return
-        metadata: dict[str, Any] = {"by": self._options.by, "settings": changed}
-        if prices[0] != prices[1]:
-            metadata["prices"] = prices
-        said = "The running server read its configuration again (SIGHUP)"
-        new.ledger.write(
-            LedgerEntry("CONFIG_CHANGED", "settings", "CHANGED", said, metadata=metadata)
-        )
-
-
-def _values(loaded: LoadedSettings) -> dict[str, Any]:
-    """Every setting by dotted key; secrets are not shown."""
-    return {
-        key: "(with a credential)"
-        if isinstance(value, str) and _CREDENTIAL.search(value)
-        else value
-        for key, value, _ in loaded.rows()
-    }
 
 
 async def _refuse(call: request.Request) -> None:

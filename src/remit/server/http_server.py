@@ -69,7 +69,7 @@ class HttpServer(Server):
             server.close()
         self.should_exit = True
 
-    def reload(self, *, record: bool = True) -> asyncio.Task[str]:
+    def reload(self) -> asyncio.Task[str]:
         """Read the configuration again, after whatever reading is under way.
 
         Asked for several times meanwhile, it is read once more.
@@ -81,7 +81,7 @@ class HttpServer(Server):
             if earlier is not None:
                 await earlier
             self._waiting = None
-            return await self.current.reload(self.config, self.server_state, record=record)
+            return await self.current.reload(self.config, self.server_state)
 
         task = asyncio.get_running_loop().create_task(after(self._reloads))
         self._reloads = self._waiting = task

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import logging
 import multiprocessing
 import os
@@ -31,7 +30,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 _STEADY_S = 60.0  # who lived as long did not die of its start
 _MOST_FAILURES = 4  # one after the other, while no worker answers
 _FAILED = 3
-_STEP_BACK = "step back"
+_STEP_BACK, _RELOAD = "step back", "reload"
 
 
 class Workers:
@@ -130,7 +129,7 @@ class Workers:
             self._to_reload = sorted(running, key=lambda slot: not slot.ready)
         if self._to_reload and (slot := self._to_reload[0]).ready and not slot.reads:
             slot.reads = True
-            slot.tell(not self._taken)  # the first one records it
+            slot.tell(_RELOAD)
 
     def _look_at(self, slot: _Slot) -> None:
         for message in slot.messages():
@@ -244,19 +243,17 @@ def _work(options: Options, listening: socket.socket, parent: Connection, parent
 
 
 def _listen_to(parent: Connection, server: HttpServer) -> None:
-    """What the parent says: to read the configuration again, and whether to record it; or to make
-    room for another process. Its end ends this process."""
+    """What the parent says: to read the configuration again, or to make room for another process.
+    Its end ends this process."""
 
-    def reload(record: bool) -> None:
-        task = server.reload(record=record)
+    def reload() -> None:
+        task = server.reload()
         task.add_done_callback(lambda done: parent.send(done.result()))
 
     try:
         while True:
             message = parent.recv()
-            server.from_elsewhere(
-                server.step_back if message == _STEP_BACK else functools.partial(reload, message)
-            )
+            server.from_elsewhere(server.step_back if message == _STEP_BACK else reload)
     except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.kernel.settings import load_settings
+from remit.kernel.settings import EffectiveSettings, load_settings
 from remit.ledger import LedgerClient, open_root_ledger
+from remit.packages import record_settings
 from remit.packages.gates import GateContext, GateReport, GateResult, check_gates
 from remit.runtime.installation import gate_context
 from remit.runtime.state import check_state
@@ -42,6 +45,8 @@ class House:
         loaded = load_settings(root.config, flags=self.flags, installed=False)
         local = "local", loaded.settings.local.model
         with open_root_ledger(root, loaded.settings.ledger, checks=(check_state,)) as ledger:
+            with contextlib.suppress(RemitError):  # as any start does
+                record_settings(ledger, EffectiveSettings.of(loaded), by="test")
             found = gate_context(root, ledger, loaded)
             yield replace(found, **{"model": lambda: local, **self.changes})
 

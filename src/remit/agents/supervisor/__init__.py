@@ -3,7 +3,7 @@
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
-from remit.agents.supervisor.quality import check_criteria
+from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
 from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.supervisor import HO2Supervisor
 from remit.agents.supervisor.threads import open_threads, thread_tools
@@ -15,6 +15,7 @@ from remit.agents.supervisor.turn import (
 )
 
 __all__ = [
+    "DEFAULT_CRITERIA",
     "Candidate",
     "HO2Supervisor",
     "Plan",

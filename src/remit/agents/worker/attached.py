@@ -183,7 +183,8 @@ class AttachedOrder:
         """Have the order held to ``limits`` from the next write on."""
         if (budgeter := self._services.budgeter) is not None:
             scope = BudgetScope(self.order.session_id, self.order.wo_id)
-            self._execution.journal.hold(budgeter.allocation(scope, limits))
+            by = self._services.agent_id
+            self._execution.journal.hold(budgeter.allocation(scope, limits, by))
 
 
 def _text(arguments: Any) -> bytes:

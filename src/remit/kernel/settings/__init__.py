@@ -1,5 +1,6 @@
 """``remit.toml``, its schema, and where each value came from (SPEC 13)."""
 
+from remit.kernel.settings.effective import EffectiveSettings
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
 from remit.kernel.settings.routing import (
     RoutedModelSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "A2aSettings",
     "ApprovalSettings",
     "AttentionSettings",
+    "EffectiveSettings",
     "GateSettings",
     "LeaseSettings",
     "LedgerSettings",

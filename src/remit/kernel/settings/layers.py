@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import logging
@@ -48,14 +49,19 @@ _REMOVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The settings in force, and by dotted key where each value came from."""
+    """The settings in force, and by dotted key where each value came from.
+
+    Attributes:
+        defaults: what packages brought, as a file of settings has it.
+    """
 
     settings: Settings
     sources: Mapping[str, str]
+    defaults: Mapping[str, Any]
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """``(dotted key, value, source)`` for every setting; secrets stay hidden."""
-        for key, value in _flatten(self.settings.model_dump()):
+        for key, value in flattened(self.settings.model_dump()):
             shown = str(value) if isinstance(value, SecretStr) else value
             yield key, shown, self.sources.get(key, "default")
 
@@ -89,7 +95,8 @@ def load_settings(
     """
     of_root = _installed_defaults(path.parent) if installed and path is not None else None
     merged = _without_removed(of_root) if of_root else _defaults()
-    sources = {key: "default" for key, _ in _flatten(merged)}
+    defaults = copy.deepcopy(merged)
+    sources = {key: "default" for key, _ in flattened(merged)}
     if path is not None and path.exists():
         _merge(merged, _read(path), str(path), sources)
     variables = os.environ if environment is None else environment
@@ -112,7 +119,7 @@ def load_settings(
     for key, value in (flags or {}).items():
         _merge(merged, _nest(key, value), "flag", sources)
     try:
-        return LoadedSettings(Settings.model_validate(merged), sources)
+        return LoadedSettings(Settings.model_validate(merged), sources, defaults)
     except ValidationError as error:
         raise _explain(error, sources, of_root is not None) from error
 
@@ -249,9 +256,10 @@ def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, s
     return meanings
 
 
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of nested tables with its dotted key."""
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
+            yield from flattened(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

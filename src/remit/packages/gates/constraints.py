@@ -14,6 +14,7 @@ from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, allows_model, check_ceilings, check_dependencies
 from remit.packages.gates.context import GateContext, GateRun, Summary, in_order, seq_of
+from remit.packages.gates.shapes import Stated, check_shapes
 from remit.packages.manifest import Permissions
 from remit.packages.permissions import permits_tool
 from remit.packages.registry import InstalledPackage
@@ -82,12 +83,20 @@ def check_constraints(context: GateContext) -> GateRun:
             yield Finding(f"{where} uses {use.shown}, which no package permits.", _PERMIT)
     entries = context.entries
     mark = context.mark("G3")
+    waived = yield from check_shapes(context, mark.verified_entries)
+    stated = Stated(context.ledger)
+    contracts: dict[str, str] = {}
     used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
     for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
         context.progress("G3", seq_of(entry), entries)
-        if not allowed and not permitted(use):
+        if not (allowed or permitted(use) or (use.kind == "tool" and stated.tool(entry, use.name))):
             used[use] = first or entry.id, times + 1
+        if entry.event_type == "EXCHANGE" and (contract_id := stated.contract(entry)):
+            contracts.setdefault(contract_id, entry.id)
+    for contract_id, first in contracts.items():
+        problem = f"No package brought the contract {contract_id}, which {first} was made under, "
+        yield Finding(f"{problem}and its session does not name it.", _PERMIT)
     for use, (first, times) in used.items():
         if times:
             problem = (
@@ -102,6 +111,8 @@ def check_constraints(context: GateContext) -> GateRun:
         f"settings kept, {needed} dependencies met; {len(used)} tools and models in use on "
         "record, all permitted"
     )
+    if waived := [*waived, *(f"{what} ({entry_id})" for what, entry_id in stated.used.items())]:
+        message += f"; of no package, and waived as it is on record: {', '.join(waived)}"
     if mark.verified:
         message += f"; uses in the {mark.verified_entries} entries before were {mark.verified}"
     return Summary(message, {"verified_entries": entries})

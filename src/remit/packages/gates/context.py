@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from remit.kernel.errors import RemitError
-from remit.kernel.settings import Settings
+from remit.kernel.settings import EffectiveSettings, Settings
 from remit.ledger import LedgerClient, LedgerEntry, keep_mark, parse_entry_id, read_mark
 from remit.packages.checks import Finding, PackageView, RootDisk
 from remit.packages.distribution import Distribution
@@ -62,6 +62,7 @@ class GateContext:
         model: gives provider and model that answer when a call names none.
         tool_ids: of all tools that there are.
         settings_error: why they could not be loaded; ``None`` when they could. G3 fails with it.
+        effective: the settings as they go on record; ``None`` where they could not be loaded.
         distribution: gives the running code.
         full: read the whole ledger, however great, and whatever was verified before.
         jobs: processes to verify a great ledger in.
@@ -75,6 +76,7 @@ class GateContext:
     model: Callable[[], tuple[str, str]]
     tool_ids: Collection[str]
     settings_error: RemitError | None = None
+    effective: EffectiveSettings | None = None
     distribution: Callable[[], Distribution] = Distribution.current
     full: bool = False
     jobs: int = 1

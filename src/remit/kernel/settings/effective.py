@@ -1,0 +1,65 @@
+"""The settings in force as they may be shown and put on record: secrets never (SPEC 4.3, 10)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import SecretStr, ValidationError
+
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.secrets import ConfiguredSecrets, redact_secrets
+from remit.kernel.settings.layers import LoadedSettings, flattened
+from remit.kernel.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSettings:
+    """Every setting by dotted key, and which of them are not as packages brought them.
+
+    Attributes:
+        values: all of them; a secret that is set stands as ``**********``.
+        defaults: the same as packages brought them.
+        sha256: of the JCS encoding of ``values``, 64 hex digits.
+    """
+
+    values: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    sha256: str
+
+    @classmethod
+    def of(cls, loaded: LoadedSettings) -> Self:
+        """Those of a configuration."""
+        secrets = ConfiguredSecrets(loaded.settings)
+
+        def shown(value: Any) -> Any:
+            if isinstance(value, SecretStr):
+                return str(value)
+            if isinstance(value, str):
+                return redact_secrets(secrets.hidden(value))
+            if isinstance(value, Mapping):
+                return {name: shown(item) for name, item in value.items()}
+            return [shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+        def shown_all(table: Mapping[str, Any]) -> dict[str, Any]:
+            return {key: shown(value) for key, value in flattened(table)}
+
+        values, defaults = shown_all(loaded.settings.model_dump()), shown_all(loaded.defaults)
+        with contextlib.suppress(ValidationError):  # of another version: as they are, then
+            defaults = shown_all(Settings.model_validate(loaded.defaults).model_dump())
+        return cls(values, defaults, sha256_hex(canonical_json(values)))
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """Those that differ from the packages' defaults."""
+        found = self.values.items()
+        return {key: value for key, value in found if self.defaults.get(key) != value}
+
+    def over(self, own: Mapping[str, Any]) -> EffectiveSettings:
+        """These with some of an agent's own."""
+        if all(self.values.get(key) == value for key, value in own.items()):
+            return self
+        values = {**self.values, **own}
+        return EffectiveSettings(values, self.defaults, sha256_hex(canonical_json(values)))

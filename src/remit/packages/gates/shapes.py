@@ -1,0 +1,138 @@
+"""What shapes agents without a package: on record it is waived and listed, else it is wrong."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from remit.kernel.schemas import first_problem
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.packages.checks import Finding
+from remit.packages.gates.context import GateContext
+from remit.packages.settings_record import recorded_settings
+
+__all__ = ["Stated", "check_shapes"]
+
+_BEFORE = "ho1-worker"  # who asked, in entries of versions that did not record what shapes an agent
+_LISTED = 6
+_SESSIONS = 4096  # looked up and kept
+
+
+class _Own(NamedTuple):
+    """What a session says that its agent has of its own; ``None`` where it was erased."""
+
+    tools: Mapping[str, Any] | None
+    contracts: Mapping[str, Any] | None
+
+
+class Stated:
+    """What sessions put on record of their agents' own tools and contracts.
+
+    Attributes:
+        used: what of it was used, for people.
+    """
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self._ledger = ledger
+        self._of = functools.lru_cache(_SESSIONS)(self._look_up)
+        self.used: dict[str, str] = {}
+
+    def tool(self, entry: LedgerEntry, tool_id: str) -> bool:
+        """Whether the session of a tool's entry says that the tool is its agent's own."""
+        own = self._of(str(entry.metadata.get("provenance", {}).get("session_id", "")))
+        if own is None or (own.tools is not None and tool_id not in own.tools):
+            return False
+        self.used.setdefault(f"the tool {tool_id}", entry.id)
+        return True
+
+    def contract(self, exchange: LedgerEntry) -> str:
+        """The contract of an agent's call that neither a package brought nor its session names;
+        empty where all is well."""
+        data = exchange.metadata
+        if (
+            data.get("framework_id")
+            or data.get("tier") != "ho1"
+            or not data.get("work_order_id")
+            or data.get("agent_id") == _BEFORE
+            or data.keys() & {"key_id", "wire"}
+        ):
+            return ""
+        contract_id = str(data.get("contract_id"))
+        own = self._of(str(data.get("session_id")))
+        if own is None or (own.contracts is not None and contract_id not in own.contracts):
+            return contract_id
+        self.used.setdefault(f"the contract {contract_id}", exchange.id)
+        return ""
+
+    def _look_up(self, session_id: str) -> _Own | None:
+        found = self._ledger.query(session_id=session_id, event_type="SESSION_START", limit=1)
+        start = next(found, None)
+        if start is None or "settings_sha256" not in start.metadata:
+            return None
+        tools, contracts = (start.metadata.get(key, {}) for key in ("own_tools", "own_contracts"))
+        return _Own(
+            tools if isinstance(tools, Mapping) else None,
+            contracts if isinstance(contracts, Mapping) else None,
+        )
+
+
+def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:
+    """Settings and agents as they are now: on record, and within their ceilings.
+
+    Args:
+        context: of the gate.
+        first: sequence number of the first session to look at.
+
+    Returns:
+        What no package brought and is on record, for people.
+    """
+    waived = []
+    effective = context.effective
+    if effective is not None and (changed := sorted(effective.changed)):
+        found = recorded_settings(context.ledger)
+        same = (one.id for one in found if one.metadata["settings_sha256"] == effective.sha256)
+        if entry_id := next(same, ""):
+            waived.append(f"the settings {_some(changed)} ({entry_id})")
+        else:
+            problem = f"The settings in force are not on record: {_some(changed)}."
+            yield Finding(problem, "Start Remit with them, as `remit chat` and `remit serve` do.")
+    for start in _latest_sessions(context, first):
+        agent_id = start.metadata["provenance"]["agent_id"]
+        where = f"The agent {agent_id} ({start.id})"
+        overrides = start.metadata["overrides"]
+        yield from _above_ceilings(context, overrides, where)
+        second_opinion = isinstance(overrides, Mapping) and overrides.get("supervisor.verify")
+        if start.metadata.get("criteria") == [] and not second_opinion:
+            problem = f"{where} has a quality gate that checks nothing."
+            yield Finding(problem, "Let it keep a criterion, such as non_empty.")
+        if "instructions" in start.metadata:
+            waived.append(f"the instructions of {agent_id} ({start.id})")
+    return waived
+
+
+def _above_ceilings(context: GateContext, values: Any, where: str) -> Iterator[Finding]:
+    """What of some settings, by dotted key, is above what packages let it be."""
+    if not isinstance(values, Mapping):
+        return  # erased
+    for framework_id, framework in context.packages.documents.frameworks.items():
+        for name, schema in framework.config.items():
+            if name in values and (wrong := first_problem(schema, values[name])):
+                problem = f"{where}: {name} is above what {framework_id} lets it be: {wrong}."
+                yield Finding(problem, "Start it again with less.")
+
+
+def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:
+    """The latest session of each agent, among those that say what shapes it."""
+    latest: dict[str, str] = {}
+    for entry in context.ledger.query(
+        event_type="SESSION_START", after=first - 1, with_content=False
+    ):
+        if "settings_sha256" in entry.metadata:
+            latest[entry.metadata["provenance"]["agent_id"]] = entry.id
+    return map(context.ledger.read, latest.values())
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,84 @@
+"""What shapes an agent, as each of its sessions puts it on record (SPEC 10, G3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from remit.agents.supervisor import DEFAULT_CRITERIA, PlanStep, thread_tools
+from remit.agents.tools import Tool
+from remit.contracts import ContractError, ContractLoader
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.settings import EffectiveSettings, SupervisorSettings
+from remit.ledger import content
+from remit.packages import fitting
+
+_OF_AN_AGENT = ("classify", "verify", "max_retries")
+_BY_CODE = thread_tools()  # the supervisor's own, which packages permit
+
+
+def agent_record(
+    step: PlanStep,
+    supervisor: SupervisorSettings,
+    settings: EffectiveSettings,
+    contracts: ContractLoader,
+    own: Sequence[Tool],
+    package_id: str,
+) -> dict[str, Any]:
+    """The metadata of an agent's ``SESSION_START``: ids and hashes; texts as content.
+
+    Args:
+        step: how it answers.
+        supervisor: its settings of a turn.
+        settings: of the root.
+        contracts: where its contracts are.
+        own: the tools that it brings.
+        package_id: the package that brought the agent; empty for a program's.
+    """
+    limits = {
+        "worker.turn_limit": step.turn_limit,
+        "worker.timeout_s": step.timeout_seconds,
+        "budget.work_order_tokens": step.token_budget,
+    }
+    ours = settings.over(
+        {
+            **{f"supervisor.{name}": value for name, value in supervisor if name in _OF_AN_AGENT},
+            **{name: value for name, value in limits.items() if value},
+        }
+    )
+    record: dict[str, Any] = {
+        "settings_sha256": ours.sha256,
+        "overrides": fitting(ours.changed),
+    }
+    if package_id:
+        record["package_id"] = package_id
+    elif text := step.input.get("instructions"):
+        # A hash of what may name people is content, as the text itself is.
+        record["instructions"] = content({"sha256": sha256_hex(text.encode()), "text": text})
+    if tools := {tool.tool_id: tool.digest for tool in own if tool not in _BY_CODE}:
+        record["own_tools"] = fitting(tools)
+    if found := _own_contracts(step.contract_id, contracts):
+        record["own_contracts"] = fitting(found)
+    criteria = sorted(name for name, on in {**DEFAULT_CRITERIA, **step.acceptance}.items() if on)
+    if criteria != sorted(DEFAULT_CRITERIA):
+        record["criteria"] = criteria
+    return record
+
+
+def _own_contracts(contract_id: str, contracts: ContractLoader) -> dict[str, dict[str, str]]:
+    """The contracts that no package brought, with the hashes of their newest versions."""
+    found = {}
+    for name in sorted({contract_id, *contracts.beside()}):
+        try:
+            contract = contracts.load(name)
+            pack = contracts.load_pack(contract.prompt_pack_id)
+        except ContractError:
+            continue  # nothing can run under it; the order that wants it says why
+        if not contract.package_id:
+            found[name] = {
+                "version": contract.version,
+                "sha256": contract.digest,
+                "prompt_pack_id": contract.prompt_pack_id,
+                "prompt_pack_sha256": pack.digest,
+            }
+    return found
