@@ -63,8 +63,9 @@ SAME = tuple(
 )
 
 _ID = re.compile(r"LED-([0-9a-f]{8})")
-# The page is one of an installed Remit; an editable one begins with an entry more, its waiver.
-_MORE = int(Distribution.current().editable)
+# The page is one of an installed Remit on its own port: an editable one begins with an entry more,
+# its waiver; and another port is a setting that comes into force, which is one more.
+_MORE = int(Distribution.current().editable) + 1
 
 
 def commands(block: str) -> Iterator[tuple[str, str]]:

@@ -58,7 +58,8 @@ class Writer:
         wo_id = self.order if wo_id is None else wo_id
         metadata = {
             "agent_id": "a", "session_id": "SES-1", "work_order_id": wo_id, "tier": tier,
-            "contract_id": "PRC-X-001", "framework_id": "", "prompt": "p", "response": "r",
+            "contract_id": "PRC-X-001", "framework_id": "FMWK-RUNTIME-001",
+            "prompt": "p", "response": "r",
             "outcome": "success", "input_tokens": tokens, "output_tokens": tokens,
             "context_hash": "c", "dispatch_entry_id": "LED-00000000", "model_id": "smollm2-135m",
             "finish_reason": "stop", "latency_ms": 1.0, **fields,
