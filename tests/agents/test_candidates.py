@@ -8,7 +8,7 @@ import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.worker.candidates import narrow, narrowed_schema
+from remit.agents.worker.candidates import named, narrow, narrowed_schema, only_value
 
 EXAMPLES = {
     "none": ["hello", "thank you"],
@@ -27,18 +27,35 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def test_the_likeliest_class_comes_first_and_none_contests_a_clear_one() -> None:
-    assert narrow("will it rain in Paris?", EXAMPLES, {}, "none")[0] == ["weather", "none"]
-    assert narrow("hello there", EXAMPLES, {}, "none")[0][0] == "none"
+def test_the_likeliest_class_comes_first() -> None:
+    rain = narrow("will it rain in Paris?", EXAMPLES, {})
+    assert (rain.classes[0], rain.alike, rain.clear) == ("weather", True, True)
+    assert narrow("hello there", EXAMPLES, {}).classes[0] == "none"
+    assert not narrow("who wrote Hamlet?", EXAMPLES, {}).alike
+
+
+def test_a_name_typed_as_it_stands_is_for_a_tool_that_takes_it() -> None:
+    schemas: dict[str, Any] = {
+        "file": {"properties": {"path": {"type": "string"}}},
+        "log": {"properties": {"event": {"enum": ["TURN_RECORDED", "EXCHANGE"]}}},
+        "talk": {"properties": {"session": {"type": "string", "pattern": "^SES-[0-9A-Z]+$"}}},
+        "all": {"properties": {}},
+    }
+    assert named(schemas, "query it for TURN_RECORDED events") == ["log"]
+    assert named(schemas, "open SES-4B8QW2ZZ, please") == ["talk"]
+    assert named(schemas, "read src/main.py") == ["file"]
+    assert named(schemas, "list all") == [*schemas]
+    event = narrowed_schema(schemas["log"], "query it for TURN_RECORDED events, not of an exchange")
+    assert only_value(event) == {"event": "TURN_RECORDED"}
 
 
 @given(st.text())
 def test_two_classes_and_only_their_examples(message: str) -> None:
-    candidates, shown = narrow(message, EXAMPLES, {}, "none")
-    assert len(set(candidates)) == 2
-    assert set(candidates) <= set(EXAMPLES)
-    assert all(phrase in EXAMPLES[name] for phrase, name in shown)
-    assert narrow(message, EXAMPLES, {}, "none") == (candidates, shown)
+    narrowed = narrow(message, EXAMPLES, {})
+    assert len(set(narrowed.classes)) == 2
+    assert set(narrowed.classes) <= set(EXAMPLES)
+    assert all(phrase in EXAMPLES[name] for phrase, name in narrowed.examples)
+    assert narrow(message, EXAMPLES, {}) == narrowed
 
 
 def test_arguments_come_from_the_message() -> None:

@@ -180,7 +180,7 @@ def test_a_review_that_fails_is_not_a_yes(tmp_path: Path, monkeypatch: pytest.Mo
         result = runtime.agent("guide", verify=True, max_retries=0).run("what is the moon?")
         (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
     assert not result.quality_gate_passed
-    assert "the review failed" in result.response
+    assert "the review failed" in result.error_detail
     assert "the review failed" in escalation.metadata["reasons"][0]
 
 

@@ -169,34 +169,21 @@ def test_the_authors_instructions_follow_the_stable_rules() -> None:
     assert given == f"{plain}\n\nYour instructions:\n\nBe {{{{ bold }}}}."
 
 
-SMALL_TALK = [
-    ("user", "thanks"),
-    ("assistant", "You're welcome!"),
-    ("user", "goodbye"),
-    ("assistant", "Goodbye!"),
-    ("user", "my name is Bo"),
-    ("assistant", "Nice to meet you, Bo!"),
-    ("user", "what is my name?"),
-    ("assistant", "Your name is Bo."),
-    ("user", "hello"),
-    ("assistant", "Hello! How can I help you?"),
-    ("user", "what did I just say?"),
-    ("assistant", 'You said "hello".'),
-]
-
-
-def test_small_models_are_asked_what_was_measured_with_them() -> None:
+def test_models_without_native_tools_are_asked_in_short() -> None:
     more: dict[str, Any] = {"native_tools": False, "assembled_context": CONTEXT}
     more["rejected_because"] = ["the answer is empty"]
-    assert _messages("PRM-SYNTHESIZE-001", user_input="hi", small_talk=True, **more) == [
-        *SMALL_TALK,
-        ("user", "hi"),
-    ]
+    (role, system), *said = _messages("PRM-SYNTHESIZE-001", user_input="hi", **more)
+    assert role == "system"
+    assert system.endswith(
+        "No tool was found for this message: say nothing about the installation."
+    )
+    assert said == [("user", "hi")]
     results = [{"text": "There are 3 sessions."}, {"text": "One is open."}]
-    assert _messages(
+    (_, system), *said = _messages(
         "PRM-SYNTHESIZE-001", user_input="list them", tool_results=results, **more
-    ) == [
-        ("system", "You are ADMIN. Answer in one short sentence, using the result."),
+    )
+    assert system.endswith("Answer in one short sentence, using the result.")
+    assert said == [
         ("user", "list them\n\nResult: There are 3 sessions.\n\nResult: One is open."),
         ("assistant", "The result:"),
     ]

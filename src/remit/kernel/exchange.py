@@ -350,10 +350,13 @@ class ModelCapabilities:
     Attributes:
         native_tools: takes tool definitions and answers with tool_use blocks.
         structured_output: can be held to a JSON Schema.
+        prose: can be trusted to speak for the system. One that cannot chooses tools by schema,
+            and code prints their results.
     """
 
     native_tools: bool = True
     structured_output: bool = True
+    prose: bool = True
 
 
 class GatewayPort(Protocol):

@@ -160,7 +160,7 @@ _TABLE = (
     Event("ESCALATION", "supervisor", (*_WO, "reasons", "work_order_ids"),
           "No result passed the quality gate."),
     Event("DEGRADATION", "supervisor", (*_WO, "error_code", "error_message"),
-          "The loop failed; one direct call answered."),
+          "A turn's plan failed; the agent answered without it, or not at all."),
     Event("INSTALLED", "packages",
           ("package_id", "version", "operation", "operation_id", "previous_version",
            "archive_sha256", "manifest_sha256", "manifest", "source", "signature",

@@ -64,7 +64,9 @@ class UpstreamProvider(WireDialect):
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
         """What its models can do, as configured."""
-        return ModelCapabilities(self._settings.native_tools, self._settings.structured_output)
+        return ModelCapabilities(
+            self._settings.native_tools, self._settings.structured_output, self._settings.prose
+        )
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""

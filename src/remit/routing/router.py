@@ -93,6 +93,7 @@ class Router:
         return ModelCapabilities(
             native_tools=any(model.native_tools for model in each),
             structured_output=any(model.structured_output for model in each),
+            prose=all(model.prose for model in each),  # any of them may be the one that answers
         )
 
     async def aroute(

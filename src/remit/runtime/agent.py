@@ -266,7 +266,6 @@ class Agent(Generic[OutputT]):
             answer=shape.answer,
             output=shape.output,
             context=self._context,
-            fallback=shared.gateway,
             planner=shape.planner,
             model=shape.model,
             repeatable=self._is_repeatable,

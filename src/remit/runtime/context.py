@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.supervisor import Candidate, open_threads
-from remit.contracts import ContractError, ContractLoader, required_context
+from remit.contracts import ContractLoader, required_context
 from remit.kernel.errors import RemitError
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
@@ -77,14 +77,6 @@ class KernelContext:
             max_bytes=self._settings.tools.max_output_bytes,
             installed=self._installed,
         )
-
-    def owner(self, contract_id: str) -> tuple[str, str]:
-        """Package and framework that stand behind a contract; empty where none does."""
-        try:
-            contract = self._contracts.load(contract_id)
-        except ContractError:
-            return "", ""
-        return contract.package_id, contract.framework_id
 
     def policies(self) -> Sequence[Candidate]:
         """The policy files."""

@@ -42,7 +42,9 @@ def _describe_entries(output: dict[str, Any]) -> str:
     rows = output["entries"]
     if not rows:
         return "There are no such entries."
-    return f"There are {len(rows)} entries, the latest is {rows[0]['id']}."
+    if output.get("more"):
+        return f"The latest {len(rows)} of more entries, from {rows[0]['id']} back."
+    return f"There are {len(rows)} such entries, the latest is {rows[0]['id']}."
 
 
 def _describe_contents(output: dict[str, Any]) -> str:
@@ -91,6 +93,8 @@ class LedgerTools(Toolset):
             ("what happened recently?", {}),
             ("show the latest 5 events", {"max_entries": 5}),
             ("which TOOL_CALL entries were recorded?", {"event_type": "TOOL_CALL"}),
+            ("query the ledger for SESSION_END events", {"event_type": "SESSION_END"}),
+            ("how many EXCHANGE entries are there?", {"event_type": "EXCHANGE"}),
         ),
         describe=_describe_entries,
         on_unknown="retry",
@@ -119,9 +123,11 @@ class LedgerTools(Toolset):
                 "timestamp": entry.timestamp,
                 "metadata_keys": sorted(entry.metadata),
             }
-            for entry in self._latest(max_entries, event_type, session_id, work_order_id)
+            for entry in self._latest(max_entries + 1, event_type, session_id, work_order_id)
         ]
-        return {"status": "ok", "count": len(rows), "entries": rows}
+        more = {"more": True} if len(rows) > max_entries else {}
+        rows = rows[:max_entries]
+        return {"status": "ok", "count": len(rows), **more, "entries": rows}
 
     @tool(
         label="content",
@@ -180,6 +186,7 @@ class LedgerTools(Toolset):
             ("check the hash chain", {}),
             ("has the ledger been tampered with?", {}),
             ("is the log intact?", {}),
+            ("was anything in the record changed afterwards?", {}),
         ),
         describe=_describe_verification,
         on_unknown="retry",
@@ -254,6 +261,8 @@ class LedgerTools(Toolset):
         label="why",
         examples=(
             ("why did this model answer?", {}),
+            ("why did you choose this model?", {}),
+            ("which model was used for the last answer?", {}),
             ("explain the routing of LED-0000002a", {"entry_id": "LED-0000002a"}),
             ("which model was passed over, and why?", {}),
             ("why was that model chosen in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),

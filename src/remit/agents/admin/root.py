@@ -17,7 +17,6 @@ from remit.agents.admin.redaction import redact_assignments
 from remit.agents.tools import Tool, ToolError, tool
 
 _MAX_FILES = 200
-_MAX_NAMED = 3
 
 
 def _describe_file(output: dict[str, Any]) -> str:
@@ -52,9 +51,10 @@ def _describe_gates(output: dict[str, Any]) -> str:
 
 
 def _describe_packages(output: dict[str, Any]) -> str:
-    # A small model loops over a long list; the tool's full output is shown beside the answer.
-    names = ", ".join(row["package_id"] for row in _uncut(output["packages"])[:_MAX_NAMED])
-    return f"There are {output['count']} packages installed, among them: {names}."
+    rows = _uncut(output["packages"])
+    names = ", ".join(f"{row['package_id']} {row['version']}" for row in rows)
+    among = "" if len(rows) == output["count"] else ", among them"
+    return f"There are {output['count']} packages installed{among}: {names}."
 
 
 def _uncut(rows: list[Any]) -> list[dict[str, Any]]:
@@ -132,6 +132,7 @@ class RootTools(Toolset):
             ("which settings are in force?", {}),
             ("what is configured?", {}),
             ("how is the runtime configured?", {}),
+            ("what is the setting gateway.timeout_ms?", {"section": "gateway.timeout_ms"}),
         ),
         describe=_describe_settings,
         on_unknown="retry",
@@ -195,6 +196,7 @@ class GateTools(Toolset):
             ("run all gates", {}),
             ("do all gates pass?", {}),
             ("check gate G1", {"gate": "G1"}),
+            ("is the installation healthy?", {}),
         ),
         describe=_describe_gates,
         on_unknown="retry",

@@ -81,9 +81,11 @@ class SessionTools(Toolset):
         self, max_sessions: Annotated[int, Field(ge=1, le=100)] = 20
     ) -> dict[str, Any]:
         """List the conversations on record, with their number of turns."""
-        found = sessions_with_calls(self.ledger, limit=max_sessions)
+        found = sessions_with_calls(self.ledger, limit=max_sessions + 1)
         rows = [item.to_dict() for item in found]
-        return {"status": "ok", "count": len(rows), "sessions": rows}
+        more = {"more": True} if len(rows) > max_sessions else {}
+        rows = rows[:max_sessions]
+        return {"status": "ok", "count": len(rows), **more, "sessions": rows}
 
     @tool(
         label="overview",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from remit.agents.admin.output import Toolset
-from remit.agents.tools import tool
+from remit.agents.tools import current_call, tool
 from remit.kernel.budget import usd_of
 from remit.ledger import LedgerEntry, is_authentic
 
@@ -21,14 +21,23 @@ By = Literal["key", "user", "agent", "model", "day"]
 
 
 def _describe_usage(output: dict[str, Any]) -> str:
-    rows = output["rows"]
-    if not rows:
-        return "There were no calls in that time."
-    first = rows[0]
-    return (
-        f"{output['calls']} calls cost {output['usd']:.6f} US dollars in {output['days']} days; "
-        f"most of it {output['by']} {first['name']} with {first['usd']:.6f}."
-    )
+    sums = {
+        "The last turn": output.get("last_turn"),
+        "This session": output.get("this_session"),
+        f"The last {output['days']} days": output,
+    }
+    said = [f"{name}: {_in_words(one)}." for name, one in sums.items() if one]
+    if output["rows"]:
+        first = output["rows"][0]
+        said.append(f"Most by {output['by']}: {first['name']}, {_in_words(first)}.")
+    return "\n".join(said)
+
+
+def _in_words(one: Mapping[str, Any]) -> str:
+    cost = f"{one['usd']:.6f} US dollars"
+    if one["unpriced_calls"]:
+        cost = f"{cost} and {one['unpriced_calls']} calls of unknown price"
+    return f"{one['calls']} calls, {one['tokens']} tokens, {cost}"
 
 
 class UsageTools(Toolset):
@@ -41,6 +50,9 @@ class UsageTools(Toolset):
             ("usage per day this month", {"by": "day", "days": 31}),
             ("which agent costs the most?", {"by": "agent"}),
             ("usage by key", {"by": "key"}),
+            ("what did that cost?", {}),
+            ("how much did my last question cost?", {}),
+            ("how many tokens has this session used?", {}),
         ),
         describe=_describe_usage,
         on_unknown="retry",
@@ -48,7 +60,8 @@ class UsageTools(Toolset):
     def usage(
         self, by: By = "model", days: Annotated[int, Field(ge=1, le=366)] = 7
     ) -> dict[str, Any]:
-        """Add up what calls used and cost: by key, user, agent, model or day, the dearest first.
+        """Add up what calls used and cost: by key, user, agent, model or day, the dearest first;
+        of this session and its last turn too.
 
         Args:
             by: what is added up
@@ -68,10 +81,30 @@ class UsageTools(Toolset):
             "status": "ok",
             "by": by,
             "days": days,
+            **self._here(),
             **total.shown(),
             "count": len(ranked),
             "rows": [{"name": name, **one.shown()} for name, one in ranked[:_MAX_ROWS]],
         }
+
+    def _here(self) -> dict[str, Any]:
+        """What this session used, and its last turn that has ended."""
+        call = current_call()
+        if call is None:
+            return {}
+        ended = [entry.id for entry in self.ledger.query(
+            session_id=call.session_id, event_type="TURN_RECORDED", order="desc", limit=2,
+            with_content=False,
+        )]  # fmt: skip
+        begin, end = (ended[1] if len(ended) > 1 else ""), (ended[0] if ended else "")
+        session, turn = _Sum(), _Sum()
+        for entry in self.ledger.query(
+            session_id=call.session_id, event_type="EXCHANGE", with_content=False
+        ):
+            session.add(entry)
+            if _seq(begin) < _seq(entry.id) < _seq(end):
+                turn.add(entry)
+        return {"this_session": session.shown(), **({"last_turn": turn.shown()} if ended else {})}
 
     def _users(self) -> dict[str, str]:
         """Who owns each key."""
@@ -108,6 +141,7 @@ class _Sum:
             "failed": self.failed,
             "input_tokens": self.input,
             "output_tokens": self.output,
+            "tokens": self.tokens,
             "usd": usd_of(self.nano),
             "unpriced_calls": self.unpriced,
         }
@@ -122,6 +156,10 @@ def _name(entry: LedgerEntry, by: By, users: Mapping[str, str]) -> str:
     else:
         found = meta.get(_FIELDS[by])
     return str(found) if found else _NOBODY
+
+
+def _seq(entry_id: str) -> int:
+    return int(entry_id[4:], 16) if entry_id else -1
 
 
 def _count(value: Any) -> int:

@@ -136,20 +136,6 @@ class SupervisorJournal(Journal):
     def _any(self, **which: Any) -> bool:
         return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
-    def direct_answer(self, after: str) -> str:
-        """The answer of a direct call made since an entry; empty where there is none."""
-        of_session: dict[str, Any] = {"session_id": self.session_id, "limit": 1}
-        for degraded in self.ledger.query(
-            **of_session, event_type="DEGRADATION", after=after, with_content=False
-        ):
-            for exchange in self.ledger.query(
-                **of_session, event_type="EXCHANGE", tier="ho2", after=degraded.id,
-                outcome="success",
-            ):  # fmt: skip
-                answer = exchange.metadata["response"]
-                return "" if isinstance(answer, Erased) else str(answer)
-        return ""
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedOrder:

@@ -6,15 +6,24 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
 from remit.agents.supervisor.attention import Attention, choose
+from remit.agents.supervisor.failures import (
+    LOOP_FAILURES,
+    LoopFailedError,
+    can_change,
+    loop_failure,
+    no_answer,
+)
 from remit.agents.supervisor.journal import UnfinishedTurn
 from remit.agents.supervisor.plan import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.quality import answer_text
+from remit.agents.supervisor.recall import recall
 from remit.agents.supervisor.scheduler import Scheduler, total_cost
 from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.threads import KnownThreads, proposed_entries
@@ -31,35 +40,16 @@ from remit.agents.workorders import (
     WorkOrderState,
     WorkOrderType,
 )
-from remit.contracts import ContractError
-from remit.kernel.errors import InvalidInputError, RemitError
-from remit.kernel.exchange import PromptRequest, RouteOutcome, conversation
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import call_in_thread
+from remit.ledger import LedgerError
 
 _log = logging.getLogger("remit.supervisor")
 
 _CLASSIFY = PlanStep("scope", "PRC-CLASSIFY-001", WorkOrderType.CLASSIFY)
 _VERIFY = PlanStep("verify", "PRC-VERIFY-001")
 
-_HOPELESS = frozenset(
-    {"budget_exhausted", "turn_limit_exceeded", "cancelled", "tool_outcome_unknown",
-     "record_erased"}
-)  # fmt: skip
-"""Failures that another attempt cannot fix."""
-
-_LOOP_FAILURES = frozenset(
-    {"contract_not_found", "contract_schema_invalid", "prompt_pack_not_found",
-     "input_schema_invalid"}
-)  # fmt: skip
-"""Failures of the machinery around the model: a direct call can still answer."""
-
-
-class _LoopFailedError(RemitError):
-    """The machinery of a turn failed, not the model."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+_DIRECT = "direct"
 
 
 class TurnLoop:
@@ -97,6 +87,15 @@ class TurnLoop:
 
     async def run(self) -> None:
         """Answer the message, or leave the turn waiting for a person."""
+        plain = self._output is None or self._output.schema is None
+        if plain and self._services.planner is None and self._before is None:
+            said = recall(self.message, self._session.recent_turns)
+            if said is not None:  # the record knows it, and no model has to be asked
+                self._listen(TextDelta(said))
+                self.response = said
+                return
+        if self._before is not None and self._before.find(_DIRECT, 1) is not None:
+            raise LoopFailedError("interrupted", "It failed before the interruption.")
         plan = self.scheduler.recorded_plan()
         attention = None
         if self._config.classify:  # a failure costs the label, not the turn
@@ -108,7 +107,7 @@ class TurnLoop:
             plan = await self._plan(attention)
             if self._output is not None and self._output.schema is not None:
                 plan = plan.giving(self._output.schema)
-        context = self._input(attention or self._attend(), plan)
+        context = self._input(attention or self._attend(), plan.answering)
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
@@ -125,14 +124,13 @@ class TurnLoop:
                 return
             error = order.error or {}
             code = error.get("code", "")
-            if code in _LOOP_FAILURES:
-                raise _LoopFailedError(code, error.get("message", ""))
+            if code in LOOP_FAILURES:
+                raise LoopFailedError(code, error.get("message", ""))
             reasons = await self._verify(order, attempt)
             if not reasons:
-                self.response = answer_text(order)
-                self._delivered = order
+                self._deliver(order)
                 return
-            again_left = attempt <= self._config.max_retries and code not in _HOPELESS
+            again_left = attempt <= self._config.max_retries and can_change(order)
             if plan.answering.output_schema is not None and code == "output_schema_invalid":
                 again_left = False  # the worker has asked for it a second time
             self._listen(AnswerRejected(tuple(reasons), again_left))
@@ -141,27 +139,52 @@ class TurnLoop:
         ids = self.scheduler.ids()
         if self._before is None or not self._journal.has("ESCALATION", ids[-1]):
             await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
-        self._error = (code or "answer_rejected", "; ".join(reasons))
-        self.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
+        self._fail(code or "answer_rejected", "; ".join(reasons))
+
+    def _deliver(self, order: WorkOrder) -> None:
+        self.response, self._delivered, self._error = answer_text(order), order, ("", "")
+
+    def _fail(self, code: str, detail: str) -> None:
+        self.response, self._error = no_answer(code), (code, detail)
 
     async def degrade(self, error: Exception) -> None:
-        """One direct call answers, and the record says why it had to."""
-        failed = _loop_failure(error)
+        """Have the agent itself answer, without the plan that failed; the record says why.
+
+        Its instructions, contract and acceptance hold as ever, and tools that may not run twice
+        are left out. Where that cannot be kept, there is no answer.
+        """
+        failed = loop_failure(error)
         self._degraded = True
-        if self._before is not None and (
-            known := self._journal.direct_answer(self._before.orders[0].planned.id)
-        ):
-            self.response = known  # it was asked for and paid for before the interruption
-            return
-        ids = self.scheduler.ids()
-        await self._journal.write(
-            "DEGRADATION",
-            ids[-1] if ids else "",
-            error_code=failed.code,
-            error_message=failed.message,
-        )
+        await self.scheduler.end_all()
+        if self._before is None or self._before.find(_DIRECT, 1) is None:
+            ids = self.scheduler.ids()
+            await self._journal.write(
+                "DEGRADATION",
+                ids[-1] if ids else "",
+                error_code=failed.code,
+                error_message=failed.message,
+            )
         self._listen(Degraded(f"{failed.code}: {failed.message}"))
-        self.response = await self._direct_answer(failed)
+        self._fail(failed.code, failed.message)
+        agent, repeatable = self._services.answer, self._services.repeatable
+        tools = tuple(id_ for id_ in agent.tools if repeatable(id_) and id_ not in agent.approve)
+        lost = failed.code in LOOP_FAILURES and self._services.planner is None
+        if lost or (agent.tools and not tools):
+            return
+        try:
+            schema = self._output.schema if self._output is not None else None
+            step = replace(agent, name=_DIRECT, tools=tools, approve=(), output_schema=schema)
+            context = self._input(self._attend(), step)
+            order = await self.scheduler.run(step, context, listen=self._listen)
+            reasons = await self._verify(order, 1)
+        except LedgerError:
+            raise
+        except Exception as again:  # noqa: BLE001 - there is no answer, and a word why
+            reasons = [loop_failure(again).message]
+        if reasons:
+            self._fail(failed.code, f"{failed.message} Without it: {'; '.join(reasons)}")
+        else:
+            self._deliver(order)
 
     def restore(self, before: UnfinishedTurn) -> None:
         """Leave the turn waiting as it was: nothing was decided."""
@@ -186,7 +209,7 @@ class TurnLoop:
             wo_chain_summary=tuple(_summary(order) for order in orders),
             cost_summary=total_cost(orders),
             session_id=self._session.session_id,
-            quality_gate_passed=self._delivered is not None,
+            quality_gate_passed=not (self._error[0] or self.waiting),
             tool_results=tuple(last.tool_results if last is not None else ()),
             classification=self._classification,
             degraded=self._degraded,
@@ -273,7 +296,7 @@ class TurnLoop:
                 made = await call_in_thread("remit-planner", lambda: planner(context))
                 plan = await made if inspect.isawaitable(made) else made
         except TimeoutError as error:
-            raise _LoopFailedError(
+            raise LoopFailedError(
                 "planner_timeout",
                 f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
             ) from error
@@ -281,10 +304,10 @@ class TurnLoop:
             raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
         return plan.within(agent)
 
-    def _input(self, attention: Attention, plan: Plan) -> dict[str, Any]:
+    def _input(self, attention: Attention, step: PlanStep) -> dict[str, Any]:
         """The context that all orders of the plan have in common."""
         assembled = attention.context()
-        contract_id, pushing = plan.answering.contract_id, self._services.context
+        contract_id, pushing = step.contract_id, self._services.context
         if pushing is not None and contract_id:
             required = pushing.required(contract_id, self._session.session_id)
             if required:
@@ -333,60 +356,6 @@ class TurnLoop:
         if verdict.get("verdict") == "accept":
             return []
         return [str(reason) for reason in verdict.get("reasons", ())] or ["the reviewer said no"]
-
-    # -- when the loop fails ---------------------------------------------------------------
-
-    async def _direct_answer(self, failed: _LoopFailedError) -> str:
-        """The answer of one direct call, or an honest word that there is none."""
-        self._error = (failed.code, failed.message)
-        typed = self._output is not None and self._output.schema is not None
-        if self._services.fallback is None or typed:
-            return f"I cannot answer: {failed.message}"
-        provider_id, model_id = self._services.model or (None, None)
-        contract_id, pushing = self._services.answer.contract_id, self._services.context
-        package_id, framework_id = pushing.owner(contract_id) if pushing else ("", "")
-        turns = ((turn.user_message, turn.response or "…") for turn in self._recent_turns())
-        response = await self._services.fallback.aroute(
-            PromptRequest(
-                prompt=self.message,
-                prompt_pack_id="",
-                contract_id=contract_id,
-                agent_id=self._journal.agent_id,
-                agent_class=self._services.agent_class,
-                framework_id=framework_id,
-                package_id=package_id,
-                work_order_id="",
-                session_id=self._session.session_id,
-                tier="ho2",
-                provider_id=provider_id or None,  # the name of a route has none
-                model_id=model_id,
-                messages=[*conversation(turns), {"role": "user", "content": self.message}],
-                max_tokens=self._config.degraded_max_tokens,
-                subject_id=self._session.principal.subject_id or None,
-                user_id=self._session.principal.user_id or None,
-                charged_to=self._session.principal.charged_to,
-            ),
-            on_text=lambda text: self._listen(TextDelta(text)),
-        )
-        if response.outcome is RouteOutcome.SUCCESS and response.content.strip():
-            self._error = ("", "")
-            return response.content
-        why = response.error_message or "the model gave no answer"
-        self._error = (failed.code, f"{failed.message} The direct call failed too: {why}")
-        return f"I cannot answer: {failed.message} The direct call failed too: {why}"
-
-
-def _loop_failure(error: Exception) -> _LoopFailedError:
-    """Why the loop failed, as the record says it."""
-    if isinstance(error, _LoopFailedError):
-        return error
-    if isinstance(error, ContractError):
-        return _LoopFailedError(error.code, error.message)
-    _log.warning("the turn's loop failed: %s", type(error).__name__)
-    _log.debug("where it failed", exc_info=error)
-    if isinstance(error, RemitError):
-        return _LoopFailedError(type(error).__name__, error.message)
-    return _LoopFailedError("internal_error", f"{type(error).__name__} in the loop")
 
 
 def _summary(order: WorkOrder) -> dict[str, Any]:

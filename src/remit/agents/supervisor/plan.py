@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 _MOST = 1_000_000_000
 """No limit in dollars or seconds is above this: what is, is a mistake."""
 
-RESERVED = ("scope", "verify", "consolidate")
+RESERVED = ("scope", "verify", "consolidate", "direct")
 """Names of the steps that the supervisor adds by itself."""
 
 

@@ -15,7 +15,6 @@ from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
 from remit.agents.supervisor.quality import QualityGate
 from remit.agents.worker import HO1Executor
-from remit.kernel.exchange import GatewayPort
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerPort, Transaction
 
@@ -78,10 +77,6 @@ class ContextPort(Protocol):
         """What a contract's ``required_context`` asks for; empty when it asks for nothing."""
         ...
 
-    def owner(self, contract_id: str) -> tuple[str, str]:
-        """Package and framework that stand behind a contract; empty where none does."""
-        ...
-
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
@@ -97,7 +92,6 @@ class Services:
         output: the type of its answers; text, or what its contract says, when left out.
         answer: the step that answers, where there is no planner: contract, tools, limits.
         context: what the tier above pushes down; nothing when left out.
-        fallback: the gateway's port, used for one direct call when the loop itself fails.
         planner: makes the plan of each turn instead; its steps may use no other tools.
         model: provider and model of the agent, where they are not the root's default.
         repeatable: whether a tool may run twice; none may when left out.
@@ -116,7 +110,6 @@ class Services:
     answer: PlanStep
     output: OutputType[Any] | None = None
     context: ContextPort | None = None
-    fallback: GatewayPort | None = None
     planner: Planner | None = None
     model: tuple[str, str] | None = None
     repeatable: Callable[[str], bool] = lambda _: False

@@ -1,8 +1,8 @@
 """Making a choice small enough for a small model.
 
 A model of a hundred million parameters chooses badly among many tools and well between two.
-Word overlap with the tools' own examples finds the two; the model decides. All here is
-generic: it knows nothing but what the tool definitions say.
+Word overlap with the tools' own examples finds the two; where neither is clearly ahead, the
+model decides. All here is generic: it knows nothing but what the tool definitions say.
 """
 
 from __future__ import annotations
@@ -10,33 +10,50 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from remit.kernel.schemas import first_problem
 
-_FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z]\w*\b")
+_FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z][a-z0-9]{0,4}\b")
 _NUMBER = re.compile(r"\b\d+\b")
 _WHOLE_NUMBER = re.compile(r"(?<![\w.-])\d+(?!\w|\.\d)")
-_CLEAR = 2.0  # the best is so far ahead that only "none" can contest it
+_NAME = re.compile(r"(?!\d+$)\S*[\d_/.]\S*|[A-Z]{2,}-\S+|[A-Z][A-Z-]{2,}")
+_PATH = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
+_CLEAR = 1.15  # so far ahead of the second, the likeliest needs no model to confirm it
+_STEM = 5  # letters of a word by which its other forms are known too
+_UNLIKE = 0.35  # a message that is less like anything that is known asks for nothing of it
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What is left of a choice.
+
+    Attributes:
+        classes: the likeliest and the second.
+        examples: phrases of both with their class, the most telling last.
+        alike: whether the message is like the likeliest at all.
+        clear: whether the likeliest is far ahead of the second.
+    """
+
+    classes: tuple[str, str]
+    examples: list[tuple[str, str]]
+    alike: bool
+    clear: bool
 
 
 def narrow(
     message: str,
     examples: Mapping[str, Sequence[str]],
     hints: Mapping[str, Sequence[str]],
-    none: str,
     shots: int = 3,
-) -> tuple[list[str], list[tuple[str, str]]]:
+) -> Narrowed:
     """The two likeliest classes for ``message``, and examples to show of them.
 
     Args:
-        examples: by class, phrases that belong to it; ``none`` among the classes.
+        examples: by class, phrases that belong to it; also to the one that means no tool.
         hints: by class, further texts that only count for likeness.
-        none: the class that means no tool; always kept when a tool is clearly ahead.
-
-    Returns:
-        ``([likeliest, second], [(phrase, class), …])``, the most telling phrase last.
     """
     texts = {name: [*phrases, *hints.get(name, ())] for name, phrases in examples.items()}
     spread = Counter(
@@ -60,16 +77,29 @@ def narrow(
 
     score = {name: sum(sorted(map(likeness, group))[-2:]) for name, group in texts.items()}
     best, second = sorted(score, key=lambda name: -score[name])[:2]
+    alike = score[best] >= _UNLIKE
     clear = score[best] >= _CLEAR * score[second]
-    if clear and best != none:
-        second = none
     nearest = {
         name: sorted(examples[name], key=likeness, reverse=True)[:shots] for name in (best, second)
     }
     pairs = [(phrase, name) for name in (second, best) for phrase in reversed(nearest[name])]
-    if not clear:
-        pairs.sort(key=lambda pair: -nearest[pair[1]].index(pair[0]))  # take turns
-    return [best, second], pairs
+    pairs.sort(key=lambda pair: -nearest[pair[1]].index(pair[0]))  # take turns
+    return Narrowed((best, second), pairs, alike, clear)
+
+
+def named(schemas: Mapping[str, Mapping[str, Any]], message: str) -> list[str]:
+    """The classes whose schema takes a name that the message holds as it stands.
+
+    Names are ids, event types, paths: what nobody types who means another tool. All classes,
+    where none takes one.
+    """
+    names = [word for word in _bare_words(message) if _NAME.fullmatch(word)]
+    taking = [
+        class_
+        for class_, schema in schemas.items()
+        if any(_takes(prop, name) for prop in _properties(schema) for name in names)
+    ]
+    return taking or list(schemas)
 
 
 def narrowed_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
@@ -79,13 +109,23 @@ def narrowed_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
     its values that are mentioned. What the message does not mention is left out, or stays as it
     was where it is required.
     """
-    words = list(dict.fromkeys(filter(None, map(_bare, message.split()))))
+    words = _bare_words(message)
     stems = {_stem(word) for word in words}
+    names = [word for word in words if _NAME.fullmatch(word)]
+    of_others = {  # what a stricter property takes is not meant for a free text beside it
+        word
+        for name, prop in schema.get("properties", {}).items()
+        for word in names
+        if _takes(prop, word)
+        and ({"enum", "pattern"} & {*prop} or name in schema.get("required", ()))
+    }
     properties: dict[str, Any] = {}
     for name, prop in schema.get("properties", {}).items():
+        required = name in schema.get("required", ())
         found: list[Any] = []
         if "enum" in prop:
-            found = [
+            # A value typed as it stands is the one that is meant.
+            found = [value for value in prop["enum"] if value in words] or [
                 value
                 for value in prop["enum"]
                 if all(_stem(part) in stems for part in re.split(r"[_\s-]", str(value)))
@@ -94,13 +134,15 @@ def narrowed_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
             numbers = map(int, _WHOLE_NUMBER.findall(message))
             low, high = prop.get("minimum", -math.inf), prop.get("maximum", math.inf)
             found = [number for number in dict.fromkeys(numbers) if low <= number <= high]
-        elif prop.get("type") == "string" and "pattern" in prop:
-            found = [word for word in words if not first_problem(prop, word)]
-        elif prop.get("type") == "string" and name in schema.get("required", ()):
-            found = words or [message]
+        elif prop.get("type") == "string":
+            found = [word for word in names if not first_problem(prop, word)]
+            if not required and "pattern" not in prop:
+                found = [word for word in found if word not in of_others]
+            if required and not found:
+                found = [word for word in words if not first_problem(prop, word)] or [message]
         if found:
             properties[name] = {"enum": found}
-        elif name in schema.get("required", ()):
+        elif required:
             properties[name] = dict(prop)
     return {
         "type": "object",
@@ -110,11 +152,37 @@ def narrowed_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
     }
 
 
+def only_value(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The one object that fits a schema of :func:`narrowed_schema`; ``None`` where several do."""
+    values = {name: prop.get("enum", ()) for name, prop in schema["properties"].items()}
+    if any(len(allowed) != 1 for allowed in values.values()):
+        return None
+    return {name: allowed[0] for name, allowed in values.items()}
+
+
+def _properties(schema: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    return properties.values()
+
+
+def _takes(prop: Mapping[str, Any], name: str) -> bool:
+    """Whether a property's value can be this name: what it lists, its pattern, or a path."""
+    if "enum" in prop:
+        return name in prop["enum"]
+    if prop.get("type") != "string":
+        return False
+    return not first_problem(prop, name) if "pattern" in prop else bool(_PATH.fullmatch(name))
+
+
 def _words(text: str) -> Counter[str]:
-    """Words without case, plural and underscores; file names and numbers as such."""
+    """Words without case and endings; file names and numbers as such."""
     plain = _FILE_NAME.sub(" <f> ", text.lower().replace("_", " "))
     found = re.findall(r"[\w<>#']+", _NUMBER.sub("#", plain))
-    return Counter(w[:-1] if len(w) > 3 and w.endswith("s") else w for w in found)
+    return Counter(_stem(word)[:_STEM] for word in found)
+
+
+def _bare_words(message: str) -> list[str]:
+    return list(dict.fromkeys(filter(None, map(_bare, message.split()))))
 
 
 def _bare(word: str) -> str:
@@ -122,4 +190,5 @@ def _bare(word: str) -> str:
 
 
 def _stem(word: str) -> str:
-    return word.lower().rstrip("s")
+    word = word.lower()
+    return word[:-1] if len(word) > 3 and word.endswith("s") else word

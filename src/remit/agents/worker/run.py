@@ -15,6 +15,7 @@ from remit.agents.tools import UnknownToolError
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.output import HeldOutput
+from remit.agents.worker.printed import printed_answer
 from remit.agents.worker.toolbox import Toolbox, not_run, sendable
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
@@ -179,18 +180,23 @@ class Run:
         )
         small = self._services.config.small_model
         able = self._services.gateway.capabilities(request)
-        native = able.native_tools
+        of_system = bool(tools) or contract.agent_class == "ADMIN"
+        data = contract.output_schema is not None or held is not None
+        speaks = able.prose or data or not of_system
+        native = able.native_tools and speaks
         if held is not None and not able.structured_output:
             request = replace(request, structured_output=None)
         variables["native_tools"] = native
         if not native:
             most = min(request.max_tokens or small.max_tokens, small.max_tokens)
             request = replace(request, max_tokens=most)
-        if tools and not native:
+        if not speaks or (tools and not native):
             chooser = ToolChooser(self._execution, self._calls, self._toolbox)
-            variables["tool_results"] = await chooser.choose(tools, str(variables["user_input"]))
+            message = str(variables["user_input"])
+            used = variables["tool_results"] = await chooser.choose(tools, message)
+            if not speaks:
+                return self._print(printed_answer(message, used, tools))
             tools = []
-            variables["small_talk"] = not variables["tool_results"]
             first = max(0, len(history) - 2 * small.context_turns)
             history = [] if variables["tool_results"] else history[first:]
 
@@ -255,6 +261,14 @@ class Run:
                 results = await self._toolbox.answer(uses, answer.exchange_entry_id)
             messages.append({"role": "user", "content": results})
             answer = None
+
+    def _print(self, text: str) -> dict[str, Any]:
+        """An answer that no model gave; asking again changes nothing."""
+        self._emit_text(text)
+        return {
+            "text": text, "finish_reason": "stop", "tool_results": self._toolbox.results,
+            "printed": True,
+        }  # fmt: skip
 
     def _emit_text(self, text: str) -> None:
         self._execution.emit(TextDelta(text))

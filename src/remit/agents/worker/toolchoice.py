@@ -1,13 +1,14 @@
 """Tools for models that cannot ask for them: a choice held to a schema, then its arguments.
 
 Two small questions under contracts of their own, so that the record says what was asked and
-anyone can replay it. The answer to the user stays the model's, in a later call.
+anyone can replay it. Names that the message holds are taken from it by code.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import orjson
 
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.candidates import narrow, narrowed_schema
+from remit.agents.worker.candidates import named, narrow, narrowed_schema, only_value
 from remit.agents.worker.execution import Execution
 from remit.agents.worker.toolbox import Toolbox, result_text
 from remit.kernel.exchange import Message, conversation
@@ -78,27 +79,39 @@ class ToolChooser:
         about = {tool.tool_id: tool.description for tool in tools}
         about[_NO_TOOL] = str(contract.metadata.get("none_description", "no tool"))
         examples = {_NO_TOOL: [str(item["input"]["user_input"]) for item in contract.examples]}
-        examples |= {tool.tool_id: [phrase for phrase, _ in tool.examples] for tool in tools}
-        hints = {tool.tool_id: [tool.tool_id, tool.description] for tool in tools}
-        candidates, shown = narrow(message, examples, hints, _NO_TOOL)
+        meant = set(named({tool.tool_id: tool.input_schema for tool in tools}, message))
+        of_tools = [tool for tool in tools if tool.tool_id in meant]
+        examples |= {tool.tool_id: [phrase for phrase, _ in tool.examples] for tool in of_tools}
+        hints = {  # the first sentence says what a tool does; others, what it keeps to itself
+            tool.tool_id: [tool.tool_id, re.split(r"(?<=\.)\s", tool.description)[0]]
+            for tool in of_tools
+        }
+        narrowed = narrow(message, examples, hints)
+        by_id = {tool.tool_id: tool for tool in tools}
+        alike = narrowed.alike or len(of_tools) < len(tools)  # a name leads to a tool by itself
+        if not alike or narrowed.clear:
+            return by_id.get(narrowed.classes[0]) if alike else None
         answer = await self._ask(
             _CHOICE,
             {
                 "user_input": message,
                 "candidates": [
-                    {"label": labels[id_], "about": _one_line(about[id_])} for id_ in candidates
+                    {"label": labels[id_], "about": _one_line(about[id_])}
+                    for id_ in narrowed.classes
                 ],
             },
-            conversation((phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in shown),
-            {"enum": [labels[id_] for id_ in candidates]},
+            conversation(
+                (phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in narrowed.examples
+            ),
+            {"enum": [labels[id_] for id_ in narrowed.classes]},
         )
         by_label = {labels[tool.tool_id]: tool for tool in tools}
         return by_label.get(answer) if isinstance(answer, str) else None
 
     async def _arguments(self, tool: Tool, message: str) -> dict[str, Any]:
         schema = narrowed_schema(tool.input_schema, message)
-        if not schema["properties"]:
-            return {}
+        if (only := only_value(schema)) is not None:
+            return only
         # With the space after the colon: small models copy what they have seen most.
         examples = ((phrase, json.dumps(dict(given))) for phrase, given in tool.examples)
         answer = await self._ask(

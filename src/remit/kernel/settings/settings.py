@@ -9,6 +9,8 @@ from pydantic import Field, SecretStr, model_validator
 from remit.kernel.settings.routing import RoutingSettings
 from remit.kernel.settings.section import Section
 
+_PROSE = "false where the model may only choose tools: code prints their results as the answer"
+
 
 class LedgerSettings(Section):
     """``[ledger]``: where the record is and what of it is content."""
@@ -57,6 +59,7 @@ class ProviderSettings(Section):
     )
     send_temperature: bool = Field(description="false for models that refuse a temperature")
     native_tools: bool = Field(description="false makes the worker choose tools by schema")
+    prose: bool = Field(True, description=_PROSE)
     structured_output: bool = Field(description="false where JSON Schema output is not supported")
     responses: bool = Field(
         True, description="false where the server has no Responses API: such calls are translated"
@@ -80,6 +83,7 @@ class LocalModelSettings(Section):
     threads: int = Field(ge=0, description="0: as many as there are cores")
     cache_dir: str = Field(description="directory of weights; empty: the user's cache directory")
     native_tools: bool = Field(description="true when the model's template takes tools")
+    prose: bool = Field(description=_PROSE)
     repeat_penalty: float = Field(gt=0, description="above 1 keeps small models from looping")
 
 
@@ -396,7 +400,6 @@ class SupervisorSettings(Section):
     planner_timeout_s: float = Field(gt=0, description="how long a planner may take")
     context_turns: int = Field(ge=0, description="most recent turns that are shown to the model")
     context_tokens: int = Field(ge=0, description="most tokens they may take, estimated")
-    degraded_max_tokens: int = Field(ge=1, description="longest answer of a direct call")
     error_markers: list[str] = Field(description="texts that mark a failed answer at its start")
     claim_patterns: list[str] = Field(
         description="regular expressions of sentences that claim to have looked at something; "

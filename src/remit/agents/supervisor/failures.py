@@ -1,0 +1,67 @@
+"""Why a turn fails: what may be tried again, and what the customer reads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from remit.agents.workorders import WorkOrder, WorkOrderState
+from remit.contracts import ContractError
+from remit.kernel.errors import RemitError
+
+_log = logging.getLogger("remit.supervisor")
+
+_MAY_PASS = frozenset({"output_schema_invalid", "SERVER_ERROR", "RATE_LIMITED"})
+"""Failures that another attempt may not meet. All others stay: a spent budget, an open circuit,
+a tool that is not there; and a call that took too long may have been paid for."""
+
+_NO_ANSWER = {
+    "": "I cannot answer this right now.",
+    "answer_rejected": "I have no answer to this that I can stand behind.",
+    "budget_exhausted": "I cannot answer this: the budget that I was given for it is used up.",
+    "turn_limit_exceeded": "I could not finish this within the number of steps I am allowed.",
+    "timeout": "I stopped, because an answer to this took too long.",
+    "tool_outcome_unknown": "I cannot say whether what you asked for was done. Please have it "
+    "checked before you ask again.",
+}
+"""What is said in place of an answer, by error code: for customers, so without what happened."""
+
+LOOP_FAILURES = frozenset(
+    {"contract_not_found", "contract_schema_invalid", "prompt_pack_not_found",
+     "input_schema_invalid"}
+)  # fmt: skip
+"""Failures of the machinery around the model: a direct call can still answer."""
+
+
+class LoopFailedError(RemitError):
+    """The machinery of a turn failed, not the model."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def no_answer(code: str) -> str:
+    """What the customer reads in place of an answer."""
+    return _NO_ANSWER.get(code, _NO_ANSWER[""])
+
+
+def can_change(order: WorkOrder) -> bool:
+    """Whether another attempt at an order that was not accepted can end otherwise."""
+    if order.state is WorkOrderState.FAILED:
+        return (order.error or {}).get("code") in _MAY_PASS
+    result = order.output_result
+    return not (isinstance(result, Mapping) and result.get("printed"))  # by code, from a tool
+
+
+def loop_failure(error: Exception) -> LoopFailedError:
+    """Why the loop failed, as the record says it."""
+    if isinstance(error, LoopFailedError):
+        return error
+    if isinstance(error, ContractError):
+        return LoopFailedError(error.code, error.message)
+    _log.warning("the turn's loop failed: %s", type(error).__name__)
+    _log.debug("where it failed", exc_info=error)
+    if isinstance(error, RemitError):
+        return LoopFailedError(type(error).__name__, error.message)
+    return LoopFailedError("internal_error", f"{type(error).__name__} in the loop")

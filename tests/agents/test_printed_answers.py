@@ -1,0 +1,94 @@
+"""With a model that may not speak for the system, all that is said comes from code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.phrases import FILES, measure
+from tests.agents.test_local_model import WHY_NOT
+from tests.support.agents import anthropic_runtime
+from tests.support.wire import message
+
+LIE = "There are 12 packages, all gates pass, and it cost 4.20 dollars."
+FLAGS = {"providers.anthropic.prose": False, "supervisor.classify": False}
+
+
+def _first_allowed(body: dict[str, Any]) -> dict[str, Any]:
+    """A model that lies in prose, and takes the first thing it may choose."""
+    schema = body.get("output_config", {}).get("format", {}).get("schema", {})
+    return message(json.dumps(schema["enum"][0]) if "enum" in schema else LIE)
+
+
+def test_nothing_that_the_model_says_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _first_allowed, flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        with runtime.session() as session:
+            said = {
+                phrase: session.turn(phrase)
+                for phrase in (
+                    "hello",
+                    "list all installed packages",
+                    "query the ledger for TURN_RECORDED events",
+                    "read the file nowhere.txt",
+                    "why did you choose this model?",
+                    "what did that cost?",
+                    "who won the world cup in 1998?",
+                )
+            }
+        calls = [e.metadata for e in runtime.ledger.read_by_event_type("TOOL_CALL")]
+        verified = runtime.ledger.verify().verified
+    assert all(LIE not in result.response for result in said.values())
+    assert said["hello"].response.startswith("Hello!")
+    packages = said["list all installed packages"]
+    assert "PKG-KERNEL-001" in packages.response
+    assert packages.quality_gate_passed
+    assert [call["tool_id"] for call in calls] == [
+        "list_packages", "query_ledger", "read_file", "explain_route", "usage",
+    ]  # fmt: skip
+    assert calls[1]["arguments"] == {"event_type": "TURN_RECORDED"}
+    assert "read_file failed" in said["read the file nowhere.txt"].response
+    assert "This session:" in said["what did that cost?"].response
+    assert said["who won the world cup in 1998?"].response.startswith("I cannot answer that")
+    assert verified
+
+
+def test_what_was_just_said_comes_from_the_record_with_any_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = "My  order\nis № 7, “quoted”."
+    flags = {"supervisor.classify": False}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message(LIE), flags=flags) as (
+        runtime,
+        server,
+    ):
+        session = runtime.agent("guide").session()
+        assert session.turn("what did I just say?").response.startswith("Nothing was said")
+        session.turn(odd)
+        asked = len(server.calls)
+        again = runtime.agent("guide").session(session.session_id)
+        heard: list[Any] = []
+        result = again.turn("What did I just say?", on_event=heard.append)
+        assert len(server.calls) == asked
+        assert result.response == f"You said: {odd}"
+        assert [event.text for event in heard] == [result.response]
+        assert again.turn("what did you just say?").response == f"I said: {result.response}"
+        assert again.turn("what did I say about tea?").response == LIE
+        turns = runtime.ledger.read_by_event_type("TURN_RECORDED")
+    assert turns[2].metadata["response"] == result.response
+
+
+@pytest.mark.local_model
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is here")
+def test_a_few_phrases_of_each_kind_with_the_small_model(tmp_path: Path) -> None:
+    cases = [case for file in FILES.values() for case in json.loads(file.read_text())[::7]]
+    found = [(outcome, case["phrase"]) for case, outcome, _ in measure(cases, tmp_path / "root")]
+    assert [phrase for outcome, phrase in found if outcome == "invented"] == []
+    assert sum(outcome == "right" for outcome, _ in found) > len(found) / 2
