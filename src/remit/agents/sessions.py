@@ -14,8 +14,7 @@ from remit.agents.workorders import (
     Principal,
     Usage,
     callers_of,
-    session_usage,
-    sub_sessions,
+    tools_usage,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, utc_now
@@ -301,7 +300,7 @@ class SessionManager:
         return list(self._turns)
 
     def total_cost(self) -> dict[str, Any]:
-        """What the session's exchanges used, and those of its sub-agents.
+        """What the session's exchanges used, with its tools and sub-agents.
 
         Returns:
             ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
@@ -317,8 +316,7 @@ class SessionManager:
             self._usage.add(entry)
         used = Usage()
         used.include(self._usage)  # read on from where the last call stopped
-        for session_id in sub_sessions(self._ledger, self.session_id):
-            used.include(session_usage(self._ledger, session_id))
+        used.include(tools_usage(self._ledger, self.session_id))
         return {
             "llm_calls": used.calls,
             "input_tokens": used.input_tokens,

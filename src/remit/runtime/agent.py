@@ -156,6 +156,7 @@ class Agent(Generic[OutputT]):
             model=shape.model,
             session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
             on_request=shared.approvals.announce,
+            enforce=settings.budget.mode == "enforce",
         )
 
     def __repr__(self) -> str:

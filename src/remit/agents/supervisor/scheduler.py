@@ -252,7 +252,10 @@ class Scheduler:
             return
         for recorded in before.orders:
             waits = tuple(entry.id for entry in recorded.requests)
-            self._orders[recorded.order.wo_id] = replace(recorded.order, waiting_for=waits)
+            order = replace(recorded.order, waiting_for=waits)
+            if waits:
+                order = replace(order, cost=self._worker.cost(order))
+            self._orders[order.wo_id] = order
 
     async def end_all(self) -> None:
         """End every order of the turn that has not ended: none will be resumed."""

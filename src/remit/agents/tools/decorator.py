@@ -39,6 +39,8 @@ def tool(
     describe: Callable[[Any], str] | None = None,
     on_unknown: OnUnknown = "ask",
     timeout_s: float | None = None,
+    price_usd: float = 0.0,
+    max_calls: int | None = None,
     max_output_bytes: int | None = None,
 ) -> Callable[[_Function], Tool]: ...
 
@@ -54,6 +56,8 @@ def tool(
     describe: Callable[[Any], str] | None = None,
     on_unknown: OnUnknown = "ask",
     timeout_s: float | None = None,
+    price_usd: float = 0.0,
+    max_calls: int | None = None,
     max_output_bytes: int | None = None,
 ) -> Tool | Callable[[_Function], Tool]:
     """Make a :class:`Tool` of a function, plain or ``async``: ``@tool`` or ``@tool(…)``.
@@ -72,6 +76,8 @@ def tool(
         describe: says an output in one sentence.
         on_unknown: ``retry``, ``ask`` or ``fail`` after a crash.
         timeout_s: longest run, seconds.
+        price_usd: what a call costs, in US dollars; see :class:`Tool`.
+        max_calls: most calls in one work order.
         max_output_bytes: longest output.
 
     Raises:
@@ -100,6 +106,8 @@ def tool(
             label,
             on_unknown=on_unknown,
             timeout_s=timeout_s,
+            price_usd=price_usd,
+            max_calls=max_calls,
             max_output_bytes=max_output_bytes,
             prepare=lambda arguments: _prepared(model, arguments),
             context=signature.context,

@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from remit.agents.workorders import NOBODY, ApprovalNeeded, Principal
+from remit.kernel.budget import nano_of
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 
@@ -73,6 +74,9 @@ class Tool:
             unknown: ``retry`` runs it again, because doing it twice changes nothing; ``ask``
             leaves it to a person; ``fail`` ends the order.
         timeout_s: longest run, seconds; the setting ``tools.timeout_s`` when left out.
+        price_usd: what a call costs beside models, in US dollars: charged to the order's budgets
+            as it begins, and refused where they cannot pay it.
+        max_calls: most calls in one work order.
         max_output_bytes: longest output as JSON; ``tools.max_output_bytes`` when left out.
         prepare: turns arguments that fit the schema into what the function takes; raises
             :class:`ToolError` where it cannot. Left out, they are passed as they are.
@@ -94,6 +98,8 @@ class Tool:
     _: KW_ONLY
     on_unknown: OnUnknown = "ask"
     timeout_s: float | None = None
+    price_usd: float = 0.0
+    max_calls: int | None = None
     max_output_bytes: int | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     refusal: Callable[[], Awaitable[str]] | None = None
@@ -107,6 +113,10 @@ class Tool:
                 f"{self.tool_id!r} cannot be a tool's id.",
                 next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",
             )
+        most = self.max_calls
+        if most is not None and (type(most) is not int or most < 0):
+            raise ToolError(f"max_calls of {self.tool_id} is {most!r}; it takes 0 or more.")
+        nano_of(self.price_usd)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function as it was written: no check, no limit, no record."""

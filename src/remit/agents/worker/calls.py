@@ -11,7 +11,6 @@ import orjson
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
-from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import (
     Message,
@@ -155,17 +154,13 @@ class ModelCalls:
 
     def _bounded(self, request: PromptRequest) -> PromptRequest:
         """``max_tokens`` never above what the order has left beside the prompt."""
-        budgeter, order = self._services.budgeter, self._order
+        budgeter = self._services.budgeter
         if budgeter is None:
             return request
         wanted = request.max_tokens
         left = self._left
         if left is None or not _is_plenty(left, request):
-            scope = BudgetScope(
-                order.session_id, order.wo_id, self._services.agent_id,
-                user_id=request.user_id, charged_to=request.charged_to,
-            )  # fmt: skip
-            limits = (budgeter.check(scope).remaining, self.given)
+            limits = (budgeter.check(self._execution.scope).remaining, self.given)
             left = min((limit for limit in limits if limit is not None), default=None)
         if left is None or _is_plenty(left, request):
             return request  # the reservation decides

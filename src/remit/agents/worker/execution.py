@@ -50,7 +50,7 @@ class WorkParkedError(RemitError):
 
 
 class BudgetPort(Protocol):
-    """The worker asks and allocates; only the gateway debits."""
+    """The worker asks and allocates; what tools cost is charged as they begin."""
 
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
@@ -60,6 +60,18 @@ class BudgetPort(Protocol):
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:
         """Whether the scope's request would be allowed."""
+        ...
+
+    def paid(
+        self,
+        scope: BudgetScope,
+        nano: int,
+        reason: str,
+        then: Callable[[Transaction], str],
+        *,
+        enforce: bool,
+    ) -> Callable[[Transaction], str]:
+        """Charges a sum for what ``then`` does in the same transaction; gives why it must not."""
         ...
 
 
@@ -77,6 +89,7 @@ class Services:
     model: tuple[str, str] | None
     session_usage: Callable[[str], Usage]
     on_request: Callable[[str], None]
+    enforce: bool
 
 
 class Execution:
@@ -120,6 +133,14 @@ class Execution:
             subject_id=principal.subject_id,
         )
         self.history = OrderHistory(ledger, order.wo_id, order.session_id, fresh=fresh).load()
+
+    @property
+    def scope(self) -> BudgetScope:
+        """Whose budgets what the order uses counts in."""
+        return BudgetScope(
+            self.order.session_id, self.order.wo_id, self.services.agent_id,
+            user_id=self.principal.user_id or None, charged_to=self.principal.charged_to,
+        )  # fmt: skip
 
     def check(self) -> None:
         """Raise :class:`WorkLostError` when the order is no longer this worker's."""

@@ -26,6 +26,7 @@ from remit.agents.workorders import (
     Principal,
     Usage,
     WorkOrder,
+    WorkOrderCost,
     WorkOrderState,
     WriteBuffer,
     moved_by,
@@ -54,6 +55,7 @@ class HO1Executor:
         model: provider and model that are asked where a contract fixes none.
         session_usage: what a sub-agent's session has used, by its id.
         on_request: called with the id of each request for approval; it returns at once.
+        enforce: whether tools that a budget cannot pay are refused.
     """
 
     def __init__(
@@ -69,10 +71,11 @@ class HO1Executor:
         model: tuple[str, str] | None = None,
         session_usage: Callable[[str], Usage] = lambda _: Usage(),
         on_request: Callable[[str], None] = lambda _: None,
+        enforce: bool = True,
     ) -> None:
         self._services = Services(
             gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model,
-            session_usage, on_request,
+            session_usage, on_request, enforce,
         )  # fmt: skip
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
@@ -157,6 +160,10 @@ class HO1Executor:
             IllegalTransitionError: the order was never dispatched, or has ended.
         """
         return AttachedOrder(self._services, _executing(work_order), guard, buffer)
+
+    def cost(self, work_order: WorkOrder) -> WorkOrderCost:
+        """What an order that waits has cost so far, by the record."""
+        return Run(Execution(self._services, work_order)).cost()
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed: ``cancelled``.

@@ -1,8 +1,8 @@
-"""What a tool call of an order needs a person for, and the permit that lets it begin."""
+"""What lets a tool call of an order begin: a person's permit, and a budget that can pay it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -11,17 +11,23 @@ from remit.agents.approvals import Permit, asked
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.execution import Execution, WorkParkedError
 from remit.agents.workorders import ApprovalNeeded
-from remit.ledger import LedgerEntry
+from remit.kernel.budget import nano_of, usd_of
+from remit.ledger import LedgerEntry, Transaction
 
 
 class Permissions:
-    """Asks people about the tool calls of one order, and uses up what they granted."""
+    """Asks people about the tool calls of one order, uses up what they granted, pays for tools.
+
+    Attributes:
+        paid: what the order's tools have cost, in US dollars each.
+    """
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._order = execution.order
         self._journal = execution.journal
         self._history = execution.history
+        self.paid = list(execution.history.paid)
 
     async def ask(
         self, tool: Tool, given: dict[str, Any], key: str, began: int
@@ -77,12 +83,42 @@ class Permissions:
         return f"{edit.metadata['decided_by']} changed the arguments; it ran with {shown}\n"
 
     async def begin(self, intent: LedgerEntry, permit: Permit | None, tool: Tool) -> str:
-        """Put on record that a tool is about to run; why it must not, where its permit says so."""
-        if permit is None:
+        """Put on record that a tool is about to run; or why it must not, and nothing is written.
+
+        What it costs is charged in the same transaction, once for each call.
+        """
+        began = self._history.intents[intent.metadata["idempotency_key"]]
+        price = nano_of(tool.price_usd) if tool.price_usd and not began else 0
+        if permit is None and not price:
             await self._journal.write_all([intent])
             return ""
-        begin = permit.begin(intent, tool.digest, self._journal.ledger.prepare)
-        return await self._journal.write_all([begin])
+        if price:
+            intent.metadata["price_usd"] = usd_of(price)
+        begin = self._permitted(intent, permit, tool)
+        budgeter = self._execution.services.budgeter
+        if price and budgeter is not None:
+            reason, enforce = f"The price of {tool.tool_id}", self._execution.services.enforce
+            begin = budgeter.paid(self._execution.scope, price, reason, begin, enforce=enforce)
+        problem = await self._journal.write_all([begin])
+        if price and not problem:
+            self.paid.append(usd_of(price))
+        return problem
+
+    def _permitted(
+        self, intent: LedgerEntry, permit: Permit | None, tool: Tool
+    ) -> Callable[[Transaction], str]:
+        """Writes an intent in a transaction, or gives why its permit does not let it."""
+        prepare = self._journal.prepared_entry
+        granted = None if permit is None else permit.begin(intent, tool.digest, prepare)
+        prepared = prepare(intent) if granted is None else None
+
+        def write(tx: Transaction) -> str:
+            if prepared is not None:
+                tx.append(prepared)
+            problem = granted(tx) if granted is not None else ""
+            return f"approval_invalid: {problem}." if problem else ""
+
+        return write
 
 
 def _about(request: LedgerEntry) -> tuple[str, str, int]:

@@ -91,18 +91,14 @@ class Run:
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
         """Leave the order as it is, waiting."""
         await self._journal.flush()
-        return replace(self._order, waiting_for=request_ids)
+        return replace(self._order, waiting_for=request_ids, cost=self.cost())
 
-    async def end(
-        self, output: Any, error: WorkFailedError | None, *, hold: bool = False
-    ) -> WorkOrder:
-        """Put the end on record, with what it cost, or hold it for the next write."""
-        self._journal.check()
+    def cost(self) -> WorkOrderCost:
+        """What the order has cost so far, with its tools and what its sub-agents used."""
         used = self._calls.used if not self._toolbox.calls else None  # a tool may call models too
         used = self._history.usage() if used is None else used
-        beside = self._toolbox.sub_agents_usage()
-        used.include(beside)
-        cost = WorkOrderCost(
+        used.include(self._toolbox.usage())
+        return WorkOrderCost(
             used.input_tokens,
             used.output_tokens,
             used.input_tokens + used.output_tokens,
@@ -111,6 +107,13 @@ class Run:
             round((time.perf_counter() - self._started) * 1000, 3),
             used.cost_usd if used.priced else None,
         )
+
+    async def end(
+        self, output: Any, error: WorkFailedError | None, *, hold: bool = False
+    ) -> WorkOrder:
+        """Put the end on record, with what it cost, or hold it for the next write."""
+        self._journal.check()
+        cost = self.cost()
         if error is None:
             entry = self._journal.entry("WO_COMPLETED", output_result=output, cost=cost.to_dict())
         else:

@@ -44,6 +44,7 @@ class Toolbox:
         self._running = 0
         self.calls = 0
         self._sub_sessions = set(self._history.sub_sessions)
+        self._begun_tools = self._history.begun_tools.copy()
         self._results: dict[str, dict[str, Any]] = {}
         for key, entry in self._history.tool_calls.items():
             self._count(key, entry.metadata, ran=bool(self._history.intents[key]))
@@ -53,9 +54,11 @@ class Toolbox:
         """Results of tools as data, in the order in which they were asked for."""
         return [self._results[key] for key in sorted(self._results, key=_place)]
 
-    def sub_agents_usage(self) -> Usage:
-        """What the sub-agents that were asked have used."""
+    def usage(self) -> Usage:
+        """What tools cost, and what the sub-agents among them used."""
         used = Usage()
+        for price in self._permissions.paid:
+            used.pay(price)
         for session_id in self._sub_sessions:
             used.include(self._execution.services.session_usage(session_id))
         return used
@@ -152,6 +155,11 @@ class Toolbox:
             return _refused(
                 f"tool_limit: this work order may make {self._limit} tool calls, and has."
             ), None
+        self._begun_tools[tool_id] += not began
+        if tool.max_calls is not None and self._begun_tools[tool_id] > tool.max_calls:
+            return _refused(
+                f"tool_limit: this work order may use {tool_id} {tool.max_calls} times, and has."
+            ), None
         needs_person = tool_id in self._order.constraints.tools_requiring_approval
         if not (began or needs_person):
             return None, None
@@ -193,7 +201,7 @@ class Toolbox:
                 "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **further
             )
             if problem := await self._permissions.begin(intent, permit, tool):
-                refusal = _refused(f"approval_invalid: {problem}.")
+                refusal = _refused(problem)
                 return self._record(tool_id, given, size, refusal, key, ran=False)
             self._execution.emit(ToolStarted(tool_id, given))
             self._running += 1

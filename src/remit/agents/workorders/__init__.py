@@ -31,7 +31,7 @@ from remit.agents.workorders.principal import (
     callers_of,
     session_usage,
     sub_session_id,
-    sub_sessions,
+    tools_usage,
 )
 from remit.agents.workorders.recorded import (
     OrderRecordError,
@@ -80,7 +80,7 @@ __all__ = [
     "replay",
     "session_usage",
     "sub_session_id",
-    "sub_sessions",
+    "tools_usage",
     "trace_hash",
     "trace_hash_of",
     "work_order_id",

@@ -76,6 +76,18 @@ class OrderHistory:
         return list(self._query("TOOL_INTENT", with_content=False))
 
     @cached_property
+    def begun_tools(self) -> Counter[str]:
+        """How many calls of each tool began, by its id."""
+        known = {entry.metadata["idempotency_key"]: entry for entry in self._begun}
+        return Counter(entry.metadata["tool_id"] for entry in known.values())
+
+    @property
+    def paid(self) -> list[float]:
+        """What tools cost, in US dollars."""
+        prices = (entry.metadata.get("price_usd") for entry in self._begun)
+        return [price for price in prices if price]
+
+    @cached_property
     def sub_sessions(self) -> set[str]:
         """The sessions of sub-agents that the order started."""
         names = (entry.metadata.get("sub_session_id") for entry in self._begun)

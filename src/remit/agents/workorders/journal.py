@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort, Write
+from remit.ledger import LedgerEntry, LedgerPort, Prepared, Write
 
 
 class WriteBuffer:
@@ -154,9 +154,11 @@ class Journal:
 
     def prepared(self, write: Write) -> Write:
         """An entry checked and encoded, with the person of whom it speaks; others as they are."""
-        if isinstance(write, LedgerEntry):
-            return self.ledger.prepare(write, subject_id=self._subject_id)
-        return write
+        return self.prepared_entry(write) if isinstance(write, LedgerEntry) else write
+
+    def prepared_entry(self, entry: LedgerEntry) -> Prepared:
+        """An entry checked and encoded, with the person of whom it speaks."""
+        return self.ledger.prepare(entry, subject_id=self._subject_id)
 
     async def flush(self) -> None:
         """Write what is held, and wait until everything is durable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -92,19 +92,21 @@ def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
     return None
 
 
-def sub_sessions(ledger: LedgerPort, session_id: str) -> Iterator[str]:
-    """The sessions of sub-agents that a session's own orders started, in order, each once."""
-    seen = set()
+def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
+    """What a session's tools cost, and what the sub-agents among them used."""
+    used, seen = Usage(), set()
     for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):
+        if price := entry.metadata.get("price_usd"):
+            used.pay(price)
         name = entry.metadata.get("sub_session_id")
         if name and name not in seen:
             seen.add(name)
-            yield str(name)
+            used.include(session_usage(ledger, str(name)))
+    return used
 
 
 def session_usage(ledger: LedgerPort, session_id: str) -> Usage:
-    """What a session's exchanges add up to, with those of its sub-agents."""
+    """What a session's exchanges add up to, with its tools and sub-agents."""
     used = Usage(ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False))
-    for name in sub_sessions(ledger, session_id):
-        used.include(session_usage(ledger, name))
+    used.include(tools_usage(ledger, session_id))
     return used

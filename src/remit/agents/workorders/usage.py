@@ -33,6 +33,11 @@ class Usage:
         elif input_tokens or output_tokens:
             self.unpriced += 1
 
+    def pay(self, usd: float) -> None:
+        """Count what a tool cost."""
+        self._usd += Decimal(str(usd))
+        self.priced += 1
+
     def include(self, other: Usage) -> None:
         """Count all that another has counted."""
         self.calls += other.calls

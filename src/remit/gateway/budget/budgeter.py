@@ -231,6 +231,39 @@ class TokenBudgeter:
 
         return call(tx) if tx is not None else self._ledger.transact(call)
 
+    def paid(
+        self,
+        scope: BudgetScope,
+        nano: int,
+        reason: str,
+        then: Callable[[Transaction], str],
+        *,
+        enforce: bool,
+    ) -> Callable[[Transaction], str]:
+        """What a piece of work costs, as a part of the transaction that begins it.
+
+        The function that this returns gives why nothing was done or charged; empty where it was.
+
+        Args:
+            scope: who pays.
+            nano: how much, in nano-dollars.
+            reason: of the ``BUDGET_DEBIT``.
+            then: begins it, or gives why it does not.
+            enforce: refuse what a limit does not allow.
+        """
+
+        def call(tx: Transaction) -> str:
+            if enforce:
+                refused = self.accounts(tx).refusal(scope.path, Amount(0, nano), 0)
+                if refused is not None:
+                    return f"{refused.code.lower()}: {refused.message}"
+            if problem := then(tx):
+                return problem
+            self.debit(scope, TokenUsage(0, 0, cost_nano=nano), reason=reason, tx=tx)
+            return ""
+
+        return call
+
     def for_new_key(
         self, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction, str], dict[str, Any]]:
@@ -313,8 +346,10 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str
     )
 
 
-def _names(scope: BudgetScope) -> dict[str, str]:
-    names = {"session_id": scope.session_id}
+def _names(scope: BudgetScope) -> dict[str, Any]:
+    names: dict[str, Any] = {"session_id": scope.session_id}
+    if scope.charged_to:
+        names["charged_to"] = list(scope.charged_to)
     for name in ("work_order_id", "agent_id", "key_id", "user_id", "team_id", "organisation_id"):
         if value := getattr(scope, name):
             names[name] = value

@@ -1,6 +1,7 @@
 """G2: every work order went a legal way, ended at most once, and cost what its exchanges did.
 
-An order's exchanges are its own and those of the sessions of sub-agents that it started.
+An order's exchanges are its own and those of the sessions of sub-agents that it started; tools
+that have a price cost that.
 
 Reads entry by entry and keeps what is open: memory grows with the open orders, not with the
 ledger.
@@ -9,6 +10,7 @@ ledger.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from remit.agents.workorders import Caller, Usage, WorkOrder, moved_by, replay
@@ -20,7 +22,7 @@ from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
 __all__ = ["check_orders"]
 
 _STEPS = ("WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED")
-_EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL", "SESSION_START")
+_EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL", "SESSION_START", "TOOL_INTENT")
 _LISTED = 5  # open orders in the message
 _TWICE = (
     "SELECT submission_id, count(*) FROM entries WHERE {where} "
@@ -114,12 +116,13 @@ class _Orders:
         if entry.event_type == "EXCHANGE":
             # What the worker sums up: its own tier's, of its own order, and of sub-agents all.
             own = entry.metadata.get("tier") == "ho1" and entry.metadata.get("work_order_id")
-            callers = self._callers.get(entry.metadata.get("session_id") or "", ())
-            for wo_id in (own, *callers):
-                if (found := self.open.get(wo_id or "")) is not None:
-                    used = copy.copy(found.sums[-1][1])
-                    used.add(entry)
-                    found.sums.append((seq, used))
+            session_id = entry.metadata.get("session_id") or ""
+            self._add(seq, own or "", session_id, lambda used: used.add(entry))
+            return
+        if entry.event_type == "TOOL_INTENT":
+            if price := entry.metadata.get("price_usd"):
+                session_id = entry.metadata["provenance"]["session_id"]
+                self._add(seq, entry.submission_id, session_id, lambda used: used.pay(price))
             return
         if entry.event_type == "SESSION_START":
             caller = Caller.of(entry.metadata.get("caller"))
@@ -162,6 +165,14 @@ class _Orders:
         elif seq >= self._verified:
             problem = f"{entry.id} is a {entry.event_type} of {wo_id}, which had ended, or was "
             self.fail(wo_id, f"{problem}never planned.")
+
+    def _add(self, seq: int, own: str, session_id: str, count: Callable[[Usage], None]) -> None:
+        """Count something in an order, and in those that its session is a part of."""
+        for wo_id in (own, *self._callers.get(session_id, ())):
+            if (found := self.open.get(wo_id)) is not None:
+                used = copy.copy(found.sums[-1][1])
+                count(used)
+                found.sums.append((seq, used))
 
     def check_once(self, ledger: LedgerClient, first: int, most: int) -> None:
         """No order was planned, or ended, more than once in the whole ledger; of the orders that an
