@@ -22,9 +22,10 @@ PLACES = ["src", "tests", "examples", "benchmarks", "tools", "pyproject.toml", "
 # Names of other programs, and of a reader's own things.
 OTHERS = frozenset(
     {
-        "KEY_ID", "MCPToolset", "MY_APP_KEY", "NAME__tool", "REMIT_KEY", "StdioTransport",
-        "claude_desktop_config", "fastmcp", "https_proxy", "multipleOf", "pg_checkpoint",
-        "pg_read_all_stats", "synchronous_standby_names",
+        "KEY_ID", "MCPToolset", "MY_APP_KEY", "NAME__get_prompt", "NAME__list_prompts",
+        "NAME__list_resources", "NAME__read_resource", "NAME__tool", "REMIT_KEY",
+        "StdioTransport", "claude_desktop_config", "fastmcp", "https_proxy", "multipleOf",
+        "pg_checkpoint", "pg_read_all_stats", "synchronous_standby_names",
     }
 )  # fmt: skip
 COMMAND = re.compile(r"(?:\$ )?(?:[A-Z_]+=\S+ )*remit ([a-z-].*)")

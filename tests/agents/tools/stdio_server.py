@@ -23,7 +23,8 @@ SCHEMAS: dict[str, Any] = {
     "delete.file": OPEN,
 }
 NAMES = ["echo", "environment", "pid", "child", "hang", "die", "huge", "fails", "media", "meta",
-         "protocol_error", "bad schema", "delete.file", "grow", "added"]  # fmt: skip
+         "protocol_error", "bad schema", "delete.file", "grow", "flood", "garble",
+         "added"]  # fmt: skip
 
 
 def send(message: dict[str, Any]) -> None:
@@ -79,6 +80,14 @@ def called(params: dict[str, Any]) -> dict[str, Any] | None:
         os._exit(3)
     if name == "huge":
         return text("x" * 50_000_000)
+    if name == "flood":
+        while True:
+            send({"method": "notifications/tools/list_changed"})
+            send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
+    if name == "garble":
+        for line in ("{", "[1, 2", "null", '{"jsonrpc": "2.0", "id": 99999, "result": {}}',
+                     '{"jsonrpc": "2.0", "method": "no/such/thing"}', "\x00"):  # fmt: skip
+            print(line, flush=True)
     if name == "grow":
         return text("", structuredContent={"size": "large"})
     if name == "fails":

@@ -375,3 +375,30 @@ def test_without_the_extra_its_absence_is_told() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "pip install 'remit[mcp]'" in done.stderr
+
+
+def test_a_server_that_never_stops_talking_is_ended_and_others_are_unharmed(
+    server: McpServer,
+) -> None:
+    with McpServer("other", _settings()) as other:
+        pid = _use(other, "pid").output
+        flooded = _use(server, "flood")
+        assert flooded.status == "error"
+        assert "messages, and no answer among them" in flooded.error
+        assert _use(other, "pid").output == pid  # the same process, never disturbed
+    assert _use(server, "echo", value=1).output == {"value": 1}  # started again
+
+
+def test_what_is_no_message_is_passed_over(server: McpServer) -> None:
+    pid = _use(server, "pid").output
+    assert _use(server, "garble").output == "done"
+    assert _use(server, "pid").output == pid
+
+
+def test_more_tools_than_anybody_needs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.agents.tools.mcp.server._MOST_TOOLS", 5)
+    with (
+        McpServer("many", _settings()) as many,
+        pytest.raises(ToolError, match="more than 5 tools"),
+    ):
+        many.tools()

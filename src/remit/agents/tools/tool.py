@@ -187,6 +187,8 @@ class Context(Generic[_Deps]):
         agent_id: the agent whose order it is.
         principal: for whom the session works.
         deps: what the turn was given as ``deps=``; on no record.
+        progress: takes how much is done, of how much where that is known, and a word about it;
+            listeners of the turn get it as ``ToolProgress``.
     """
 
     tool_id: str
@@ -196,6 +198,7 @@ class Context(Generic[_Deps]):
     agent_id: str = ""
     principal: Principal = NOBODY
     deps: _Deps = None  # type: ignore[assignment]
+    progress: Callable[[float, float | None, str], None] | None = None
 
     @property
     def user(self) -> str:

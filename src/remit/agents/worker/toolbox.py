@@ -15,6 +15,7 @@ from remit.agents.worker.permissions import Permissions
 from remit.agents.workorders import (
     OrderRecordError,
     ToolEnded,
+    ToolProgress,
     ToolStarted,
     Usage,
     sub_session_id,
@@ -193,6 +194,7 @@ class Toolbox:
         call: Context[Any] = Context(
             tool_id, key, order.wo_id, order.session_id, order.created_by,
             self._execution.principal, given_deps.get(),
+            lambda *how_far: self._execution.emit(ToolProgress(tool_id, *how_far)),
         )  # fmt: skip
         async with self._slots:
             self._journal.check()

@@ -30,6 +30,16 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """How far a running tool is: ``done`` of ``total``, which is ``None`` where not known."""
+
+    tool_id: str
+    done: float
+    total: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolEnded:
     """A tool ran, or was refused. ``output`` is what it returned."""
 
@@ -81,6 +91,7 @@ TurnEvent = (
     TextDelta
     | PartialOutput
     | ToolStarted
+    | ToolProgress
     | ToolEnded
     | AnswerRejected
     | Degraded

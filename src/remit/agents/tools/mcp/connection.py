@@ -16,13 +16,21 @@ from typing import Any, TypeVar
 
 from mcp import Client
 from mcp.shared.subscriptions import ToolsListChanged
-from mcp.types import Implementation, ToolListChangedNotification
+from mcp.types import (
+    ElicitRequestParams,
+    ElicitResult,
+    Implementation,
+    ToolListChangedNotification,
+)
 
 from remit._version import __version__
 from remit.agents.tools.tool import ToolError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking, start_background
 
+_MOST_MESSAGES = 10_000
+_MOST_QUESTIONS = 5
+_QUESTION_CHARS = 1000
 _T = TypeVar("_T")
 Transport = Callable[[Callable[[str], None]], AbstractAsyncContextManager[Any]]
 """Makes the streams; takes a function that it calls with the reason why they ended."""
@@ -47,6 +55,8 @@ class Connection:
         self._over = self._retired = False
         self._stopping = asyncio.Event()
         self._calls: set[asyncio.Task[Any] | None] = set()
+        self._asked: list[list[str]] = []
+        self._unanswered = 0  # messages since the last answer
         self._main: asyncio.Task[None] | None = None
         self.process_id = os.getpid()
         self.ready: Future[Client] = Future()
@@ -58,12 +68,19 @@ class Connection:
         """True when it takes no more calls."""
         return self._over or self._retired
 
-    def submit(self, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> Future[_T]:
+    def submit(
+        self, work: Callable[[Client], Coroutine[Any, Any, _T]], asked: list[str] | None = None
+    ) -> Future[_T]:
         """Run ``work`` with the session; cancelling the future cancels the work.
+
+        Args:
+            work: what to do with the client.
+            asked: takes what the server asks the person meanwhile (elicitation), which is
+                declined.
 
         The future raises :class:`ConnectionEndedError` when the session is over.
         """
-        return start_background(self._call(work))
+        return start_background(self._call(work, asked))
 
     def retire(self) -> None:
         """Take no more calls, and end with the last one that runs."""
@@ -87,7 +104,7 @@ class Connection:
         try:
             async with Client(
                 transport(self._lost), mode="auto", cache=None, client_info=info,
-                message_handler=self._received,
+                message_handler=self._received, elicitation_callback=self._elicited,
             ) as client:  # fmt: skip
                 self.ready.set_result(client)
                 async with _listening(client, self._received):
@@ -103,20 +120,37 @@ class Connection:
     async def _received(self, message: object) -> None:
         if isinstance(message, (ToolListChangedNotification, ToolsListChanged)):
             self.changed = True
+        self._unanswered += 1
+        if self._unanswered > _MOST_MESSAGES:
+            self._lost(f"It sent {_MOST_MESSAGES:,} messages, and no answer among them.")
 
-    async def _call(self, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
+    async def _elicited(self, context: object, params: ElicitRequestParams) -> ElicitResult:
+        """Decline: nobody sits in front of an agent's tools. The model hears of the question."""
+        for asked in self._asked:
+            if len(asked) < _MOST_QUESTIONS:
+                asked.append(params.message[:_QUESTION_CHARS])
+        return ElicitResult(action="decline")
+
+    async def _call(
+        self, work: Callable[[Client], Coroutine[Any, Any, _T]], asked: list[str] | None
+    ) -> _T:
         task = asyncio.current_task()
         self._calls.add(task)
+        if asked is not None:
+            self._asked.append(asked)
         try:
             if self._over:
                 raise self._over_error()
-            return await work(self.ready.result(0))
+            found = await work(self.ready.result(0))
+            self._unanswered = 0
+            return found
         except (Exception, asyncio.CancelledError) as error:
             if self._over:
                 raise self._over_error() from error
             raise
         finally:
             self._calls.discard(task)
+            self._asked = [other for other in self._asked if other is not asked]
             if self._retired and not self._calls:
                 self._stop()
 

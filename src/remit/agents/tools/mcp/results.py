@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from mcp.types import (
     AudioContent,
+    BlobResourceContents,
     CallToolResult,
     EmbeddedResource,
     ImageContent,
@@ -20,6 +22,7 @@ from remit.agents.tools.tool import ToolError
 
 _LONGEST_ID = 64
 _DIGEST = 8
+_DECLINED = "[While it ran, the server asked, and nobody could answer: {}]"
 
 
 def identity(server: str, name: str) -> str:
@@ -35,20 +38,31 @@ def identity(server: str, name: str) -> str:
     return f"{plain[: _LONGEST_ID - _DIGEST - 1]}_{digest}"
 
 
-def output(result: CallToolResult) -> Any:
-    """The structured answer where there is one, else its texts; media become a short note."""
+def output(result: CallToolResult, asked: Sequence[str] = ()) -> Any:
+    """The structured answer where there is one, else its texts; media become a short note.
+
+    Args:
+        result: of the server.
+        asked: what the server asked a person meanwhile, and got no answer to; the model should
+            know, so that it can ask.
+    """
+    notes = [_DECLINED.format(question) for question in asked]
     if result.is_error:
-        raise ToolError(_text(result) or "The tool failed and does not say why.")
-    if result.structured_content is not None:
-        return result.structured_content
-    return _text(result)
+        text = _text(result) or "The tool failed and does not say why."
+        raise ToolError("\n".join([text, *notes]))
+    if result.structured_content is None:
+        return "\n".join([_text(result), *notes])
+    if notes:
+        return {**result.structured_content, "unanswered_questions": [*asked]}
+    return result.structured_content
 
 
 def _text(result: CallToolResult) -> str:
-    return "\n".join(_said(block) for block in result.content)
+    return "\n".join(said(block) for block in result.content)
 
 
-def _said(block: Any) -> str:
+def said(block: Any) -> str:
+    """A block of content as text; media become a short note."""
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, (ImageContent, AudioContent)):
@@ -56,10 +70,15 @@ def _said(block: Any) -> str:
     if isinstance(block, ResourceLink):
         return f"[resource {block.name}: {block.uri}]"
     if isinstance(block, EmbeddedResource):
-        if isinstance(block.resource, TextResourceContents):
-            return block.resource.text
-        return _note("resource", block.resource.mime_type or "binary", block.resource.blob)
+        return said_resource(block.resource)
     return f"[{type(block).__name__}]"
+
+
+def said_resource(contents: TextResourceContents | BlobResourceContents) -> str:
+    """The text of a resource; of a binary one, a short note."""
+    if isinstance(contents, TextResourceContents):
+        return contents.text
+    return _note("resource", contents.mime_type or "binary", contents.blob)
 
 
 def _note(kind: str, media_type: str, base64: str) -> str:

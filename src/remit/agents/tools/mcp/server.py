@@ -23,10 +23,11 @@ from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, 
 from remit.agents.tools.mcp.origin import origin_of
 from remit.agents.tools.mcp.pins import Pins, Refused
 from remit.agents.tools.mcp.process import ServerProcess
+from remit.agents.tools.mcp.resources import ContextTool, call_context_tool, context_tools
 from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.transports import transport_to
-from remit.agents.tools.tool import Tool, ToolError, current_call
+from remit.agents.tools.tool import Context, Tool, ToolError, current_call
 from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
@@ -36,6 +37,9 @@ _log = logging.getLogger("remit.tools")
 _KEY = "remit/idempotency_key"
 # Answers of a server that is well: it knows the call, or says what is wrong with it.
 _OWN_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
+_MOST_TOOLS = 1000
+_PROGRESS_EVERY_S = 0.1
+_TEXT_CHARS = 500
 _CHECK_S = 60.0  # a change that a server does not speak of is seen within this time
 _UNSEEN = "Not available until a person accepts its definition."
 _open: weakref.WeakSet[McpServer] = weakref.WeakSet()
@@ -262,7 +266,7 @@ class McpServer(Closeable):
         async def function(**arguments: Any) -> Any:
             if why := await self._refusal(tool_id):
                 raise ToolError(why)
-            return await self._call(name, arguments)
+            return await self._call(offered, arguments)
 
         async def refusal() -> str:
             return await self._refusal(tool_id)
@@ -278,19 +282,27 @@ class McpServer(Closeable):
             refusal=None if self._pins is None else refusal,
         )
 
-    async def _call(self, name: str, arguments: dict[str, Any]) -> Any:
+    async def _call(self, tool: Offered, arguments: dict[str, Any]) -> Any:
         connection = self._connection
         if connection is None or connection.over or not connection.ready.done():
             connection = await call_in_thread(f"remit-mcp-{self.name}-start", self._connected)
         call = current_call()
         meta: Any = None if call is None else {_KEY: call.idempotency_key}
-        try:
-            result = await asyncio.wrap_future(
-                connection.submit(lambda client: client.call_tool(name, arguments, meta=meta))
+        progress = _Progress(call)
+        asked: list[str] = []
+
+        async def work(client: Client) -> Any:
+            if isinstance(tool, ContextTool):
+                return await call_context_tool(client, tool.name, arguments)
+            result = await client.call_tool(
+                tool.name, arguments, progress_callback=progress, meta=meta
             )
+            return output(result, asked)
+
+        try:
+            return await asyncio.wrap_future(connection.submit(work, asked))
         except Exception as error:
             raise self._failure(error, connection) from error
-        return output(result)
 
     # -- what went wrong -------------------------------------------------------------------
 
@@ -329,10 +341,30 @@ async def _all_tools(client: Client) -> list[Offered]:
     while True:
         page = await client.list_tools(cursor=cursor)
         found += page.tools
+        if len(found) > _MOST_TOOLS:
+            raise ToolError(f"It offers more than {_MOST_TOOLS:,} tools.")
         cursor = page.next_cursor
         if not cursor or cursor in seen:
-            return found
+            return found + await context_tools(client, {tool.name for tool in found})
         seen.add(cursor)
+
+
+class _Progress:
+    """Passes a call's progress on to the loop of the caller, a few times a second."""
+
+    def __init__(self, call: Context[Any] | None) -> None:
+        self._report = call.progress if call is not None else None
+        self._loop = asyncio.get_running_loop()
+        self._next = 0.0
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        """The SDK's callback for progress."""
+        now = time.monotonic()
+        if self._report is not None and now >= self._next:
+            self._next = now + _PROGRESS_EVERY_S
+            self._loop.call_soon_threadsafe(
+                self._report, progress, total, (message or "")[:_TEXT_CHARS]
+            )
 
 
 @atexit.register
