@@ -11,7 +11,7 @@ import click
 import pytest
 
 from remit.cli.main import _remit
-from remit.kernel.settings import default_settings
+from remit.kernel.settings import Settings, default_settings
 from tests.docs.test_docs import TOP
 
 # Decisions and the changelog also name what was.
@@ -65,6 +65,12 @@ def _words() -> frozenset[str]:
     return frozenset(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
 
 
+def _variable(word: str) -> bool:
+    """Whether a word is a setting as a variable of the environment."""
+    section = re.fullmatch(r"REMIT_([A-Z0-9_]+?)__[A-Z0-9_]+", word)
+    return section is not None and section[1].lower() in Settings.model_fields
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -88,7 +94,7 @@ def test_what_a_page_names_exists(page: Path) -> None:
             missing.append(f"`{span}`: {problem}")
         if re.fullmatch(r"[A-Za-z_][\w.]*(?:\(.*\))?", span):
             for word in re.findall(r"[A-Za-z_]\w*", span.split("(")[0]):
-                known = {word, word.upper()} & _words() or word in OTHERS
+                known = {word, word.upper()} & _words() or word in OTHERS or _variable(word)
                 if not known:
                     missing.append(f"`{span}`: nothing is called {word!r}")
     settings = default_settings()
