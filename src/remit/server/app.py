@@ -11,9 +11,10 @@ from typing import Any
 
 from remit.kernel.errors import RemitError, let_go
 from remit.ledger import LedgerRollbackError
+from remit.providers.wire.endpoint import A2A
 from remit.runtime import Runtime
 from remit.server import request
-from remit.server.a2a import AgentCalls
+from remit.server.a2a import Agents
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
@@ -98,20 +99,15 @@ class App:
         )
         server = settings.server
         self._shares = Shares(most_connections(server.max_connections), server.max_body_bytes)
+        agents = self._agents = Agents(runtime.gateway, self._authenticator, settings)
         calls = ModelCalls(
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
-            self._shares, dev=dev,
+            self._shares, agents, dev=dev,
         )  # fmt: skip
-        agents = AgentCalls(
-            runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
-            self._shares, dev=dev,
-        )  # fmt: skip
-        self._agents = agents
-        self._watches = [
-            functools.partial(each.watch, settings.auth.revocation_s / 2)
-            for each in (calls, agents)
-        ]
-        self._calls = {**call_routes(calls), **agents.of_agents(settings.a2a)}
+        self._watch = functools.partial(calls.watch, settings.auth.revocation_s / 2)
+        self._calls = call_routes(calls)
+        for path in agents.paths():
+            self._calls[path] = functools.partial(calls.serve, A2A)
         if self._traces is not None:
             self._calls = {path: functools.partial(self._traced, handler)
                            for path, handler in self._calls.items()}  # fmt: skip
@@ -122,7 +118,7 @@ class App:
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **files.routes(),
             **batches.routes(),
-            **agents.cards(self._authenticator, door.timeouts),
+            **agents.cards(),
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
@@ -252,7 +248,7 @@ class App:
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
-            *(asyncio.create_task(watch()) for watch in self._watches),
+            asyncio.create_task(self._watch()),
         ]
         if self.metrics.shared:
             self._running.append(asyncio.create_task(self._flush_metrics()))

@@ -13,8 +13,9 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.settings import ServerSettings
 from remit.providers.dialects import DialectError
 from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import COUNT_TOKENS, RESPONSES, SPEECH, Endpoint
-from remit.providers.wire.form import FormBody
+from remit.providers.wire.endpoint import A2A, COUNT_TOKENS, RESPONSES, SPEECH, Endpoint
+from remit.providers.wire.form import FormBody, ObjectBody
+from remit.server.a2a import Agents
 from remit.server.answers import (
     call_headers,
     failure,
@@ -53,10 +54,12 @@ class ModelCalls:
         responses: Responses,
         metrics: CallMetrics,
         shares: Shares,
+        agents: Agents,
         *,
         dev: bool,
     ) -> None:
         self._shares = shares
+        self._agents = agents
         self._dev = dev
         self._metrics = metrics
         self._gateway = gateway
@@ -78,11 +81,32 @@ class ModelCalls:
             request.prove()
             share.begin(caller.identity.key_id)
             self._running[request] = caller.token
-            await self._answer(endpoint, caller, request, share)
+            body = await self._body(endpoint, caller, request, share)
+            asked = self._authenticator.request(caller, body)
+            if endpoint is A2A:
+                await self._agents.answer(caller, body, asked, request)
+                return
+            if endpoint is RESPONSES:
+                asked = await self._responses.kept(asked, caller.identity)
+            if endpoint is COUNT_TOKENS and not self._gateway.speaks(asked):
+                tokens = {"input_tokens": self._gateway.estimate_tokens(asked)}
+                request.answer(json_answer(tokens, 200, [(b"x-remit-estimated", b"true")]))
+                return
+            if endpoint is SPEECH:  # passed on as it comes; only its hash is on record
+                asked = replace(asked, idempotency_key=None)
+            if asked.keeper is not None and asked.keeper.polled:
+                begun = await self._responses.background.begin(asked, caller.identity)
+                request.answer(json_answer(begun))
+            elif body.stream or endpoint is SPEECH:
+                await self._streamed(body, asked, caller.identity, request)
+            else:
+                response = await self._gateway.aroute(asked, identity=caller.identity)
+                request.answer(_whole(body, asked, response))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
             # No name for it: with its traceback it would hold the body until a collection.
-            answer = self._refusal(
-                request, no_record(error) if isinstance(error, RemitError) else self._refused(error)
+            answer = refusal(
+                dialect_of(request.path, request.headers),
+                no_record(error) if isinstance(error, RemitError) else self._refused(error),
             )
             let_go(error)
             if not request.started:
@@ -91,31 +115,6 @@ class ModelCalls:
             self._metrics.in_progress -= 1
             self._running.pop(request, None)
             share.end()
-
-    async def _answer(
-        self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request, share: Share
-    ) -> None:
-        body = await self._body(endpoint, caller, request, share)
-        asked = self._authenticator.request(caller, body)
-        if endpoint is RESPONSES:
-            asked = await self._responses.kept(asked, caller.identity)
-        if endpoint is COUNT_TOKENS and not self._gateway.speaks(asked):
-            tokens = {"input_tokens": self._gateway.estimate_tokens(asked)}
-            request.answer(json_answer(tokens, 200, [(b"x-remit-estimated", b"true")]))
-            return
-        if endpoint is SPEECH:  # passed on as it comes; only its hash is on record
-            asked = replace(asked, idempotency_key=None)
-        if asked.keeper is not None and asked.keeper.polled:
-            begun = await self._responses.background.begin(asked, caller.identity)
-            request.answer(json_answer(begun))
-        elif body.stream or endpoint is SPEECH:
-            await self._streamed(body, asked, caller.identity, request)
-        else:
-            response = await self._gateway.aroute(asked, identity=caller.identity)
-            request.answer(_whole(body, asked, response))
-
-    def _refusal(self, request: Request, error: HttpError) -> Answer:
-        return refusal(dialect_of(request.path, request.headers), error)
 
     async def watch(self, every_s: float) -> None:
         """End the calls of keys that are no longer good, until cancelled."""
@@ -144,22 +143,16 @@ class ModelCalls:
         length = headers.get(b"content-length")
         raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)
         try:
-            if len(raw) > _LONG and not endpoint.form:
-                return await asyncio.to_thread(self._read_long, endpoint, caller, raw)
-            return self._read(endpoint, caller, raw)
+            if endpoint is A2A:
+                return ObjectBody.read_object(endpoint, raw)
+            if endpoint.form:
+                return FormBody.read_form(endpoint, raw, caller.text(b"content-type"))
+            if len(raw) > _LONG:
+                return await asyncio.to_thread(_read_long, endpoint, raw)
+            return Body.read(endpoint, raw)
         except BodyError as error:
             code = "invalid_json" if error.param is None else "invalid_request"
             raise HttpError(400, code, error.message, param=error.param) from error
-
-    def _read(self, endpoint: Endpoint, caller: AuthenticatedRequest, raw: bytes) -> Body:
-        if endpoint.form:
-            return FormBody.read_form(endpoint, raw, caller.text(b"content-type"))
-        return Body.read(endpoint, raw)
-
-    def _read_long(self, endpoint: Endpoint, caller: AuthenticatedRequest, raw: bytes) -> Body:
-        body = self._read(endpoint, caller, raw)
-        body.digest = hashlib.sha256(raw).hexdigest()
-        return body
 
     async def _streamed(
         self, body: Body, asked: PromptRequest, identity: Identity, request: Request
@@ -195,6 +188,12 @@ class ModelCalls:
                 raise
             ended = self._refused(error)
             relay.break_off(ended.status, ended.code, ended.message)
+
+
+def _read_long(endpoint: Endpoint, raw: bytes) -> Body:
+    body = Body.read(endpoint, raw)
+    body.digest = hashlib.sha256(raw).hexdigest()
+    return body
 
 
 def _whole(body: Body, asked: PromptRequest, response: PromptResponse) -> Answer:

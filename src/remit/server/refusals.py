@@ -13,10 +13,11 @@ from remit.kernel.json_text import dump
 from remit.ledger import LedgerRollbackError
 from remit.providers.dialects import error_body
 from remit.providers.upstream_errors import is_shortage
+from remit.providers.wire.endpoint import A2A
 
 _log = logging.getLogger("remit.server")
 
-Shape = Literal["openai", "anthropic"]
+Shape = Literal["openai", "anthropic", "a2a"]
 
 # What Remit itself refused.
 _REJECTED = {
@@ -54,6 +55,8 @@ _FAILED = {
     "TIMEOUT": 504,
     "LOCAL_ERROR": 503,
 }
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"  # as A2A has its errors say more
+_INVALID_REQUEST, _INTERNAL_ERROR = -32600, -32603
 _NAMES = {"CONTEXT_LENGTH": "context_length_exceeded"}
 """Codes that clients know by another name."""
 
@@ -136,6 +139,11 @@ def refusal_body(
 ) -> dict[str, Any]:
     """The body of an error in a dialect; the code is there for programs in both."""
     name = _NAMES.get(code, code.lower())
+    if endpoint == A2A.name:
+        about = {"@type": _ERROR_INFO, "reason": name.upper(), "domain": "remit"}
+        number = _INVALID_REQUEST if 400 <= status < 500 else _INTERNAL_ERROR
+        said = {"code": number, "message": message, "data": [about]}
+        return {"jsonrpc": "2.0", "id": None, "error": said}
     body = error_body(endpoint, status, name, message, param)
     body["error"]["code"] = name
     return body

@@ -15,7 +15,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
-_ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
+_ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages", "a2a": "a2a.jsonrpc"}
 WITHOUT_BODY = (204, 304)
 PROVE = "remit.prove"
 """Key of a request's scope: what to call when it came with a good key."""
@@ -147,6 +147,8 @@ def shape_of(scope: Scope) -> Shape:
 
 def dialect_of(path: str, headers: Headers) -> Shape:
     """As :func:`shape_of`."""
+    if path.startswith("/a2a/"):
+        return "a2a"
     if path.startswith(("/anthropic/", "/v1/messages", "/messages")):
         return "anthropic"
     if path.startswith(("/openai/", "/v1/chat/", "/chat/")):
