@@ -290,8 +290,8 @@ def _go_on(
             note(f"It is decided. Its order goes on {when}.")
             raise SystemExit(1)
         runtime.require_model()
-        printer = TurnPrinter(quiet=as_json)
-        result = runtime.session(request.session_id).resume(on_event=printer)
+        with TurnPrinter(quiet=as_json) as printer:
+            result = runtime.session(request.session_id).resume(on_event=printer)
         if result is None:
             note("The session has no unfinished turn.")
             return None

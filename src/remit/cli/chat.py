@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
     from remit.runtime import Conversation, Runtime
 
 
+_LAST = re.compile(r"(?:the\s+)?last(?:\s+one)?(?=$|[\s,:])[\s,:]*", re.IGNORECASE)
+_WIDE = 60
+
 _HELP = """\
 /session   this session's id               /cost       what it has used
 /trace     the last turn, step by step     /verify     check the whole ledger
-/approvals what waits for a person         /approve ID let a tool run
-/deny ID [reason]  do not let it run       /resume     go on with an unfinished turn
+/approvals what waits for a person         /approve [ID] [reason]  let a tool run
+/resume    go on with an unfinished turn   /deny [ID] [reason]     do not let it run
 /cancel    end the unfinished turn         /help       this
-/exit      end the session"""
+/exit      end the session
+ID: a request's id, how its number begins, or `last`; none where one waits."""
 
 
 def _which(function: Any) -> Any:
@@ -87,9 +92,9 @@ def ask(
     with Runtime.open(root, model=model, create=True) as runtime:
         runtime.require_model()
         with runtime.session(session_id) as conversation:
-            printer = TurnPrinter(quiet=as_json)
             try:
-                result = conversation.turn(" ".join(message), on_event=printer)
+                with TurnPrinter(quiet=as_json) as printer:
+                    result = conversation.turn(" ".join(message), on_event=printer)
             except TurnPendingError as pending:
                 if as_json:
                     echo_json({"session_id": session_id, "waiting_for": [*pending.request_ids]})
@@ -159,9 +164,9 @@ class Shell:
         from remit.cli.turns import TurnPrinter
 
         def turn() -> None:
-            printer = TurnPrinter()
             try:
-                result = begin(on_event=printer)
+                with TurnPrinter() as printer:
+                    result = begin(on_event=printer)
             except KeyboardInterrupt:
                 note("\n[cancelled; what was sent is on record]")
                 return
@@ -236,18 +241,43 @@ class Shell:
         return self._runtime.approvals.pending(session_id=self._conversation.session_id)
 
     def _decide(self, rest: str, *, granted: bool) -> None:
-        request_id, _, reason = rest.partition(" ")
-        here = self._waiting()
-        if not request_id and len(here) == 1:
-            request_id = here[0].request_id
+        request, reason = self._meant(rest, granted=granted)
         queue = self._runtime.approvals
-        queue.decide(request_id, granted=granted, by=whoami(), reason=reason.strip())
-        decided = queue.get(request_id)
+        queue.decide(
+            request.request_id, granted=granted, by=whoami(), reason=reason,
+            arguments=request.arguments if granted else None,
+        )  # fmt: skip
+        decided = queue.get(request.request_id)
         note(f"{decided.tool_id} is {decided.state}.")
         if decided.session_id != self._conversation.session_id:
             note(f"Its order goes on when {decided.session_id} is resumed.")
         elif not self._waiting():
             self._resume()
+
+    def _meant(self, rest: str, *, granted: bool) -> tuple[Approval, str]:
+        """The request that a line means, and the reason in it."""
+        from remit.agents.approvals import ApprovalError
+        from remit.cli.approve import named_request
+
+        here, queue = self._waiting(), self._runtime.approvals
+        said = _LAST.match(rest)
+        if said is not None and here:
+            return here[-1], rest[said.end() :].strip()
+        name, _, reason = rest.partition(" ")
+        if not name and len(here) != 1:
+            raise ApprovalError(
+                f"{len(here)} calls of this session wait.",
+                next_step="Name one; /approvals lists them.",
+            )
+        if not name:
+            return here[0], ""
+        try:
+            return named_request(queue, name), reason.strip()
+        except ApprovalError:
+            # Words alone are a reason for the one that waits; only a no may be so short.
+            if granted or len(here) != 1 or any(map(str.isdigit, name)):
+                raise
+            return here[0], rest
 
     # -- what is shown -----------------------------------------------------------------------
 
@@ -301,28 +331,26 @@ class Shell:
                     note(f"\n> {line}")
                     yield line
             return
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.history import FileHistory
+        from remit.cli.prompt import ShellCompleter, typed_lines
+        from remit.cli.turns import call_text
 
         history = self._runtime.root.path / self._runtime.loaded.settings.chat.history_file
-        history.touch(mode=0o600)
-        session: PromptSession[str] = PromptSession(history=FileHistory(str(history)))
-        while True:
-            status = self._status()  # asked of the ledger once a turn, not once a keystroke
-            try:
-                line = session.prompt("> ", bottom_toolbar=status).strip()
-            except KeyboardInterrupt:
-                continue
-            except EOFError:
-                return
-            if line:
-                yield line
+        completer = ShellCompleter([*self._commands, "/exit"], ["/approve", "/deny"])
 
-    def _status(self) -> str:
+        def status() -> str:
+            waiting = self._runtime.approvals.pending()
+            completer.requests = [
+                (one.request_id, call_text(one.tool_id, one.arguments, _WIDE)) for one in waiting
+            ]
+            return self._status(sum(one.session_id == here for one in waiting))
+
+        here = self._conversation.session_id
+        yield from typed_lines(history, completer, status)
+
+    def _status(self, waiting: int) -> str:
         from remit.cli.turns import cost_text
 
         cost = self._conversation.cost()
-        waiting = len(self._waiting())
         return (
             f" {self._conversation.session_id}  {self._conversation.turn_count} turns  "
             f"{cost['llm_calls']} calls  {cost['total_tokens']:,} tokens  {cost_text(cost)}"

@@ -33,6 +33,7 @@ _COMMANDS = {
     "gate": "remit.cli.gate:gate",
     "bootstrap": "remit.cli.bootstrap:bootstrap",
     "config": "remit.cli.setup:config",
+    "completion": "remit.cli.completion:completion",
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import getpass
 import itertools
+import os
+import shutil
 import sys
 import time
 import traceback
@@ -28,6 +30,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 _LISTED = 50  # lines of a list without a limit of its own
 _ESTIMATE_AFTER_S = 2
+_NARROWEST = 8  # columns of a table that still tell something
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -116,12 +119,24 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
         note(f"There are more than these {most}: --limit shows as many as you say.")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table; its columns are as wide as they need to be."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
+    """The lines of a table; its columns are as wide as they need to be.
+
+    On a terminal the widest ones give way until a line fits, ``indent`` columns before it
+    included; a pipe or a file gets every text whole.
+    """
     lines = [heads, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns - indent - 2 * (len(widths) - 1)
+        while sum(widths) > room and max(widths) > _NARROWEST:
+            widths[widths.index(max(widths))] -= 1
     for line in lines:
-        yield "  ".join(map(str.ljust, line, widths)).rstrip()
+        cells = (
+            cell if len(cell) <= width else f"{cell[: width - 1]}…"
+            for cell, width in zip(line, widths, strict=True)
+        )
+        yield "  ".join(map(str.ljust, cells, widths)).rstrip()
 
 
 def cut(text: str, most: int) -> str:
@@ -139,9 +154,22 @@ def say(text: str, *, nl: bool = True) -> None:
     click.echo(_shown(text) if sys.stdout.isatty() else text, nl=nl, color=True)
 
 
-def note(text: str) -> None:
-    """A line for people, on standard error: shown, never obeyed."""
-    click.echo(_shown(text), err=True)
+def note(text: str, colour: str = "") -> None:
+    """A line for people, on standard error: shown, never obeyed.
+
+    Args:
+        text: the line.
+        colour: of :func:`click.style`, on a terminal where people want colours.
+    """
+    text = _shown(text)
+    if colour and sys.stderr.isatty() and not no_colour():
+        text = click.style(text, fg=colour)
+    click.echo(text, err=True)
+
+
+def no_colour() -> bool:
+    """Whether people want no colours (https://no-color.org), or their terminal has none."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def progress(label: str) -> Callable[[int, int], None]:

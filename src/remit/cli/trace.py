@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ import click
 
 from remit.agents.sessions import list_sessions
 from remit.agents.workorders import trace_hash
-from remit.cli.shared import note, open_ledger, print_json_list, reads
+from remit.cli.shared import no_colour, note, open_ledger, print_json_list, reads
 from remit.ledger import LedgerClient
 from remit.views import gates_of, journey_text, open_journey, page_parts
 
@@ -81,7 +80,7 @@ def trace(
 
 def print_trace(journey: Mapping[str, Any], *, full: bool = False) -> None:
     """A journey as a tree, turn by turn; in colour on a terminal."""
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = sys.stdout.isatty() and not no_colour()
     width = shutil.get_terminal_size(_COLUMNS).columns
     for line in journey_text(journey, colour=colour, width=width, full=full):
         click.echo(line)

@@ -13,53 +13,74 @@ from remit.agents.workorders import (
     ApprovalNeeded,
     Degraded,
     TextDelta,
+    ToolEnded,
     ToolStarted,
     TurnEvent,
     TurnResumed,
 )
+from remit.cli.activity import Activity
 from remit.cli.shared import cut, note, say, table
 from remit.views.wording import dollars, json_text, visible
 
 _MAX_ROWS = 60
 _CELL = 44
 _WIDE = 100
+_INDENT = len("  │ ")
+_ASKS = "waiting for the model"
 
 
 class TurnPrinter:
-    """Prints the events of one turn."""
+    """Prints the events of one turn; entered, it also says what is going on meanwhile."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._shown = ""
+        self._activity = Activity()
+
+    def __enter__(self) -> TurnPrinter:
+        if not self._quiet:
+            self._activity.__enter__()
+            self._activity.show(_ASKS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._activity.__exit__()
 
     def __call__(self, event: TurnEvent) -> None:
         """Take one event."""
         if self._quiet:
             return
+        self._activity.hide()
         if isinstance(event, TextDelta):
             text = event.text if self._shown else event.text.lstrip()
             self._shown += text
             say(text, nl=False)
         elif isinstance(event, ToolStarted):
-            self._end_line()
-            note(f"[{event.tool_id} …]")
+            self._note(f"[{event.tool_id} …]", "cyan")
+            self._activity.show(event.tool_id)
+        elif isinstance(event, ToolEnded):
+            self._activity.show(_ASKS)
         elif isinstance(event, AnswerRejected):
-            self._end_line()
             going_on = "trying again" if event.retrying else "giving up"
-            note(f"[not delivered: {'; '.join(event.reasons)}; {going_on}]")
+            self._note(f"[not delivered: {'; '.join(event.reasons)}; {going_on}]", "yellow")
+            self._activity.show(_ASKS)
         elif isinstance(event, Degraded):
-            self._end_line()
-            note(f"[degraded: {event.reason}]")
+            self._note(f"[degraded: {event.reason}]", "yellow")
         elif isinstance(event, ApprovalNeeded):
-            self._end_line()
-            note(f"[{call_text(event.tool_id, event.arguments, _WIDE)} waits for a person]")
+            shown = call_text(event.tool_id, event.arguments, _WIDE)
+            self._note(f"[{shown} waits for a person]", "yellow")
         elif isinstance(event, TurnResumed):
-            self._end_line()
             message = visible(cut(event.user_message, _WIDE)) or "(erased)"
-            note(f"[going on with the unfinished turn: {message}]")
+            self._note(f"[going on with the unfinished turn: {message}]")
+            self._activity.show(_ASKS)
+
+    def _note(self, text: str, colour: str = "") -> None:
+        self._end_line()
+        note(text, colour)
 
     def finish(self, result: TurnResult) -> None:
         """Print what was not streamed: the answer when it differs, and the tools' data."""
+        self._activity.hide()
         if self._quiet:
             return
         if self._shown.strip() != result.response.strip():
@@ -128,7 +149,7 @@ def _lines(output: Any) -> list[str]:
         if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
             names = list(value[0])
             rows = [[cut(_text(row.get(name)), _CELL) for name in names] for row in value]
-            lines += table(names, rows[:_MAX_ROWS])
+            lines += table(names, rows[:_MAX_ROWS], indent=_INDENT)
             if len(rows) > _MAX_ROWS:
                 lines.append(f"… and {len(rows) - _MAX_ROWS} more")
         elif isinstance(value, str) and "\n" in value:

@@ -146,7 +146,7 @@ def _user(ledger: LedgerClient, session_id: str) -> str:
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
     )
-    return next((str(start.metadata.get("user") or "") for start in starts), "")
+    return next((str(start.metadata.get("user_id") or "") for start in starts), "")
 
 
 def _has_ended(ledger: LedgerClient, wo_id: str) -> bool:

@@ -1,0 +1,22 @@
+"""``remit completion``: what a shell needs to complete ``remit`` with Tab."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    bash:  remit completion bash >> ~/.bashrc
+    zsh:   remit completion zsh >> ~/.zshrc
+    fish:  remit completion fish > ~/.config/fish/completions/remit.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # one of click's own
+    click.echo(kind(ctx.find_root().command, {}, "remit", "_REMIT_COMPLETE").source())

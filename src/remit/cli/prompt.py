@@ -1,0 +1,74 @@
+"""The prompt of the shell: history, a status line, and completion with Tab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.output import ColorDepth
+from typing_extensions import override
+
+from remit.cli.shared import no_colour
+
+
+class ShellCompleter(Completer):
+    """Completes a command, and the id of a request after those that take one.
+
+    Args:
+        commands: all of them, with their slash.
+        takes_request: those that take a request.
+    """
+
+    def __init__(self, commands: Iterable[str], takes_request: Iterable[str]) -> None:
+        self._commands = sorted(commands)
+        self._takes_request = frozenset(takes_request)
+        self.requests: Sequence[tuple[str, str]] = ()
+        """Ids of what waits, each with the call that it is for."""
+
+    @override
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterator[Completion]:
+        text = document.text_before_cursor
+        name, space, rest = text.partition(" ")
+        if not space:
+            for command in self._commands:
+                if name and command.startswith(name):
+                    yield Completion(command, -len(name))
+        elif name in self._takes_request and " " not in rest:
+            for request_id, call in (*self.requests, ("last", "")):
+                if request_id.lower().startswith(rest.lower()):
+                    yield Completion(request_id, -len(rest), display_meta=call)
+
+
+def typed_lines(
+    history: Path, completer: ShellCompleter, status: Callable[[], str]
+) -> Iterator[str]:
+    """What somebody types at a terminal, line by line, without blank ones.
+
+    Args:
+        history: the file of earlier lines; made for this user alone.
+        completer: what Tab gives.
+        status: the line below the prompt, asked for once for each line.
+    """
+    history.touch(mode=0o600)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(history)),
+        completer=completer,
+        complete_while_typing=False,
+        color_depth=ColorDepth.DEPTH_1_BIT if no_colour() else None,
+    )
+    while True:
+        below = status()
+        try:
+            line = session.prompt("> ", bottom_toolbar=below).strip()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        if line:
+            yield line
