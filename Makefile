@@ -35,6 +35,7 @@ CLIENTS := current openai2 crewai agents aider node
 
 test-clients: $(VENV)/.dev $(CLIENTS:%=$(VENV)/clients/.%)  ## other people's clients, directly and through Remit
 	@$(BIN)/python -m tests.clients
+	@$(BIN)/python -m tests.mcp
 
 test-live: $(VENV)/.dev  ## the acceptance conversation against the real Anthropic API
 	@if [ -n "$$ANTHROPIC_API_KEY" ]; then $(BIN)/python -m pytest -m live tests/live; \

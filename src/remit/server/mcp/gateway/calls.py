@@ -71,8 +71,7 @@ class ToolCalls:
     ) -> dict[str, Any]:
         definition = await self._definitions.find(name, ask, params.get("_meta"))
         if definition is None or not self._served.rules.shows(self._caller.identity, name):
-            await self._record.refuse(name, arguments, "There is no such tool for this key.")
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:64]!r}. tools/list names them.")
+            return await self._refused(name, arguments, f"there is no tool {name[:64]!r} here.")
         verdict = self._served.rules.decide(self._caller.identity, name, arguments)
         if why := definition.refusal or verdict.reason:
             return await self._refused(name, arguments, why)

@@ -1,0 +1,1 @@
+"""Other people's MCP programs against Remit's MCP server, and through its gateway."""
