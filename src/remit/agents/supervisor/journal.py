@@ -133,6 +133,19 @@ class SupervisorJournal(Journal):
         """Whether an entry of that type is on record."""
         return self._any(submission_id=submission_id, event_type=event_type)
 
+    def shown(self, wo_id: str) -> str:
+        """What an order's calls showed the model: instructions, messages, tools' results."""
+        prompts = (
+            exchange.metadata["prompt"]
+            for exchange in self.ledger.query(work_order_id=wo_id, event_type="EXCHANGE")
+        )
+        messages = chain.from_iterable(sent for sent in prompts if isinstance(sent, list))
+        return " ".join(
+            str(message["content"])
+            for message in messages
+            if isinstance(message, Mapping) and message.get("role") != "assistant"
+        )
+
     def _any(self, **which: Any) -> bool:
         return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 

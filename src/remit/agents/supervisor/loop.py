@@ -330,7 +330,7 @@ class TurnLoop:
         verdict = self._before.verdicts.get(order.wo_id) if self._before else None
         if verdict is not None:
             return list(verdict)
-        reasons = self._services.gate.reasons(order)
+        reasons = self._services.gate.reasons(order, lambda: self._journal.shown(order.wo_id))
         if not reasons and self._config.verify:
             reasons = await self._second_opinion(order, attempt)
         threads = [] if reasons else proposed_entries(self._services, order)

@@ -5,6 +5,9 @@ Criteria of a plan, all optional:
 ``non_empty``, ``no_error_marker``, ``claims_need_tools``
     booleans: there is a text; it does not begin like a failure; it does not claim to have read or
     checked something when no tool gave a result in this order;
+``values_need_source``, ``failures_are_told``
+    booleans, for a text of an agent that has tools: ids, amounts and figures stand in a message or
+    a tool's result of the turn; where the last tool failed, the text says so;
 ``min_chars``, ``max_chars``
     integers, of the text;
 ``must_contain``, ``must_not_contain``
@@ -18,11 +21,12 @@ Criteria of a plan, all optional:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from remit.agents.supervisor.claims import hidden_failure, unsourced
 from remit.agents.workorders import WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
@@ -31,11 +35,15 @@ DEFAULT_CRITERIA: Mapping[str, Any] = {
     "non_empty": True,
     "no_error_marker": True,
     "claims_need_tools": True,
+    "values_need_source": True,
+    "failures_are_told": True,
 }
 _KINDS: Mapping[str, type] = {
     "non_empty": bool,
     "no_error_marker": bool,
     "claims_need_tools": bool,
+    "values_need_source": bool,
+    "failures_are_told": bool,
     "min_chars": int,
     "max_chars": int,
     "must_contain": list,
@@ -70,6 +78,9 @@ def answer_text(order: WorkOrder) -> str:
     return "" if result is None else orjson.dumps(result).decode()
 
 
+_MOST_NAMED = 5
+
+
 class QualityGate:
     """Checks ended orders against markers of failure, claims (patterns) and criteria."""
 
@@ -82,8 +93,13 @@ class QualityGate:
                 f"[supervisor] claim_patterns: {error.pattern!r} is not a regular expression."
             ) from error
 
-    def reasons(self, order: WorkOrder) -> list[str]:
-        """Why the order's result must not be delivered; empty when it may."""
+    def reasons(self, order: WorkOrder, shown: Callable[[], str] = str) -> list[str]:
+        """Why the order's result must not be delivered; empty when it may.
+
+        Args:
+            shown: gives what else the model was shown than the order holds, such as its prompt
+                pack; called only where a value was not found in the order.
+        """
         if order.state is not WorkOrderState.COMPLETED:
             error = order.error or {}
             return [f"{error.get('code', 'failed')}: {error.get('message', 'the order failed')}"]
@@ -101,11 +117,17 @@ class QualityGate:
                 for marker in self._markers
                 if text.startswith(marker)
             ]
-        used = {
-            tool["tool_id"] for tool in result.get("tool_results", ()) if tool["status"] == "ok"
-        }
-        if criteria["claims_need_tools"] and not used and (claim := self._claim(text)):
+        used = {tool["tool_id"] for tool in order.tool_results if tool["status"] == "ok"}
+        results = [*_earlier_results(order), *order.tool_results]
+        gave = [tool["output"] for tool in results if tool["status"] == "ok"]
+        if criteria["claims_need_tools"] and not gave and (claim := self._claim(text)):
             reasons.append(f"the answer claims {claim!r}, but no tool gave a result")
+        words = isinstance(result.get("text"), str) and not result.keys() & {"output", "printed"}
+        if words and (results or order.constraints.tools_allowed):
+            if criteria["failures_are_told"] and (failed := hidden_failure(text, results)):
+                reasons.append(f"the tool {failed} failed, and the answer does not say so")
+            if criteria["values_need_source"]:
+                reasons += _unsourced(order, text, gave, shown)
         return reasons + _unmet(criteria, text, used, order.output_result)
 
     def _claim(self, text: str) -> str:
@@ -113,6 +135,32 @@ class QualityGate:
             if found := pattern.search(text):
                 return found.group(0)
         return ""
+
+
+def _earlier_results(order: WorkOrder) -> list[Mapping[str, Any]]:
+    """What tools gave to the orders that this one goes on from."""
+    found: list[Mapping[str, Any]] = []
+    for prior in order.input_context.get("prior_results") or ():
+        output = prior.get("output")
+        if isinstance(output, Mapping):
+            found += output.get("tool_results") or ()
+    return found
+
+
+def _unsourced(
+    order: WorkOrder, text: str, gave: Sequence[Any], shown: Callable[[], str]
+) -> list[str]:
+    rejected = order.input_context.get("rejected_because") or ()
+    given = {name: value for name, value in order.input_context.items() if value is not rejected}
+    sources = orjson.dumps([given, gave], default=str).decode()
+    missing = unsourced(text, sources, gave)
+    if missing:
+        more = shown()
+        for reason in rejected:  # it quotes what has no source
+            more = more.replace(reason, "")
+        missing = unsourced(text, f"{sources} {more}", gave)
+    named = ", ".join(missing[:_MOST_NAMED])
+    return [f"no message or tool result of this turn holds {named}"] if missing else []
 
 
 def _unmet(criteria: Mapping[str, Any], text: str, used: set[str], output: Any) -> list[str]:

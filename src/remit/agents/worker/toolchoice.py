@@ -86,9 +86,14 @@ class ToolChooser:
             tool.tool_id: [tool.tool_id, re.split(r"(?<=\.)\s", tool.description)[0]]
             for tool in of_tools
         }
+        is_named = len(of_tools) < len(tools)
+        if is_named:  # then a tool is meant, however the rest is put
+            del examples[_NO_TOOL]
+            if len(of_tools) == 1:
+                return of_tools[0]
         narrowed = narrow(message, examples, hints)
         by_id = {tool.tool_id: tool for tool in tools}
-        alike = narrowed.alike or len(of_tools) < len(tools)  # a name leads to a tool by itself
+        alike = narrowed.alike or is_named
         if not alike or narrowed.clear:
             return by_id.get(narrowed.classes[0]) if alike else None
         answer = await self._ask(

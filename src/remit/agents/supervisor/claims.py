@@ -1,0 +1,164 @@
+"""What an answer claims, held against what its turn saw: values, and tools that failed.
+
+Careful rather than complete: a false alarm costs an answer. Looked at are ids, amounts of money,
+dates, shares and figures; not what stands in code, the numbers of lists and steps, names such as
+``HTTP 404``, and years. A figure counts as found also where it is rounded, scaled, counted or
+computed from two that were seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, DecimalException
+from itertools import permutations
+from typing import Any
+
+_NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_MARKER = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s", re.MULTILINE)
+_ID = re.compile(
+    r"[\w.+-]+@[\w-]+(?:\.\w+)+|\b(?=[A-Z-]*-)(?=[\w-]*\d)[A-Z]{2,}-[\w-]{4,}"
+    r"|\b(?=[0-9a-f-]*\d)(?=[0-9a-f-]*[a-f])[0-9a-f][0-9a-f-]{7,}\b"
+)
+_DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
+_MONEY = re.compile(
+    rf"[$€£¥]\s?({_NUMBER})|({_NUMBER})\s?(?:[$€£¥]|(?:USD|EUR|GBP|CHF|(?:US )?dollars?|euros?)\b)"
+)
+_SHARE = re.compile(rf"({_NUMBER})\s?(?:%|percent\b)")
+_FIGURE = re.compile(rf"(?<![\w.,/:#-])({_NUMBER})(?![\w/:-]|[.,]\d)")
+_STATED = re.compile(
+    r"(?:\b(?:is|are|was|were|has|have|had|costs?|totals?|equals?|to|exactly|currently)|[:=])"
+    r"(?: now| only| still| at| set)* $",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(  # HTTP 404, step 12
+    r"\b(?:[A-Z]{2,}|(?i:step|section|chapter|figure|part|option|article|phase|version|top))[ -]$"
+)
+_YEARS = range(1900, 2100)
+_MOST_PAIRED = 40  # seen numbers up to which two of them may make a third
+_SCALES = [Decimal(10) ** n for n in (-9, -6, -3, -2, 0, 2, 3, 6, 9)] + [
+    Decimal(base) ** n for base in (60, 1024) for n in (-3, -2, -1, 1, 2, 3)
+]
+
+_ADMITS = re.compile(
+    r"\b(?:fail\w*|error\w*|cannot|unable|unavailable|not|no|none|nothing|never|denied|declined|"
+    r"refused|rejected|unfortunately|sorry|problem|issue|timed out|invalid|missing|unknown|only|"
+    r"without|instead)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+_ENGLISH = re.compile(r"\b(?:the|is|are|was|of|and|to|it|your|has|have)\b", re.IGNORECASE)
+
+
+def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
+    """Values that ``text`` claims and that nothing in its turn holds.
+
+    Args:
+        text: the answer.
+        sources: all that the model was shown, as text.
+        data: results of tools: where they gave something, each figure needs a source; without
+            them, those that are stated as facts.
+    """
+    listed = len(_MARKER.findall(text))
+    plain = _MARKER.sub(" ", _CODE.sub(" ", text))
+    seen = sources.casefold()
+    ids = dict.fromkeys([*_ID.findall(plain), *_DATE.findall(plain)])
+    missing = [value for value in ids if value.casefold() not in seen]
+    for value in ids:
+        plain = plain.replace(value, " ")
+    claimed = [*_figures(plain, every=bool(data))]
+    if claimed:
+        known = _Known(sources, data, listed)
+        missing += [value for value in dict.fromkeys(claimed) if not known.holds(value)]
+    return missing
+
+
+def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
+    """The tool that failed last, where the answer does not say so; empty where all is well.
+
+    A failure after which a tool did give something counts as overcome. Only English is read.
+    """
+    if not results or results[-1]["status"] == "ok" or not _ENGLISH.search(text):
+        return ""
+    return "" if _ADMITS.search(text) else str(results[-1]["tool_id"])
+
+
+def _figures(text: str, *, every: bool) -> Iterator[str]:
+    for pattern in (_MONEY, _SHARE):
+        for found in pattern.finditer(text):
+            yield next(filter(None, found.groups()))
+    for found in _FIGURE.finditer(text):
+        value, before = found[1], text[: found.start()]
+        if _NAMED.search(before) or (value.isdigit() and int(value) in _YEARS):
+            continue
+        stated = bool(_STATED.search(before))
+        if stated or (every and len(value) > 1):
+            yield value
+
+
+class _Known:
+    """The numbers that a turn saw, and those that they make."""
+
+    def __init__(self, sources: str, data: Any, listed: int) -> None:
+        plain = re.findall(rf"(?<![\w.-])-?{_NUMBER}", sources)
+        self._seen = {abs(_decimal(value)) for value in plain}
+        self._seen |= {Decimal(count) for count in (listed, *_counts(data))}
+        self._seen |= {abs(total) for total in _sums(data)}
+
+    def holds(self, value: str) -> bool:
+        """Whether one of them is, or makes, this number at the precision it is given in."""
+        wanted = _decimal(value)
+        step = Decimal(1).scaleb(-len(value.partition(".")[2]))
+
+        def close(number: Decimal) -> bool:
+            return abs(number - wanted) <= step / 2
+
+        if any(close(seen * scale) for seen in self._seen for scale in _SCALES):
+            return True
+        if len(self._seen) > _MOST_PAIRED:
+            return False
+        return any(
+            wanted in (one + other, abs(one - other), one * other)
+            or (one and other and (close(one / other) or close(100 * one / other)))
+            for one, other in permutations(self._seen, 2)
+        )
+
+
+def _decimal(value: str) -> Decimal:
+    try:
+        return Decimal(value.replace(",", ""))
+    except DecimalException:  # more digits than a context has
+        return Decimal(0)
+
+
+def _counts(data: Any) -> Iterator[int]:
+    """How long the lists, objects and texts of lines in ``data`` are."""
+    if isinstance(data, Mapping):
+        yield len(data)
+        for item in data.values():
+            yield from _counts(item)
+    elif isinstance(data, (list, tuple)):
+        yield len(data)
+        for item in data:
+            yield from _counts(item)
+    elif isinstance(data, str):
+        yield data.count("\n") + 1
+
+
+def _sums(data: Any) -> Iterator[Decimal]:
+    """The sum of each column of numbers in ``data``."""
+    if isinstance(data, Mapping):
+        for item in data.values():
+            yield from _sums(item)
+    elif isinstance(data, (list, tuple)):
+        yield sum(map(_number, data), Decimal(0))
+        for name in {name for row in data if isinstance(row, Mapping) for name in row}:
+            column: Iterable[Any] = (row.get(name) for row in data if isinstance(row, Mapping))
+            yield sum(map(_number, column), Decimal(0))
+        for item in data:
+            yield from _sums(item)
+
+
+def _number(value: Any) -> Decimal:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return Decimal(str(value)) if plain else Decimal(0)
