@@ -235,6 +235,25 @@ async def test_in_async_code_calls_run_side_by_side(runtime: Runtime, door: Door
     assert run.order.cost.llm_calls == 1
 
 
+async def test_a_coroutine_runs_on_the_loop_of_its_caller(runtime: Runtime, door: Door) -> None:
+    loops = []
+
+    async def where() -> str:
+        """Where it runs."""
+        loops.append(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        return "here"
+
+    session = runtime.agent("wanderer", tools=[where]).session()
+    async with door.attach(session, _TASK) as run:
+        assert (await run.acall("where", {}, "c1")).output == "here"
+        assert (await asyncio.to_thread(run.call, "where", {}, "c2")).output == "here"
+    assert loops[0] is asyncio.get_running_loop()
+    assert loops[1] is not loops[0]
+    assert run.order.cost.elapsed_ms > 0
+    await asyncio.to_thread(session.end)
+
+
 _KILLED = """
 import os, signal, sys
 from remit import Runtime

@@ -11,6 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, ParamSpec, Self, TypeVar
 
 from remit.kernel.errors import InvalidInputError
@@ -101,6 +102,18 @@ def _wait_for_end(loop: asyncio.AbstractEventLoop) -> None:
 
     with contextlib.suppress(Exception):
         asyncio.run_coroutine_threadsafe(others(), loop).result(_LONGEST_END_S)
+
+
+home: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("remit_home_loop", default=None)
+"""The loop of a caller whose work is done on another one: its own coroutines run there."""
+
+
+async def at_home(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run ``coroutine`` on the caller's own loop, where :data:`home` names one."""
+    loop = home.get()
+    if loop is None or loop is asyncio.get_running_loop():
+        return await coroutine
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
 async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:

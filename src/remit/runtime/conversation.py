@@ -298,7 +298,7 @@ class Conversation(Closeable, Generic[OutputT]):
             task: what is to be done, for the record.
             key: names the order within the session; see :meth:`awork`.
         """
-        step = replace(self._step, name="attached", contract_id="", input={})
+        step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
 
     def cost(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from remit.agents.tools.tool import (
     calling,
 )
 from remit.kernel.errors import RemitError
-from remit.kernel.loops import call_in_thread, run_blocking
+from remit.kernel.loops import at_home, call_in_thread, run_blocking
 from remit.kernel.schemas import first_problem
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
@@ -188,7 +188,7 @@ class _Run:
         try:
             if not _is_async(self._tool.function):
                 return await call_in_thread(self._thread, lambda: self._contained(arguments))
-            output = await self._tool.function(**self._prepared(arguments))
+            output = await at_home(self._tool.function(**self._prepared(arguments)))
             # A large output must not hold up the loop.
             return await call_in_thread(self._thread, lambda: self._shaped(output))
         except asyncio.CancelledError as error:

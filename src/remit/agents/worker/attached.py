@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -45,6 +46,7 @@ class AttachedOrder:
         self._guard = guard
         self._buffer = buffer
         self._waits = False
+        self._started = time.perf_counter()
         self._given: dict[str, bytes] = {}
         self._results: dict[str, ToolResult] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -155,7 +157,7 @@ class AttachedOrder:
             }
             if not isinstance(result, (str, type(None))):
                 output["output"] = result
-        return await Run(self._read()).end(output, error)
+        return await Run(self._read(), self._started).end(output, error)
 
     def _note_calls(self, execution: Execution) -> None:
         """Note the calls of models that were made in the order's name, each once."""

@@ -40,9 +40,14 @@ _OF_CALL = (
 
 
 class Run:
-    """The steps of one execution."""
+    """The steps of one execution.
 
-    def __init__(self, execution: Execution) -> None:
+    Args:
+        execution: what it works with.
+        started: when it began, by ``time.perf_counter``, where that was not now.
+    """
+
+    def __init__(self, execution: Execution, started: float | None = None) -> None:
         self._execution = execution
         self._services = execution.services
         self._order = execution.order
@@ -53,7 +58,7 @@ class Run:
         self._held: HeldOutput | None = None
         if (schema := self._order.constraints.output_schema) is not None:
             self._held = HeldOutput(schema, execution.check_output, execution.emit)
-        self._started = time.perf_counter()
+        self._started = time.perf_counter() if started is None else started
 
     async def work(self) -> Any:
         """Do what is left to do; gives the order's result."""

@@ -41,8 +41,7 @@ class _Outside:
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
-        self.loop = asyncio.get_running_loop()
-        self.result: asyncio.Future[Any] = self.loop.create_future()
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[ToolResult] | None = None
 
 
@@ -153,22 +152,17 @@ class _Hooks:
 
 
 async def _outside(**_: Any) -> Any:
-    """Runs on Remit's loop until the hook after the call says what came of it."""
+    """Waits, on the loop of the hooks, until the one after the call says what came of it."""
     call = current_call()
     call_id = call.idempotency_key.split("/")[1] if call is not None else ""
     pending = _OUTSIDE.pop(call_id, None)
     if pending is None:
         raise ToolError("This tool runs in Claude Code alone.")
-    pending.loop.call_soon_threadsafe(pending.began.set)
-    waiting = asyncio.run_coroutine_threadsafe(_wait(pending.result), pending.loop)
-    response = await asyncio.wrap_future(waiting)
+    pending.began.set()
+    response = await pending.result
     if isinstance(response, ToolError):
         raise response
     return response
-
-
-async def _wait(future: asyncio.Future[Any]) -> Any:
-    return await future
 
 
 def _named(tool_id: str, arguments: Any) -> bytes:

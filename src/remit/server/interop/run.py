@@ -13,7 +13,7 @@ from remit.agents.workorders import WorkOrder
 from remit.gateway.auth import AgentTokens
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import JsonTextError, load
-from remit.kernel.loops import run_blocking, start_background
+from remit.kernel.loops import home, run_blocking, start_background
 from remit.ledger import LedgerWriteError
 from remit.runtime import Conversation
 
@@ -118,7 +118,8 @@ class Run:
             WorkFailedError: it had begun before a crash and must not run again.
             InvalidInputError: ``call_id`` is empty or holds a slash.
         """
-        return await _elsewhere(self._use(tool_id, arguments, call_id))
+        loop = asyncio.get_running_loop()  # on which tools that are coroutines run
+        return await _elsewhere(self._use(tool_id, arguments, call_id, loop))
 
     def call(self, tool_id: str, arguments: Any, call_id: str) -> ToolResult:
         """:meth:`acall` for callers without an event loop."""
@@ -142,7 +143,14 @@ class Run:
         self._attached = await self._stack.enter_async_context(self._opening)
         self._order = self._attached.order
 
-    async def _use(self, tool_id: str, arguments: Any, call_id: str) -> ToolResult:
+    async def _use(
+        self,
+        tool_id: str,
+        arguments: Any,
+        call_id: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> ToolResult:
+        home.set(loop)
         if isinstance(arguments, str):
             with suppress(JsonTextError):  # else it is recorded as it came, and refused
                 arguments = load(arguments.encode() or b"{}")
