@@ -285,7 +285,7 @@ def _go_on(
 ) -> dict[str, Any] | None:
     from remit.runtime import Runtime
 
-    with Runtime.open(root, model=model) as runtime:
+    with Runtime.open(root, model=model, by=whoami()) as runtime:
         if agent_id != runtime.loaded.settings.chat.agent_id:
             note(f"It is decided. Its order goes on {when}.")
             raise SystemExit(1)

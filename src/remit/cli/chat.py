@@ -56,7 +56,7 @@ def run_chat(
     """Open the root, making it when there is none, and talk."""
     from remit.runtime import Runtime
 
-    with Runtime.open(root, model=model, create=True) as runtime:
+    with Runtime.open(root, model=model, create=True, by=whoami()) as runtime:
         runtime.require_model()
         agent = runtime if agent_id is None else runtime.packaged_agent(agent_id)
         with agent.session(session_id) as conversation:
@@ -89,7 +89,7 @@ def ask(
     from remit.cli.turns import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
-    with Runtime.open(root, model=model, create=True) as runtime:
+    with Runtime.open(root, model=model, create=True, by=whoami()) as runtime:
         runtime.require_model()
         with runtime.session(session_id) as conversation:
             try:

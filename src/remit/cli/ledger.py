@@ -190,7 +190,7 @@ def _settle_batches(root: Path | None) -> int:
     from remit.kernel.loops import run_blocking
     from remit.runtime import Runtime
 
-    with Runtime.open(root) as runtime:
+    with Runtime.open(root, by=whoami()) as runtime:
 
         async def poll() -> int:
             try:

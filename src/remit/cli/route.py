@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table
+from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table, whoami
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def status(root: Path | None, as_json: bool) -> None:
     """Routes, models, what is stated of them, and whose circuits are open."""
     from remit.runtime import Runtime
 
-    with Runtime.open(root) as runtime:
+    with Runtime.open(root, by=whoami()) as runtime:
         found = runtime.router.status()
     emit(as_json, found, _status_lines(found))
 
@@ -109,7 +109,7 @@ def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, p
     """How a route would score its models for a prompt; nothing is sent or recorded."""
     from remit.runtime import Runtime
 
-    with Runtime.open(root) as runtime:
+    with Runtime.open(root, by=whoami()) as runtime:
         found = runtime.router.score_text(prompt, route=name, task=task, operator_preference=prefer)
     intent = found["intent"]
     language = f" in {intent['language']!r}" if intent["language"] else ""

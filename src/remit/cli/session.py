@@ -16,6 +16,7 @@ from remit.cli.shared import (
     print_json_list,
     reads,
     say_list,
+    whoami,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def cancel(root: Path | None, as_json: bool, session_id: str) -> None:
     from remit.agents.sessions import session_overview
     from remit.runtime import Runtime
 
-    with Runtime.open(root) as runtime:
+    with Runtime.open(root, by=whoami()) as runtime:
         overview = session_overview(runtime.ledger, session_id)
         if overview is None:
             raise click.ClickException(_UNKNOWN)

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from remit.kernel.schemas import first_problem
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext
 from remit.packages.settings_record import recorded_settings
@@ -67,7 +67,7 @@ class Stated:
 
     def _look_up(self, session_id: str) -> _Own | None:
         found = self._ledger.query(session_id=session_id, event_type="SESSION_START", limit=1)
-        start = next(found, None)
+        start = next(filter(is_authentic, found), None)
         if start is None or "settings_sha256" not in start.metadata:
             return None
         tools, contracts = (start.metadata.get(key, {}) for key in ("own_tools", "own_contracts"))
@@ -128,7 +128,7 @@ def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:
     for entry in context.ledger.query(
         event_type="SESSION_START", after=first - 1, with_content=False
     ):
-        if "settings_sha256" in entry.metadata:
+        if "settings_sha256" in entry.metadata and is_authentic(entry):
             latest[entry.metadata["provenance"]["agent_id"]] = entry.id
     return map(context.ledger.read, latest.values())
 
