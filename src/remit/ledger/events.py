@@ -187,7 +187,7 @@ _TABLE = (
           ("rotated", "old_until", "hash", "at", "changed")),
     Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
           "A virtual key was revoked.", ("at", "changed")),
-    Event("CONFIG_CHANGED", "packages, runtime or ledger", ("by",),
+    Event("CONFIG_CHANGED", "packages or ledger", ("by",),
           "The trusted package keys changed, something was let pass, other settings or prices came "
           "into force (`settings`: of each, what it was and is), or the ledger was forked.",
           ("file", "sha256", "policy", "waiver", "distribution_version", "settings",

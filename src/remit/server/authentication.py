@@ -55,6 +55,7 @@ _CREDENTIALS = (b"authorization", b"x-api-key")
 _UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
 _BEARER = re.compile(rb"Bearer sk-remit-[\w-]{1,200}")
 _PRINTABLE = re.compile(rb"[ -~]*")
+_NO_OWNER = "", ""
 _DAY_S = 86_400
 _VIRTUAL_KEY = "sk-remit-"
 
@@ -152,6 +153,7 @@ class Authenticator:
     ) -> None:
         self.provider = provider
         self._owners = owners or {}
+        self._owner = self._owners.get(contract_id, _NO_OWNER)
         self._contract_id = contract_id
         self._new_key_wait_s = new_key_wait_s
         self._on_refused = on_refused
@@ -290,8 +292,11 @@ class Authenticator:
                     400, "invalid_request", f"{field}: only the configuration names upstreams.",
                     param=field,
                 )  # fmt: skip
-        contract_id = named.get("contract_id") or self._contract_id
-        package_id, framework_id = self._owners.get(contract_id, ("", ""))
+        contract_id, owner = self._contract_id, self._owner
+        if b"x-remit-contract" in caller.headers:
+            contract_id = named["contract_id"] or contract_id
+            owner = self._owners.get(contract_id, _NO_OWNER)
+        package_id, framework_id = owner
         return PromptRequest(
             prompt="",
             prompt_pack_id="",
