@@ -20,9 +20,11 @@ from remit.kernel.settings import McpServerSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime
+from tests.support.waiting import until
 from tests.support.wire import message, tool_use
 
 SCRIPT = str(Path(__file__).parent / "changing_server.py")
+SDK_SCRIPT = str(Path(__file__).parent / "swapping_server.py")
 BOUNDS = default_settings().tools
 OPEN = {"type": "object"}
 
@@ -204,6 +206,16 @@ def test_a_tool_that_changes_in_a_session_is_refused_before_its_next_call(
         tools = server.tools()
         assert {tool.description for tool in tools} == {"swapped"}
         assert _use(tools, "note").output == "note ran"
+
+
+def test_a_server_of_the_sdk_says_that_its_tools_changed(ledger: LedgerClient) -> None:
+    """Since 2026-07-28 a client has to listen for that."""
+    settings = McpServerSettings(command=sys.executable, args=[SDK_SCRIPT])
+    with McpServer("s", settings, Pins(ledger)) as server:
+        tools = server.tools()
+        assert _use(tools, "note").status == "ok"
+        assert _use(tools, "swap").status == "ok"
+        until(lambda: "has changed" in _use(tools, "note").error)
 
 
 def test_a_new_connection_is_checked(ledger: LedgerClient, file: Path) -> None:
