@@ -55,6 +55,8 @@ PERMISSIONS = {
     "GET /api/ledger/stats": "read",
     "GET /api/packages": "read",
     "GET /api/packages/{package_id}": "read",
+    "GET /api/pins": "read",
+    "POST /api/pins/{tool_id}": "manage_keys",
     "GET /api/sessions": "read",
     "GET /api/sessions/{session_id}": "read",
     "GET /api/traces/{work_order_id}": "read",

@@ -6,6 +6,7 @@ distributions offer theirs as entry points of the group ``remit.tools``.
 
 from remit.agents.tools.decorator import tool
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
+from remit.agents.tools.pins import Pin, PinError, PinnedTool, Pins
 from remit.agents.tools.tool import (
     Context,
     OnUnknown,
@@ -21,6 +22,10 @@ from remit.agents.tools.tool import (
 __all__ = [
     "Context",
     "OnUnknown",
+    "Pin",
+    "PinError",
+    "PinnedTool",
+    "Pins",
     "Tool",
     "ToolDispatcher",
     "ToolError",

@@ -13,6 +13,7 @@ from starlette.routing import Match, Route
 from remit import __version__
 from remit.agents.approvals import ApprovalError
 from remit.agents.sessions import SessionNotFoundError
+from remit.agents.tools import PinError
 from remit.gateway.auth import (
     AuthUnavailableError,
     KeyStore,
@@ -27,6 +28,7 @@ from remit.server.api.budgets import budget_routes
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
 from remit.server.api.ledger import ledger_routes
+from remit.server.api.pins import pin_routes
 from remit.server.api.responses import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
@@ -49,6 +51,7 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
     (SessionNotFoundError, 404, "not_found"),
     (VirtualKeyError, 409, "conflict"),
     (ApprovalError, 409, "conflict"),
+    (PinError, 409, "conflict"),
     (AuthUnavailableError, 503, "unavailable"),
     (LedgerWriteError, 503, "unavailable"),
     (LedgerClosedError, 503, "unavailable"),
@@ -75,6 +78,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         budget_routes(ledger, budgeter, keys, runtime.loaded.settings.gates.full_entries),
         key_routes(keys, budgeter),
         approval_routes(ledger, runtime.approvals),
+        pin_routes(ledger),
         governance_routes(ledger, runtime.gate_context),
         _health_routes(runtime, keys),
     ]

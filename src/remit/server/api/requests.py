@@ -91,6 +91,14 @@ class ApprovalQuery(Page):
     )
 
 
+class Acceptance(_Body):
+    """What a person accepts of a changed tool."""
+
+    digest: str = Field(
+        pattern="^[0-9a-f]{64}$", description="the hash of the definition, as `change` shows it"
+    )
+
+
 class Decision(_Body):
     """What a person says to a request."""
 

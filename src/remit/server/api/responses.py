@@ -275,6 +275,36 @@ class ApprovalPage(_Paged):
     approvals: list[ApprovalShape]
 
 
+class PinShape(BaseModel):
+    """A definition of an MCP server's tool, as it is on record."""
+
+    entry_id: str = Field(description="the entry that holds it")
+    server: str
+    tool_id: str
+    digest: str = Field(description="SHA-256 of the definition, in hex")
+    origin: str = Field(description="the server's command line or URL")
+    at: str
+    by: str = Field(description="who accepted it; empty for the first use")
+    definition: str | None = Field(description="JSON text; null when it was erased")
+
+
+class PinnedToolShape(BaseModel):
+    """A tool's pin, and what was offered since instead of it."""
+
+    server: str
+    tool_id: str
+    state: Literal["pinned", "changed"]
+    pin: PinShape | None = Field(description="what may be called")
+    change: PinShape | None = Field(description="what waits for a person")
+    diff: list[str] = Field(description="from the pin to the change, a unified diff")
+
+
+class PinPage(BaseModel):
+    """Pinned tools, by server and id."""
+
+    pins: list[PinnedToolShape]
+
+
 class Breaker(BaseModel):
     """The circuit breaker of one provider and model, of all processes of the root."""
 

@@ -15,11 +15,11 @@ except ImportError as error:
     ) from error
 
 from remit.agents.tools.mcp.origin import origin_of
-from remit.agents.tools.mcp.pins import Pin, PinError, PinnedTool, Pins
 from remit.agents.tools.mcp.results import identity, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.server import McpServer
 from remit.agents.tools.mcp.transports import transport_to
+from remit.agents.tools.pins import Pin, PinError, PinnedTool, Pins
 
 __all__ = [
     "McpServer",

@@ -21,12 +21,12 @@ from pydantic import ValidationError
 
 from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
 from remit.agents.tools.mcp.origin import origin_of
-from remit.agents.tools.mcp.pins import Pins, Refused
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.resources import ContextTool, call_context_tool, context_tools
 from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.transports import transport_to
+from remit.agents.tools.pins import Pins, Refused
 from remit.agents.tools.tool import Context, Tool, ToolError, current_call
 from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread

@@ -1,0 +1,47 @@
+"""Routes of pins: what tools of MCP servers were, what they are offered as, and accepting it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.agents.tools import PinError, PinnedTool, Pins
+from remit.ledger import LedgerClient
+from remit.server.api.requests import Acceptance
+from remit.server.api.responses import PinnedToolShape, PinPage
+from remit.server.api.routes import Caller, Routes, name_of
+from remit.server.refusals import HttpError
+
+
+def pin_routes(ledger: LedgerClient) -> Routes:
+    """The pins in ``ledger``."""
+    routes = Routes("pins")
+    pins = Pins(ledger)
+
+    @routes.add("GET", "/pins", "List pinned tools", needs="read", shape=PinPage)
+    def listed() -> dict[str, Any]:
+        """The pinned tools of MCP servers, and what has changed of them."""
+        return {"pins": [tool.to_dict() for tool in pins.tools()]}
+
+    @routes.add(
+        "POST", "/pins/{tool_id}", "Accept a changed tool",
+        needs="manage_keys", shape=PinnedToolShape, fails=[409],
+    )  # fmt: skip
+    def accept(tool_id: str, acceptance: Acceptance, caller: Caller) -> dict[str, Any]:
+        """Let a changed definition be called from now on. Operators only; the key is on record."""
+        found = _found(pins, tool_id)
+        if found.change is None or found.change.digest != acceptance.digest:
+            raise PinError(
+                f"No change of {tool_id} to this definition waits.",
+                next_step="GET /api/pins shows what does.",
+            )
+        pins.accept([found], by=name_of(caller))
+        return _found(pins, tool_id).to_dict()
+
+    return routes
+
+
+def _found(pins: Pins, tool_id: str) -> PinnedTool:
+    for tool in pins.tools():
+        if tool.tool_id == tool_id:
+            return tool
+    raise HttpError(404, "not_found", f"No tool {tool_id!r} is pinned.")
