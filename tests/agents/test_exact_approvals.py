@@ -15,11 +15,14 @@ import pytest
 
 from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue, Permit, arguments_hash
 from remit.agents.tools import Tool
+from remit.agents.worker import permissions
+from remit.agents.worker.toolbox import Toolbox
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError, Transaction
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import message, tool_use
+from tests.upgrade.conftest import unpack
 
 SCHEMA = {
     "type": "object",
@@ -409,3 +412,104 @@ def test_a_tool_that_changed_after_the_grant_is_refused_before_its_first_call(
         "refused: approval_invalid: the definition of refund was changed after "
         f"{request.request_id}."
     )
+
+
+def test_who_the_session_is_for_is_who_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
+    script[0]["content"] = script[0]["content"][1:]
+    flags = {**FLAGS, "approvals.tools": {"refund": {}}}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
+        agent = runtime.agent("clerk", tools=[_pay([])], approve=["refund"])
+        (request,) = agent.session(user="eve").turn("refund it").waiting_for
+        assert runtime.approvals.get(request.request_id).requested_by == "eve"
+        with pytest.raises(ApprovalError, match="eve asked for refund"):
+            runtime.approvals.decide(request.request_id, granted=True, by="eve")
+        runtime.approvals.decide(request.request_id, granted=True, by="ann")
+
+
+def test_what_began_before_a_crash_takes_another_approval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the tool may be repeated; and what began is what the person had changed."""
+    paid: list[dict[str, Any]] = []
+    less = {"order": 12, "usd": 1}
+    script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
+    script[0]["content"] = script[0]["content"][1:]
+    tool = replace(_pay(paid), on_unknown="retry")
+    record = Toolbox._record
+
+    def dies(*_: Any, **__: Any) -> Any:
+        raise LedgerWriteError("The process ended here.")
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        session = runtime.agent("clerk", tools=[tool], approve=["refund"]).session()
+        (request,) = session.turn("refund it").waiting_for
+        queue = runtime.approvals
+        queue.decide(request.request_id, granted=True, by="Ann", arguments=less)
+        monkeypatch.setattr(Toolbox, "_record", dies)
+        with pytest.raises(LedgerWriteError):
+            session.resume()
+        monkeypatch.setattr(Toolbox, "_record", record)
+        assert paid == [less]
+        again = session.resume()
+        assert again is not None
+        (second,) = again.waiting_for
+        assert (second.kind, second.arguments) == ("unknown_outcome", less)
+        with pytest.raises(InvalidInputError, match="cannot be changed"):
+            queue.decide(second.request_id, granted=True, by="Ann", arguments=WANTED)
+        queue.decide(second.request_id, granted=True, by="Ann")
+        done = session.resume()
+        intents = list(runtime.ledger.query(event_type="TOOL_INTENT"))
+        shown = server.calls[-1].body["messages"][-1]["content"][0]["content"]
+    assert done is not None
+    assert done.response == "Done."
+    assert paid == [less, less]
+    assert [one.metadata["approval"] for one in intents] == [request.request_id, second.request_id]
+    assert shown.startswith("Ann changed the arguments; it ran with")
+
+
+def test_approvals_of_the_version_before_hold_for_what_they_name_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests and grants that name neither hash nor time, in a root that 0.1.0 made."""
+    paid: list[dict[str, Any]] = []
+    asks = message("", tool_use("refund", WANTED, "t1"))
+    asks["content"] = asks["content"][1:]
+    place = unpack(tmp_path, "root").path
+    options: dict[str, Any] = {"flags": {**FLAGS, "model.default": "anthropic"}}
+    with anthropic_runtime(place, monkeypatch, asks, message("Done."), **options) as (runtime, _):
+        agent = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"])
+        session = agent.session()
+        with monkeypatch.context() as before:
+            before.setattr(permissions, "asked", lambda *_: {})
+            (waiting,) = session.turn("refund it").waiting_for
+        request_id = waiting.request_id
+        old = runtime.ledger.read(request_id)
+        assert not old.metadata.keys() & {"arguments_hash", "tool_digest", "parameters"}
+        approval = runtime.approvals.get(request_id)
+        assert (approval.tool_digest, approval.arguments) == ("", WANTED)
+        with pytest.raises(InvalidInputError, match="asked for by an earlier version"):
+            runtime.approvals.decide(request_id, granted=True, by="Ann", arguments={"order": 1})
+        provenance = {**old.metadata["provenance"], "agent_id": "Ann", "agent_class": "OPERATOR"}
+        said = {"request_id": request_id, "tool_id": "refund", "decided_by": "Ann"}
+        runtime.ledger.write(
+            LedgerEntry(
+                "APPROVAL_GRANTED", request_id, "GRANTED", "refund", metadata={
+                    "provenance": provenance, "scope": {"tier": "ho1"}, **said,
+                    "decision_reason": "",
+                },
+            )
+        )  # fmt: skip
+        permit = runtime.approvals.permit(request_id)
+        other = _intent(approval, arguments={"order": 13})
+        assert "other arguments" in _begin(runtime.ledger, permit, other)
+        result = session.resume()
+        assert result is not None
+        assert (result.response, paid) == ("Done.", [WANTED])
+        assert "used already" in _begin(runtime.ledger, permit, _intent(approval))
+        assert runtime.ledger.verify().verified

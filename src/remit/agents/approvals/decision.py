@@ -62,7 +62,7 @@ def exactly(
         return exact
     schema = request.metadata.get("parameters")
     if request.metadata["kind"] != "approval" or not isinstance(schema, Mapping):
-        raise ApprovalError(
+        raise InvalidInputError(
             f"The arguments of {request.id} cannot be changed: it may have run already, or "
             "was asked for by an earlier version.",
             next_step="Grant it as it is, or deny it with a reason.",

@@ -39,6 +39,7 @@ _REMOVED = frozenset(
         "packages": "path_bytes manifest_bytes diff_lines diff_line_chars diff_file_bytes",
         "routing": "reliability_every_s",
         "server": "watch_after_s",
+        "supervisor": "degraded_max_tokens",
         "supervisor.attention": "commitment_weight time_weight recency_weight half_life_hours "
         "horizon_hours min_score most_candidates most_told",
         "tools": "reason_chars",

@@ -83,7 +83,7 @@ class LocalModelSettings(Section):
     threads: int = Field(ge=0, description="0: as many as there are cores")
     cache_dir: str = Field(description="directory of weights; empty: the user's cache directory")
     native_tools: bool = Field(description="true when the model's template takes tools")
-    prose: bool = Field(description=_PROSE)
+    prose: bool = Field(False, description=_PROSE)
     repeat_penalty: float = Field(gt=0, description="above 1 keeps small models from looping")
 
 
@@ -245,13 +245,19 @@ class ToolApprovalSettings(Section):
 class ApprovalSettings(Section):
     """``[approvals]``: how long approvals hold, and who hears of what waits."""
 
-    valid_s: float = Field(gt=0, description="an approval that is not used within this time ends")
-    webhook: SecretStr = Field(
-        description="http(s) address that is told of each request; empty: none"
+    valid_s: float = Field(
+        86400.0, gt=0, description="an approval that is not used within this time ends"
     )
-    webhook_secret: SecretStr = Field(description="what its messages are signed with")
-    webhook_content: bool = Field(description="send the arguments of the tool, too")
-    tools: dict[str, ToolApprovalSettings]
+    webhook: SecretStr = Field(
+        SecretStr(""), description="http(s) address that is told of each request; empty: none"
+    )
+    webhook_secret: SecretStr = Field(
+        SecretStr(""), description="what its messages are signed with"
+    )
+    webhook_content: bool = Field(False, description="send the arguments of the tool, too")
+    tools: dict[str, ToolApprovalSettings] = Field(
+        default_factory=dict, description="by tool id, who must approve it"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -472,7 +478,9 @@ class Settings(Section):
     telemetry: TelemetrySettings
     worker: WorkerSettings
     tools: ToolSettings
-    approvals: ApprovalSettings
+    approvals: ApprovalSettings = Field(  # installed defaults of earlier versions have none
+        default_factory=lambda: ApprovalSettings.model_validate({})
+    )
     mcp_server: McpEndpointSettings
     mcp: dict[str, McpServerSettings]
     a2a: dict[str, A2aSettings] = Field(default_factory=dict)
