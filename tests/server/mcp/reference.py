@@ -135,6 +135,11 @@ async def _run(context: Context, name: str, arguments: dict[str, Any]) -> Any:
             return await _elicited(context, "Please choose", ENUMS)
         case "json_schema_2020_12_tool":
             return [_text(f"called with {arguments}")]
+        case "flood":
+            for number in range(1000):
+                data = {"level": "info", "data": f"{number} " + "x" * 100}
+                await out.notify("notifications/message", data)
+            return [_text("flooded")]
         case "wait":
             await out.progress(1, 2)
             await asyncio.sleep(600)
@@ -155,6 +160,7 @@ TOOLS: dict[str, Any] = {
     "test_elicitation_sep1034_defaults": OPEN,
     "test_elicitation_sep1330_enums": OPEN,
     "json_schema_2020_12_tool": KEYWORDS,
+    "flood": OPEN,
     "wait": OPEN,
 }
 

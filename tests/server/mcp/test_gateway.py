@@ -64,6 +64,10 @@ env = {{ TOKEN = "correct-horse-battery" }}
 timeout_s = 3.0
 stop_timeout_s = 0.5
 max_message_bytes = 1000000
+
+[mcp.changing]
+command = "{python}"
+args = ["{changing}", "{tools}"]
 """  # noqa: E501
 
 
@@ -79,8 +83,14 @@ def reference() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def root(reference: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    toml = RULES.format(url=reference, python=sys.executable, hostile=HOSTILE)
-    return new_root(tmp_path_factory.mktemp("gateway") / "root", toml)
+    place = tmp_path_factory.mktemp("gateway")
+    tools = place / "tools.json"
+    tools.write_text(json.dumps({"swap": "Swaps.", "plain": "As it was."}))
+    changing = TOP / "tests/agents/tools/changing_server.py"
+    toml = RULES.format(
+        url=reference, python=sys.executable, hostile=HOSTILE, changing=changing, tools=tools
+    )
+    return new_root(place / "root", toml)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +121,7 @@ def named(served: Served, name: str, **more: Any) -> str:
 
     with LedgerClient(str(served.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
         limits = BudgetLimits(**more)
-        in_transaction = TokenBudgeter(ledger).for_new_key(limits)
+        in_transaction = TokenBudgeter(ledger).for_new_key(limits, by="ann")
         return keys.create(name, role="agent", in_transaction=in_transaction).key
 
 
@@ -312,6 +322,35 @@ async def test_lies_and_secrets_of_a_hostile_server(served: Served) -> None:
         assert "remit/idempotency_key" in json.loads(echoed.content[0].text)
     assert all("correct-horse" not in json.dumps(entry.metadata["result"])
                for entry in entries(served.root, "TOOL_CALL"))  # fmt: skip
+
+
+async def test_a_tool_that_changes_is_refused_before_it_is_called(served: Served) -> None:
+    async with at(served, "changing") as client:
+        assert not (await client.call_tool("plain", {})).is_error
+        assert not (await client.call_tool("swap", {})).is_error
+        with LedgerClient(str(served.root / "ledger.db")) as ledger:
+            before = ledger.count()
+        refused = await client.call_tool("plain", {})
+        assert refused.is_error
+        assert "has changed since it was pinned" in refused.content[0].text
+        shown = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+        assert shown == {"swap": "Swaps.", "plain": "As it was."}
+        with LedgerClient(str(served.root / "ledger.db")) as ledger:
+            later = [entry.event_type for entry in ledger.query(after=before - 1)]
+        assert "TOOL_INTENT" not in later  # nothing was asked of the server
+    remit(served.root, "mcp", "accept", "changing", "plain", "--by", "ann", "--yes")
+    async with at(served, "changing") as client:
+        assert not (await client.call_tool("plain", {})).is_error
+
+
+async def test_a_server_that_floods(served: Served) -> None:
+    async with at(served, "reference", named(served, "flooded")) as client:
+        result = await client.call_tool("flood", {})
+        assert result.content[0].text == "flooded"
+        session = result.meta["remit/receipt"]["session"]
+    with LedgerClient(str(served.root / "ledger.db")) as ledger:
+        noted = list(ledger.query(event_type="MCP_MESSAGE", session_id=session))
+    assert 0 < len(noted) <= 200
 
 
 async def test_over_stdio(root: Path) -> None:
