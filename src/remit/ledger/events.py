@@ -110,7 +110,7 @@ _TABLE = (
           (*_WO, "wo_type", "tier_target", "input_context", "constraints",
            "acceptance_criteria", "parent_wo_id"),
           "A work order was written.",
-          ("turn_number", "step", "depends_on", "attempt", "answering", "attention")),
+          ("turn_number", "step", "depends_on", "attempt", "answering", "attention", "handed_to")),
     Event("WO_DISPATCHED", "supervisor", _WO, "A work order was handed to the worker.",
           ("prior_results",)),
     Event("WO_EXECUTING", "worker", _WO, "The worker began, or went on.",

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
-from remit.agents.approvals import ApprovalQueue
 from remit.agents.files import UserMessage
 from remit.agents.outputs import OutputT, OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
+    Handoff,
     Planner,
     PlanStep,
     Services,
@@ -29,47 +29,21 @@ from remit.agents.workorders import (
     sub_session_id,
 )
 from remit.contracts import ContractLoader
-from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
-from remit.gateway.leases import LeaseManager
+from remit.gateway.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import blocking
-from remit.kernel.root import Root
-from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import (
-    EffectiveSettings,
-    LoadedSettings,
-    Settings,
     SupervisorSettings,
 )
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import Transaction
 from remit.runtime.agent_record import agent_record
 from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
-from remit.runtime.subagents import AgentTool, check_callers
+from remit.runtime.resources import Resources
+from remit.runtime.subagents import AgentTool, check_callers, handoff_tool
 
 _Asked = TypeVar("_Asked")
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What of an open root all its agents share."""
-
-    root: Root
-    loaded: LoadedSettings
-    ledger: LedgerClient
-    gateway: GatewayPort
-    budgeter: TokenBudgeter
-    leases: LeaseManager
-    secrets: ConfiguredSecrets
-    approvals: ApprovalQueue
-    effective: EffectiveSettings
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self.loaded.settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +116,8 @@ class Agent(Generic[OutputT]):
             shared.secrets,
         )
         self._tools.tools(shape.answer.tools)
+        targets = [tool.handoff for tool in own if isinstance(tool.handoff, Handoff)]
+        self._handoffs = {to.agent_id: to for to in targets}
         self._context = KernelContext(
             root, ledger, contracts, settings, shape.agent_id, shares_sessions=shares_sessions
         )
@@ -244,6 +220,19 @@ class Agent(Generic[OutputT]):
         longest = self._shared.settings.worker.timeout_s
         return AgentTool(self).tool(name or self.agent_id, about, longest)
 
+    def as_handoff(self, *, description: str = "") -> Tool:
+        """For ``tools=`` of another agent: lets it hand its session over to this one.
+
+        The rest of the session is answered by this agent, from the same turn on, within the same
+        budgets; the tool's call says why, the plans of orders who answers.
+
+        Args:
+            description: when to hand over, for the model; the agent's instructions when left out.
+        """
+        about = description or str(self._shape.answer.input.get("instructions", ""))
+        to = Handoff(self.agent_id, self._shape.answer, self._worker, self._handoffs)
+        return handoff_tool(to, about)
+
     def _manager(self, session_id: str | None, principal: Principal = NOBODY) -> SessionManager:
         return SessionManager(
             self._shared.ledger.scoped(tier="ho2"),
@@ -273,6 +262,7 @@ class Agent(Generic[OutputT]):
             work_order_tokens=shared.settings.budget.work_order_tokens,
             agent_id=shape.agent_id,
             agent_class=shape.agent_class,
+            handoffs=self._handoffs,
             starting=starting,
         )
         return Conversation(services, self._tools.tools(shape.answer.tools))

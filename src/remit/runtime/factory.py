@@ -10,7 +10,8 @@ from remit.agents.tools import Tool, ToolError, UnknownToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.packages import Registry
-from remit.runtime.agent import Agent, AgentShape, Resources
+from remit.runtime.agent import Agent, AgentShape
+from remit.runtime.resources import Resources
 
 if TYPE_CHECKING:
     from remit.agents.tools.mcp import McpServer

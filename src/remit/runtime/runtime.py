@@ -30,13 +30,14 @@ from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, l
 from remit.ledger import RetentionSchedule, open_root_ledger
 from remit.packages import record_settings, require_ownership
 from remit.packages.gates import GateContext
-from remit.runtime.agent import Agent, AgentShape, Resources
+from remit.runtime.agent import Agent, AgentShape
 from remit.runtime.conversation import Conversation
 from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
 from remit.runtime.prices import prices_of
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
+from remit.runtime.resources import Resources
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remit.agents.sessions import SessionNotFoundError
-from remit.agents.tools import Tool, ToolError, current_call
+from remit.agents.supervisor import Handoff
+from remit.agents.tools import Tool, ToolError, current_call, tool_id_of
 from remit.agents.workorders import Caller, sub_session_id
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class AgentTool:
             timeout_s: longest wait for an answer, seconds.
         """
         return Tool(
-            re.sub(r"[^A-Za-z0-9_-]", "_", name),
+            tool_id_of(name),
             about or f"Have the agent {self._agent.agent_id} do a task; gives its answer.",
             _TASK,
             self._answer,
@@ -64,6 +64,27 @@ class AgentTool:
         except SessionNotFoundError:
             return
         await session.acancel()
+
+
+_REASON = {
+    "type": "object",
+    "properties": {"reason": {"type": "string", "description": "Why, in one sentence."}},
+    "required": ["reason"],
+    "additionalProperties": False,
+}
+
+
+def handoff_tool(to: Handoff, about: str) -> Tool:
+    """See :meth:`remit.runtime.Agent.as_handoff`."""
+    agent_id = to.agent_id
+    return Tool(
+        to.tool_id,
+        f"Hand the conversation over to {agent_id}, who answers from now on. {about}".strip(),
+        _REASON,
+        lambda reason: f"{agent_id} goes on.",
+        on_unknown="retry",
+        handoff=to,
+    )
 
 
 def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:

@@ -222,6 +222,17 @@ def latest_plan(ledger: LedgerPort, session_id: str) -> LedgerEntry | None:
     )  # fmt: skip
 
 
+def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -> tuple[str, ...]:
+    """The agents to whom a session was handed over, by the plan of its last turn."""
+    if latest is not None and latest.metadata.get("turn_number") is None:  # a standalone order
+        plans = ledger.query(
+            session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
+        )
+        of_turns = (plan for plan in plans if plan.metadata.get("turn_number") is not None)
+        latest = next(of_turns, None)
+    return tuple(latest.metadata.get("handed_to", ())) if latest is not None else ()
+
+
 def unfinished_turn(
     ledger: LedgerPort,
     session_id: str,

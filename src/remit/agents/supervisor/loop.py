@@ -21,7 +21,7 @@ from remit.agents.supervisor.failures import (
     no_answer,
 )
 from remit.agents.supervisor.journal import UnfinishedTurn
-from remit.agents.supervisor.plan import Plan, PlanStep, TurnContext
+from remit.agents.supervisor.plan import HANDED_OVER, Plan, PlanStep, TurnContext
 from remit.agents.supervisor.quality import answer_text
 from remit.agents.supervisor.recall import recall
 from remit.agents.supervisor.scheduler import Scheduler, total_cost
@@ -107,7 +107,8 @@ class TurnLoop:
             plan = await self._plan(attention)
             if self._output is not None and self._output.schema is not None:
                 plan = plan.giving(self._output.schema)
-        context = self._input(attention or self._attend(), plan.answering)
+        answering = plan.answering
+        context = self._input(attention or self._attend(), answering)
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
@@ -115,9 +116,8 @@ class TurnLoop:
                 order = await self.scheduler.run_plan(plan, context, self._listen, record)
             else:
                 again = {**context, "rejected_because": reasons}
-                order = await self.scheduler.retry(
-                    plan.answering, order, again, attempt, self._listen
-                )
+                order = await self.scheduler.retry(answering, order, again, attempt, self._listen)
+            order, answering = await self._handed_over(order, answering, context, attempt)
             requests = self.scheduler.waiting_for()
             if requests and order.state is not WorkOrderState.FAILED:
                 self._park(requests)
@@ -131,7 +131,7 @@ class TurnLoop:
                 self._deliver(order)
                 return
             again_left = attempt <= self._config.max_retries and can_change(order)
-            if plan.answering.output_schema is not None and code == "output_schema_invalid":
+            if answering.output_schema is not None and code == "output_schema_invalid":
                 again_left = False  # the worker has asked for it a second time
             self._listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
@@ -140,6 +140,19 @@ class TurnLoop:
         if self._before is None or not self._journal.has("ESCALATION", ids[-1]):
             await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
         self._fail(code or "answer_rejected", "; ".join(reasons))
+
+    async def _handed_over(
+        self, order: WorkOrder, step: PlanStep, context: Mapping[str, Any], attempt: int
+    ) -> tuple[WorkOrder, PlanStep]:
+        """The answer of the agent to whom an order handed the session over, if it did."""
+        for name in HANDED_OVER:
+            output = order.output_result
+            to = output.get("handed_to") if isinstance(output, Mapping) else None
+            if not to or not self.scheduler.hand_over([to]):
+                break
+            step = replace(self.scheduler.answer, name=name)
+            order = await self.scheduler.run(step, context, attempt, self._listen)
+        return order, step
 
     def _deliver(self, order: WorkOrder) -> None:
         self.response, self._delivered, self._error = answer_text(order), order, ("", "")
@@ -286,7 +299,7 @@ class TurnLoop:
 
     async def _plan(self, attention: Attention) -> Plan:
         """The steps of the turn, held to what the agent may use."""
-        agent, planner = self._services.answer, self._services.planner
+        agent, planner = self.scheduler.answer, self._services.planner
         if planner is None:
             return Plan((agent,))
         context = TurnContext(self.message, self._classification, attention.context(), agent.tools)

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -63,6 +64,7 @@ class StandaloneOrders:
             InvalidInputError: the key is not one, or belongs to other work.
             LeaseBusyError: another process works on it.
         """
+        step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
         while key is not None and retry_failed and self._has_failed(wo_id):
             wo_id = _next_attempt(wo_id)
@@ -99,6 +101,15 @@ class StandaloneOrders:
             attached = self._worker.attach(order, lease.check, buffer)
             await attached.begin()
             yield attached
+
+    def _without_handoffs(self, step: PlanStep) -> PlanStep:
+        """The step of an order that is no turn: nobody else can go on with it."""
+        handing = {to.tool_id for to in self._services.handoffs.values()}
+        return replace(
+            step,
+            tools=tuple(one for one in step.tools if one not in handing),
+            approve=tuple(one for one in step.approve if one not in handing),
+        )
 
     def _recorded(self, key: str | None, wo_id: str) -> WorkOrder | None:
         return recorded_order(self._journal.ledger, wo_id) if key is not None else None

@@ -14,7 +14,10 @@ from remit.kernel.errors import InvalidInputError
 _MOST = 1_000_000_000
 """No limit in dollars or seconds is above this: what is, is a mistake."""
 
-RESERVED = ("scope", "verify", "consolidate", "direct")
+HANDED_OVER = ("handoff", "handoff-2", "handoff-3")
+"""Names of the steps with which other agents go on in the turn that handed over to them."""
+
+RESERVED = ("scope", "verify", "consolidate", "direct", *HANDED_OVER)
 """Names of the steps that the supervisor adds by itself."""
 
 

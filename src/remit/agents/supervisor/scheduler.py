@@ -60,6 +60,9 @@ class Scheduler:
     ) -> None:
         self._services = services
         self._worker = services.worker
+        self._answer = services.answer
+        self._handoffs = services.handoffs
+        self._handed: list[str] = []
         self._journal = services.journal
         self._turn_number = services.session.turn_count + 1
         self._guard = guard
@@ -80,6 +83,26 @@ class Scheduler:
     def last_number(self) -> int:
         """The number of the order that was planned last."""
         return self._number
+
+    @property
+    def answer(self) -> PlanStep:
+        """The step with which the agent answers whose turn it is now."""
+        return self._answer
+
+    @property
+    def handed(self) -> tuple[str, ...]:
+        """The agents to whom the session was handed over, one after the other."""
+        return tuple(self._handed)
+
+    def hand_over(self, path: Sequence[str]) -> bool:
+        """Have other agents go on, one after the other; whether it could be done."""
+        for agent_id in path:
+            to = self._handoffs.get(agent_id)
+            if to is None:
+                return False
+            self._worker, self._answer, self._handoffs = to.worker, to.answer, to.handoffs
+            self._handed.append(agent_id)
+        return True
 
     def ids(self) -> list[str]:
         """Ids of the turn's orders."""
@@ -274,7 +297,7 @@ class Scheduler:
         """The order of a step, and what has to be written for it where it is a new one."""
         known = self._before.find(step.name, attempt) if self._before else None
         if known is not None:
-            order, entries = held_to(known.order, self._services.answer), []
+            order, entries = held_to(known.order, self._answer), []
         else:
             self._number = self._journal.next_number(self._number)
             wo_id = work_order_id(self._journal.session_id, self._number)
@@ -282,6 +305,8 @@ class Scheduler:
             parent = next(iter(self._orders), None)
             tokens = self._services.work_order_tokens
             order = self._journal.order(wo_id, step, context, tokens, parent)
+            if self._handed:
+                about["handed_to"] = list(self._handed)
             if step.depends_on:
                 about["depends_on"] = list(step.depends_on)
             entries = [

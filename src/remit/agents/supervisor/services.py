@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
 from remit.agents.supervisor.quality import QualityGate
+from remit.agents.tools import tool_id_of
 from remit.agents.worker import HO1Executor
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerPort, Transaction
@@ -78,6 +79,27 @@ class ContextPort(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """An agent to whom a session can be handed over.
+
+    Attributes:
+        answer: the step with which it answers: contract, tools, limits.
+        worker: executes it, as that agent.
+        handoffs: to whom it hands over in turn, by the agent's id.
+    """
+
+    agent_id: str
+    answer: PlanStep
+    worker: HO1Executor
+    handoffs: Mapping[str, Handoff]
+
+    @property
+    def tool_id(self) -> str:
+        """The tool with which a model hands over."""
+        return tool_id_of(f"transfer_to_{self.agent_id}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the supervisor of one session works with.
@@ -98,6 +120,7 @@ class Services:
         work_order_tokens: token budget of an order whose step names none; 0 for none.
         agent_id: who answers.
         agent_class: of what class.
+        handoffs: to whom the agent can hand the session over, by the agent's id.
         starting: waits for the write that begins the session, where it is still under way.
     """
 
@@ -116,6 +139,7 @@ class Services:
     work_order_tokens: int = 0
     agent_id: str = "admin-001"
     agent_class: str = "ADMIN"
+    handoffs: Mapping[str, Handoff] = field(default_factory=dict)
     starting: Callable[[], Awaitable[None]] | None = None
 
     @cached_property

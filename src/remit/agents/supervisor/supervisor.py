@@ -7,7 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from remit.agents.outputs import OutputType
-from remit.agents.supervisor.journal import UnfinishedTurn, latest_plan, unfinished_turn
+from remit.agents.supervisor.journal import (
+    UnfinishedTurn,
+    handed_to,
+    latest_plan,
+    unfinished_turn,
+)
 from remit.agents.supervisor.loop import TurnLoop
 from remit.agents.supervisor.orders import StandaloneOrders
 from remit.agents.supervisor.scheduler import Scheduler
@@ -37,6 +42,7 @@ class HO2Supervisor:
         self._session = services.session
         self._journal = services.journal
         self._latest: LedgerEntry | None = None
+        self._handed: tuple[str, ...] = ()
         self._number: int | None = None  # of the last order, while no other process works here
         self._threads = KnownThreads(services)
         self.orders = StandaloneOrders(services)
@@ -170,7 +176,10 @@ class HO2Supervisor:
             if not session.refresh(lease.read):
                 self._number = None
             if self._number is None:
-                self._latest = latest_plan(self._services.ledger, session.session_id)
+                ledger = self._services.ledger
+                self._latest = latest_plan(ledger, session.session_id)
+                if self._services.handoffs:
+                    self._handed = handed_to(ledger, session.session_id, self._latest)
             try:
                 return await work(lease)
             except asyncio.CancelledError:
@@ -220,6 +229,10 @@ class HO2Supervisor:
     ) -> TurnLoop:
         output = _agreed(before, output, self._services.output)
         scheduler = self._scheduler(before, lease, output)
+        handed = self._handed
+        if before is not None:  # as it was when the turn began
+            handed = tuple(before.orders[0].planned.metadata.get("handed_to", ()))
+        scheduler.hand_over(handed)
         return TurnLoop(
             self._services, self._threads, message, files, scheduler, before, output, on_event
         )
@@ -267,6 +280,7 @@ class HO2Supervisor:
             )
             # Before anybody else here gets the session.
             lease.released, self._number = True, turn.scheduler.last_number
+            self._handed = turn.scheduler.handed
             return entry_id
 
         recording = asyncio.ensure_future(record())

@@ -17,6 +17,7 @@ from remit.agents.tools.tool import (
     current_call,
     given_deps,
     is_tool_id,
+    tool_id_of,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "given_deps",
     "is_tool_id",
     "tool",
+    "tool_id_of",
 ]

@@ -23,6 +23,11 @@ OnUnknown = Literal["retry", "ask", "fail"]
 _TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def tool_id_of(name: str) -> str:
+    """A name as a tool's id, with all that an id cannot hold replaced."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+
+
 def is_tool_id(name: str) -> bool:
     """Whether a tool could have this id: up to 64 letters, digits, ``_`` and ``-``."""
     return _TOOL_ID.fullmatch(name) is not None
@@ -46,6 +51,15 @@ class ToolWaitingError(RemitError):
 
 class UnknownToolError(RemitError):
     """No tool has that id."""
+
+
+class Successor(Protocol):
+    """What the worker has to know of an agent to whom a session can be handed over."""
+
+    @property
+    def agent_id(self) -> str:
+        """Its name on the record."""
+        ...
 
 
 class SubAgent(Protocol):
@@ -84,6 +98,8 @@ class Tool:
             made now; empty when it may.
         context: the parameter that takes the call's :class:`Context`; empty: none does.
         deps: what the context's ``deps`` must be an instance of; anything when left out.
+        handoff: who answers the rest of the session once it was called; see
+            :meth:`remit.runtime.Agent.as_handoff`.
         sub_agent: the agent that answers, in a session of its own that the same call finds again;
             see :meth:`remit.runtime.Agent.as_tool`.
     """
@@ -105,6 +121,7 @@ class Tool:
     refusal: Callable[[], Awaitable[str]] | None = None
     context: str = ""
     deps: type | None = None
+    handoff: Successor | None = None
     sub_agent: SubAgent | None = None
 
     def __post_init__(self) -> None:

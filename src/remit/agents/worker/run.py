@@ -220,6 +220,9 @@ class Run:
 
         definitions = [tool.definition() for tool in tools]
         answer = await self._converse(contract, request, render, definitions)
+        if to := self._toolbox.handed_to:
+            results = self._toolbox.results
+            return {"text": "", "finish_reason": "", "tool_results": results, "handed_to": to}
         if contract.output_schema is not None and held is None:
             return _checked(contract.output_schema, answer.text)
         result = {
@@ -267,6 +270,8 @@ class Run:
                 results = not_run(uses)
             else:
                 results = await self._toolbox.answer(uses, answer.exchange_entry_id)
+                if self._toolbox.handed_to:
+                    return answer  # another agent goes on
             messages.append({"role": "user", "content": results})
             answer = None
 

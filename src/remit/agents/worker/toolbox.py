@@ -44,6 +44,7 @@ class Toolbox:
         self._begun = len(self._history.intents)
         self._running = 0
         self.calls = 0
+        self.handed_to = ""
         self._sub_sessions = set(self._history.sub_sessions)
         self._begun_tools = self._history.begun_tools.copy()
         self._results: dict[str, dict[str, Any]] = {}
@@ -95,6 +96,11 @@ class Toolbox:
             return_exceptions=True,
         )
         results = _results_or_raise(outcomes)
+        for block, result in zip(blocks, results, strict=True):
+            if result.status == "ok":
+                (tool,) = self._dispatcher.tools([str(block["name"])])
+                if tool.handoff is not None and not self.handed_to:
+                    self.handed_to = tool.handoff.agent_id
         return [
             {
                 "type": "tool_result",
