@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remit.agents.supervisor import Plan, PlanStep, TurnContext
+from remit.agents.supervisor.failures import can_change
+from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import message
 
@@ -38,3 +44,55 @@ def test_a_spent_budget_is_the_error_code(tmp_path: Path, monkeypatch: pytest.Mo
     assert result.failed
     assert result.error_code == "budget_exhausted"
     assert result.error_detail
+
+
+def test_an_order_that_timed_out_is_not_paid_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(_: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(2)
+        return message("Late.")
+
+    flags = {"supervisor.classify": False, "gateway.max_retries": 0}
+    with anthropic_runtime(tmp_path / "r", monkeypatch, late, flags=flags) as (runtime, server):
+        result = runtime.agent("guide", timeout_s=0.5, max_retries=3).run("How long?")
+        planned = runtime.ledger.read_by_event_type("WO_PLANNED")
+        assert len(server.calls) <= 1
+    assert result.error_code == "timeout"
+    assert len(planned) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("timeout", False), ("budget_exhausted", False), ("CIRCUIT_OPEN", False),
+        ("tool_not_allowed", False), ("contract_schema_invalid", False), ("AUTH_ERROR", False),
+        ("output_schema_invalid", True), ("SERVER_ERROR", True),
+    ],
+)  # fmt: skip
+def test_only_what_can_change_is_tried_again(code: str, changes: bool) -> None:
+    order = WorkOrder("WO-SES-AAAAAAAA-001", "SES-AAAAAAAA", WorkOrderType.EXECUTE)
+    failed = replace(order, state=WorkOrderState.FAILED, error={"code": code, "message": ""})
+    assert can_change(failed) is changes
+    printed = replace(order, state=WorkOrderState.COMPLETED, output_result={"printed": True})
+    assert not can_change(printed)
+
+
+def test_a_failed_plan_keeps_instructions_and_acceptance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: TurnContext) -> Plan:
+        return Plan((PlanStep("s", "PRC-NOSUCH-001"),))
+
+    flags = {"supervisor.classify": False}
+    with anthropic_runtime(
+        tmp_path / "r", monkeypatch, message("Some minutes."), message("Three."), flags=flags
+    ) as (runtime, server):
+        own: dict[str, Any] = {"planner": broken, "acceptance": {"must_contain": ["three"]}}
+        agent = runtime.agent("guide", instructions="You know all about tea.", **own)
+        refused, kept = agent.run("How long?"), agent.run("How long?")
+        asked = [str(call.body) for call in server.calls]
+    assert (refused.degraded, refused.error_code) == (True, "contract_not_found")
+    assert "Some minutes." not in refused.response
+    assert (kept.degraded, kept.response, kept.error_code) == (True, "Three.", "")
+    assert all("You know all about tea." in body for body in asked)
