@@ -19,13 +19,6 @@ from remit.agents.supervisor import Plan, Planner, PlanStep, TurnContext
 LET_IN = ["git_log", "git_show", "git_status", "git_diff_unstaged"]  # it has more; these only read
 
 
-def step(name: str, task: str, *tools: str, after: tuple[str, ...] = ()) -> PlanStep:
-    """One work order of the plan: a task of its own, its tools, and what it waits for."""
-    return PlanStep(
-        name, "PRC-EXECUTE-001", input={"instructions": task}, tools=tools, depends_on=after
-    )
-
-
 def planner(repository: Path) -> Planner:
     """What each question is broken into."""
 
@@ -33,9 +26,9 @@ def planner(repository: Path) -> Planner:
         where = f"The repository is {repository}. The question is part of a greater research."
         return Plan(
             (
-                step("history", f"{where} Tell what the log says.", "git__git_log"),
-                step("present", f"{where} Tell what is uncommitted.", "git__git_status"),
-                step(
+                PlanStep.task("history", f"{where} Tell what the log says.", "git__git_log"),
+                PlanStep.task("present", f"{where} Tell what is uncommitted.", "git__git_status"),
+                PlanStep.task(
                     "report",
                     "Answer from the results of the steps before, in three sentences.",
                     after=("history", "present"),

@@ -1,6 +1,6 @@
 """The index of modules in ``docs/architecture.md``: each one's docstring, its public names.
 
-``python -m tests.docs.module_index`` writes it again.
+``python -m tests.docs.module_index`` writes it again, and ``docs/python.md`` too.
 """
 
 from __future__ import annotations
@@ -40,4 +40,7 @@ def without_index(page: str) -> str:
 
 
 if __name__ == "__main__":
+    from tests.docs import python_api  # imports all of Remit
+
     PAGE.write_text(without_index(PAGE.read_text("utf-8")) + index(), "utf-8")
+    python_api.PAGE.write_text(python_api.page(), "utf-8")

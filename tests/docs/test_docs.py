@@ -10,7 +10,7 @@ import pytest
 
 from remit.cli.main import _COMMANDS
 from remit.ledger import EVENTS
-from tests.docs import module_index
+from tests.docs import module_index, python_api
 
 TOP = Path(__file__).parents[2]
 PAGES = [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md"), *TOP.glob("benchmarks/*.md")]
@@ -72,6 +72,12 @@ def test_the_picture_of_the_architecture_is_the_folders() -> None:
         assert (source / module).exists(), module
     again = "`python -m tests.docs.module_index` writes the list of modules again"
     assert page == module_index.without_index(page) + module_index.index(), again
+
+
+def test_the_page_of_the_python_api_is_what_the_code_says() -> None:
+    page = (TOP / python_api.PAGE).read_text("utf-8")
+    again = "`python -m tests.docs.module_index` writes docs/python.md again"
+    assert page == python_api.page(), again
 
 
 def test_the_readme_names_every_command() -> None:

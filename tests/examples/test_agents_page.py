@@ -35,17 +35,23 @@ WISHES: tuple[tuple[str, Use], ...] = (
     ("Is there any sencha?", ("stock", {"tea": "sencha"})),
     ("Find out what is in stock.", ("stock", {"tea": "oolong"})),
     ("Buy 10 packets of sencha.", ("order_tea", {"tea": "sencha", "packets": 10})),
-    ("What time is it in Lisbon?", ("time__get_current_time", {"timezone": "Europe/Lisbon"})),
-    ("Remind me to order sencha", ("open_thread", {"title": "order sencha", "due": "2026-11-27"})),
+    ("Ask the expert about oolong.", ("expert", {"task": "Tell about oolong."})),
+)
+HELD: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("How do I brew oolong?", {"tea": "oolong", "minutes": 3}),
+    ("Which teas are green?", {"result": ["sencha", "gyokuro"]}),
+    ("charged twice", {"topic": "billing", "urgent": True}),
+    ("export my data", {"topic": "question", "urgent": False}),
 )
 
 
 def reader(asked: Asked) -> str | Use | dict[str, Any]:
     """The model that the page talks to."""
     if asked.held:
-        if "help desk" not in asked.text:
-            return {"verdict": "accept", "reasons": []}
-        return {"topic": "billing" if "charged twice" in asked.text else "question", "urgent": True}
+        for phrase, data in HELD:
+            if phrase in asked.text:
+                return data
+        return {"verdict": "accept", "reasons": []}
     if asked.results:
         return f"This is what came of it: {asked.results[-1]}"
     for phrase, use in WISHES:
@@ -78,13 +84,10 @@ def _run(place: Path, environment: dict[str, str]) -> str:
 def test_the_page_runs(place: Path, dialect: str) -> None:
     with playing(dialect, reader) as model:
         printed = _run(place, model.environment)
-        assert '"timezone":"Europe/Lisbon"' in printed
         assert "[stock …]\nThis is what came of it: 0" in printed
         advice = next(one.text for one in model.asked if "Recommend the tea" in one.text)
         assert "This is what came of it: 3" in advice  # of one step
         assert "three minutes" in advice  # and of the other
-        todo = next(one.text for one in model.asked if "What is still to do?" in one.text)
-        assert "order sencha" in todo
     _commands(place)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from remit.agents.supervisor.quality import check_criteria
 from remit.agents.workorders import WorkOrder, WorkOrderType
@@ -54,6 +54,19 @@ class PlanStep:
     turn_limit: int = 0
     timeout_seconds: float = 0.0
     output_schema: Mapping[str, Any] | None = None
+
+    @classmethod
+    def task(cls, name: str, instructions: str, *tools: str, after: tuple[str, ...] = ()) -> Self:
+        """A step in words, under PRC-EXECUTE-001.
+
+        Args:
+            name: unique in its plan.
+            instructions: what is to be done.
+            tools: ids that it may use.
+            after: names of the steps whose results it needs.
+        """
+        task = {"instructions": instructions}
+        return cls(name, "PRC-EXECUTE-001", input=task, tools=tools, depends_on=after)
 
     def __post_init__(self) -> None:
         for name in ("token_budget", "turn_limit", "usd_budget", "timeout_seconds"):
