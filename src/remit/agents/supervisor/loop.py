@@ -238,8 +238,8 @@ class TurnLoop:
 
     def _output_of(self, order: WorkOrder | None) -> Any:
         """What the delivered order's result means: a value of the output type, data, or text."""
-        if order is None:
-            return None
+        if order is None:  # answered from the record, or not at all
+            return self.response
         if order.constraints.output_schema is not None:
             data = order.output_result["output"]
             try:

@@ -92,8 +92,7 @@ class TurnResult(Generic[OutputT]):
         """
         if self.failed or self.waiting:
             raise TurnFailedError(self.error_code, self.error_detail)
-        output: Any = self.response if self.degraded else self._output
-        return cast(OutputT, output)
+        return cast(OutputT, self._output)
 
     @property
     def failed(self) -> bool:
