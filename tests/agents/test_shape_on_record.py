@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from remit import Runtime
+from remit.agents.supervisor import DEFAULT_CRITERIA
 from remit.agents.tools import Tool
 from remit.contracts import ContractLoader
 from remit.ledger import LedgerEntry
@@ -125,7 +126,7 @@ def test_a_quality_gate_that_checks_nothing_and_a_limit_above_its_ceiling_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
-        off = {"non_empty": False, "no_error_marker": False, "claims_need_tools": False}
+        off = dict.fromkeys(DEFAULT_CRITERIA, False)
         runtime.agent("lax", acceptance=off).run("hello")
         runtime.agent("long", turn_limit=500).run("hello")
         runtime.agent("strict", acceptance={**off, "min_chars": 2}).run("hello")
