@@ -209,7 +209,7 @@ def test_agents_above_each_other_are_bounded(
     names = ["boss", *(f"agent{n}" for n in range(7))]
     script = by_agent(
         **{
-            name: [ask(name=following), message(f"{name} is done.")]
+            name: [ask(name=following), message(f"I could not go on, says {name}.")]
             for name, following in itertools.pairwise(names)
         },
         agent6=[message("the last")],
@@ -220,7 +220,7 @@ def test_agents_above_each_other_are_bounded(
             agent = runtime.agent(name, instructions=f"You are the {name}.", tools=below)
             below = [agent.as_tool(description="Go on.")]
         result = agent.run("Go down.")
-        assert result.response == "boss is done."
+        assert result.response == "I could not go on, says boss."
         assert "the last" not in json.dumps([call.body for call in server.calls])
         refused = [
             str(entry.metadata["tool_error"])
