@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
-from remit.agents.tools import Tool, ToolError
+from remit.agents.tools import Tool, ToolError, ToolResult
 from remit.agents.worker.execution import Execution
 from remit.agents.worker.toolbox import Toolbox
 from remit.agents.workorders import WorkOrderState, WorkOrderType
@@ -213,15 +213,20 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
         execution = Execution(services, work)
         key = execution.history.requests[0].metadata["idempotency_key"]
 
-        async def try_it() -> None:
-            with pytest.raises(RemitError, match="Waiting"):
-                await Toolbox(execution).use("pay", {"text": "1,000,000"}, key)
+        async def try_it() -> ToolResult:
+            result = await Toolbox(execution).use("pay", {"text": "1,000,000"}, key)
             await execution.journal.flush()
+            return result
 
         from remit.kernel.loops import run_blocking
 
-        run_blocking(try_it())
-        assert len(runtime.approvals.pending()) == 1
+        result = run_blocking(try_it())
+        assert result.status == "refused"
+        assert result.error.startswith("approval_invalid: ")
+        assert result.error.endswith("is for other arguments.")
+        (call,) = runtime.ledger.query(event_type="TOOL_CALL")
+        assert call.metadata["arguments"] == {"text": "1,000,000"}
+        assert not list(runtime.ledger.query(event_type="TOOL_INTENT"))
     assert payer.paid == []
 
 
