@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import signal
@@ -310,7 +311,10 @@ def test_the_schema_is_on_record(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     with anthropic_runtime(root, monkeypatch, message(json.dumps(OOLONG))) as (runtime, _):
         result = runtime.agent("guide", output_type=Tea).run("Which?")
         (plan,) = runtime.ledger.query(session_id=result.session_id, event_type="WO_PLANNED")
+        (start,) = runtime.ledger.query(session_id=result.session_id, event_type="SESSION_START")
         (done,) = runtime.ledger.query(session_id=result.session_id, event_type="WO_COMPLETED")
-    schema = json.loads(plan.metadata["constraints"]["output_schema"])
+    text = plan.metadata["constraints"]["output_schema"]
+    assert start.metadata["output_schema_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    schema = json.loads(text)
     assert schema["required"] == ["name", "minutes"]
     assert done.metadata["output_result"]["output"] == OOLONG

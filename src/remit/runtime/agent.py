@@ -331,7 +331,7 @@ class Agent(Generic[OutputT]):
         shared, shape = self._shared, self._shape
         return agent_record(
             shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
-            shape.package_id,
+            shape.package_id, shape.output,
         )  # fmt: skip
 
     def _is_repeatable(self, tool_id: str) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
+from remit.agents.outputs import OutputType
 from remit.agents.supervisor import DEFAULT_CRITERIA, PlanStep, thread_tools
 from remit.agents.tools import Tool
 from remit.contracts import ContractError, ContractLoader
@@ -24,6 +27,7 @@ def agent_record(
     contracts: ContractLoader,
     own: Sequence[Tool],
     package_id: str,
+    output: OutputType[Any] | None = None,
 ) -> dict[str, Any]:
     """The metadata of an agent's ``SESSION_START``: ids and hashes; texts as content.
 
@@ -34,6 +38,7 @@ def agent_record(
         contracts: where its contracts are.
         own: the tools that it brings.
         package_id: the package that brought the agent; empty for a program's.
+        output: the type of its answers.
     """
     limits = {
         "worker.turn_limit": step.turn_limit,
@@ -59,6 +64,8 @@ def agent_record(
         record["own_tools"] = fitting(tools)
     if found := _own_contracts(step.contract_id, contracts):
         record["own_contracts"] = fitting(found)
+    if output is not None and output.schema is not None:
+        record["output_schema_sha256"] = sha256_hex(orjson.dumps(output.schema))
     criteria = sorted(name for name, on in {**DEFAULT_CRITERIA, **step.acceptance}.items() if on)
     if criteria != sorted(DEFAULT_CRITERIA):
         record["criteria"] = criteria
