@@ -104,8 +104,7 @@ def ask(
         echo_json(turn_data(result))
     else:
         note(f"session {result.session_id}, {result.cost_summary['total_tokens']} tokens")
-    answered = result.quality_gate_passed or result.degraded
-    raise SystemExit(0 if answered and not result.waiting else 1)
+    raise SystemExit(1 if result.failed or result.waiting else 0)
 
 
 class Shell:

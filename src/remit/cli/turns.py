@@ -109,6 +109,8 @@ def turn_data(result: TurnResult) -> dict[str, Any]:
         "session_id": result.session_id,
         "quality_gate_passed": result.quality_gate_passed,
         "degraded": result.degraded,
+        "error_code": result.error_code,
+        "error_detail": result.error_detail,
         "tool_results": result.tool_results,
         "classification": result.classification,
         "cost": result.cost_summary,
