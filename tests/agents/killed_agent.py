@@ -96,6 +96,7 @@ def main(root: str, effects: str, at: int, when: str, policy: str, session_id: s
             json.dumps(
                 {
                     "response": result.response,
+                    "error_code": result.error_code,
                     "passed": result.quality_gate_passed,
                     "waiting": [one.request_id for one in result.waiting_for],
                     "steps": killer._count,
