@@ -22,7 +22,7 @@ from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
 from remit.agents.approvals import ApprovalQueue
 from remit.kernel.budget import BudgetLimits
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from tests.server.mcp.running import TOP, Served, serving, variables
 from tests.support.roots import new_root
 
@@ -350,7 +350,10 @@ async def test_a_server_that_floods(served: Served) -> None:
         session = result.meta["remit/receipt"]["session"]
     with LedgerClient(str(served.root / "ledger.db")) as ledger:
         noted = list(ledger.query(event_type="MCP_MESSAGE", session_id=session))
+        begun = list(ledger.query(event_type="SESSION_START", session_id=session))
     assert 0 < len(noted) <= 200
+    assert len(begun) == 1
+    assert all(map(is_authentic, [*noted, *begun]))
 
 
 async def test_over_stdio(root: Path) -> None:

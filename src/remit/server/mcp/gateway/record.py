@@ -27,6 +27,8 @@ from remit.server.mcp.callers import Caller
 _MOST_NOTED = 200
 """Notifications of one session that are put on record: a server that floods must not fill it."""
 
+# A tool call is recorded as a worker's is; the rest in the tier whose part writes such entries.
+_TIERS = {"MCP_MESSAGE": "hot", "SESSION_START": "ho2"}
 _BEGUN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' LIMIT 1"
 _LATEST = (
     "SELECT id FROM entries WHERE session_id = ? AND event_type = 'TOOL_INTENT' "
@@ -154,6 +156,8 @@ class Record:
     def _entry(self, event_type: str, /, **metadata: Any) -> LedgerEntry:
         if self._identity.key_id:
             metadata["key_id"] = self._identity.key_id
+        if tier := _TIERS.get(event_type):
+            metadata["scope"] = {"tier": tier}
         return self._journal.entry(event_type, **metadata)
 
     def _call(self, name: str, arguments: Any) -> dict[str, Any]:
