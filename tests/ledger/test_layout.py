@@ -55,6 +55,7 @@ POSTGRES = {
     "STORED": "column leases.stop",
     "ALTER TABLE leases SET UNLOGGED": "table leases is not kept for good",
     "ALTER TABLE leases ENABLE ROW LEVEL SECURITY": "row security on leases",
+    "ALTER TABLE leases REPLICA IDENTITY FULL": "replica identity of leases",
     "CREATE POLICY extra ON entries USING (true)": "policy extra",
     "CREATE RULE extra AS ON UPDATE TO entries DO INSTEAD NOTHING": "rule extra",
     "CREATE TABLE extra () INHERITS (entries)": "inheritance of extra from entries",

@@ -50,6 +50,9 @@ _FOREIGN = f"""
     SELECT 'row security on ' || relname FROM pg_class
     WHERE (relrowsecurity OR relforcerowsecurity) AND relnamespace = {_HERE}
     UNION ALL
+    SELECT 'replica identity of ' || relname FROM pg_class
+    WHERE relkind = 'r' AND relreplident <> 'd' AND relnamespace = {_HERE}
+    UNION ALL
     SELECT 'inheritance of ' || c.relname || ' from ' || p.relname FROM pg_inherits AS i
     JOIN pg_class AS c ON c.oid = i.inhrelid JOIN pg_class AS p ON p.oid = i.inhparent
     WHERE {_HERE} IN (c.relnamespace, p.relnamespace)
