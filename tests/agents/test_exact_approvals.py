@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -259,6 +260,33 @@ def test_a_person_changes_the_arguments_within_the_schema(ledger: LedgerClient) 
     assert _begin(ledger, permit, _intent(decided)) == ""
 
 
+def test_true_and_1_are_not_the_same_arguments(ledger: LedgerClient) -> None:
+    queue = ApprovalQueue(ledger, _settings())
+    flag = Tool("flag", "Sets it.", {"type": "object", "properties": {"to": {}}}, print)
+    about: dict[str, Any] = {"session_id": SESSION, "agent_id": "client"}
+    first = queue.request(flag, {"to": True}, **about).request_id
+    assert queue.request(flag, {"to": 1}, **about).request_id != first
+    queue.decide(first, granted=True, by="Ann", arguments={"to": 1})
+    decided = queue.get(first)
+    assert decided.arguments["to"] is not True
+    permit = queue.permit(first)
+    assert permit.instead_of({"to": 1.0})["to"] is not True
+    assert permit.instead_of({"to": True}) == decided.arguments
+    assert _begin(ledger, permit, _intent(decided), flag) == ""
+
+
+def test_what_one_client_of_a_session_was_granted_is_no_others(ledger: LedgerClient) -> None:
+    queue = ApprovalQueue(ledger, _settings())
+    mine = _ask(queue, requested_by="KEY-1")
+    queue.decide(mine.request_id, granted=True, by="Ann")
+    assert _ask(queue, requested_by="KEY-2").request_id != mine.request_id
+    other = queue.request(
+        REFUND, WANTED, session_id=SESSION, agent_id="other", requested_by="KEY-1"
+    )
+    assert other.request_id != mine.request_id
+    assert _ask(queue, requested_by="KEY-1").request_id == mine.request_id
+
+
 # -- several people --------------------------------------------------------------------------
 
 
@@ -303,6 +331,42 @@ def test_they_agree_on_the_same_arguments_or_not_at_all(ledger: LedgerClient) ->
     queue.decide(denied, granted=True, by="Ann")
     queue.decide(denied, granted=False, by="Bob")
     assert queue.get(denied).state == "denied"
+
+
+def test_what_several_grant_ends_with_the_first_of_them(ledger: LedgerClient) -> None:
+    queue = ApprovalQueue(ledger, _settings(refund={"people": 2}))
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    request = _ask(queue).request_id
+    queue.decide(request, granted=True, by="Ann", until=soon)
+    queue.decide(request, granted=True, by="Bob")
+    assert datetime.fromisoformat(queue.get(request).expires_at) == soon
+    late = _ask(queue, {"order": 13}).request_id
+    queue.decide(late, granted=True, by="Ann", until=datetime.now(UTC) + timedelta(seconds=0.2))
+    time.sleep(0.3)
+    queue.decide(late, granted=True, by="Bob")
+    half = queue.get(late)
+    assert (half.state, half.signed_by) == ("pending", ("Bob",))
+    queue.decide(late, granted=True, by="Ann")
+    assert queue.get(late).state == "granted"
+
+
+@pytest.mark.parametrize(
+    "name", ["Ann Lee", "ann\u00a0 lee", "ann\u200b lee", "a\u00adnn lee", "\u202eann lee\x00"]
+)
+def test_no_spelling_of_a_name_makes_another_person(ledger: LedgerClient, name: str) -> None:
+    queue = ApprovalQueue(ledger, _settings(refund={"people": 2, "approvers": ["ann lee", "bob"]}))
+    request = _ask(queue, requested_by="ann lee").request_id
+    with pytest.raises(ApprovalError, match="asked for"):
+        queue.decide(request, granted=True, by=name)
+    later = datetime.now(UTC) + timedelta(days=1)
+    with pytest.raises(InvalidInputError):
+        queue.delegate(by="ann lee", to=name, until=later)
+    queue.delegate(by="ann lee", to="eve", until=later)
+    queue.delegate(by=name, to="EVE ", until=datetime.now(UTC))  # and so it has ended
+    with pytest.raises(ApprovalError, match="none of those"):
+        queue.decide(request, granted=True, by="eve")
+    with pytest.raises(ApprovalError, match="missing"):
+        queue.decide(request, granted=True, by="\u200b")
 
 
 def test_those_who_are_named_and_those_they_name(ledger: LedgerClient) -> None:

@@ -65,12 +65,16 @@ class Approval:
 
     def usable(self) -> bool:
         """Whether it is granted, in time, and not used yet."""
-        late = bool(self.expires_at) and datetime.now(UTC) > datetime.fromisoformat(self.expires_at)
-        return self.state == "granted" and not self.used_by and not late
+        return self.state == "granted" and not self.used_by and not is_late(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def is_late(expires: str) -> bool:
+    """Whether a yes has ended; one of earlier versions, with no time stated, does not."""
+    return bool(expires) and datetime.now(UTC) > datetime.fromisoformat(expires)
 
 
 def last_edit(said: Sequence[LedgerEntry]) -> LedgerEntry | None:
@@ -108,7 +112,7 @@ def approval_of(
         wo_id=wo_id,
         session_id=session_id,
         agent_id=_planner(ledger, wo_id) or str(provenance["agent_id"]),
-        requested_by=str(data.get("requested_by") or _user(ledger, session_id)),
+        requested_by=str(data.get("requested_by") or user_of(ledger, session_id)),
         tool_id=str(data["tool_id"]),
         arguments=data["arguments"] if edit is None else edit.metadata["arguments"],
         requested_arguments=data["arguments"],
@@ -121,6 +125,7 @@ def approval_of(
             str(entry.metadata["decided_by"])
             for entry in said
             if entry.event_type == "APPROVAL_SIGNED"
+            and not (decision is None and is_late(entry.metadata.get("expires", "")))
         ),
         state=state,
         decided_by=str(answer.get("decided_by", "")),
@@ -141,7 +146,7 @@ def _planner(ledger: LedgerClient, wo_id: str) -> str:
     return str(planned_by.get("agent_id") or "")
 
 
-def _user(ledger: LedgerClient, session_id: str) -> str:
+def user_of(ledger: LedgerClient, session_id: str) -> str:
     """The person for whom a session was begun; empty where none was named."""
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False

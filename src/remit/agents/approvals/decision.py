@@ -55,10 +55,11 @@ def exactly(
             next_step="Say which are meant: give the arguments that are to run.",
         )
     given = dict(wanted if arguments is None else arguments)
-    exact: dict[str, Any] = {"arguments_hash": content(arguments_hash(given))}
+    given_hash = arguments_hash(given)
+    exact: dict[str, Any] = {"arguments_hash": content(given_hash)}
     if "tool_digest" in request.metadata:
         exact["tool_digest"] = request.metadata["tool_digest"]
-    if given == wanted:
+    if given_hash == arguments_hash(wanted):  # by ==, 1 would be true
         return exact
     schema = request.metadata.get("parameters")
     if request.metadata["kind"] != "approval" or not isinstance(schema, Mapping):

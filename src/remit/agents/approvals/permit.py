@@ -48,7 +48,10 @@ class Permit:
 
     def instead_of(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """What is to run in place of what was asked for; anything else stays, to be refused."""
-        return dict(self.arguments if wanted == self.request.metadata["arguments"] else wanted)
+        asked = self.request.metadata["arguments"]
+        if isinstance(asked, Erased) or arguments_hash(asked) != arguments_hash(wanted):
+            return dict(wanted)
+        return dict(self.arguments)
 
     def begin(
         self,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Self
 
-from remit.agents.approvals.approval import Approval, ApprovalError
+from remit.agents.approvals.approval import Approval, ApprovalError, is_late
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 
@@ -70,8 +69,8 @@ class Policy:
         if own & approvers.keys():
             return Vote(by, person)
         for delegator, delegate in self._delegations():
-            if same(delegate) in own and same(delegator) in approvers:
-                return Vote(by, person, approvers[same(delegator)])
+            if delegate in own and delegator in approvers:
+                return Vote(by, person, approvers[delegator])
         raise ApprovalError(
             f"{by} is none of those who may approve {approval.tool_id}.",
             next_step=f"Ask {', '.join(policy.approvers)}, or have one of them delegate it.",
@@ -97,18 +96,19 @@ class Policy:
             )
 
     def _delegations(self) -> list[tuple[str, str]]:
-        """Who delegates to whom at this moment; the latest word of each pair counts."""
+        """Who delegates to whom now, by :func:`same`; the latest word of each pair counts."""
         latest: dict[tuple[str, str], Mapping[str, Any]] = {}
         for entry in self._ledger.query(event_type="APPROVAL_DELEGATED", with_content=False):
             if is_authentic(entry):
                 data = entry.metadata
-                latest[str(data["delegator"]), str(data["delegate"])] = data
-        now = datetime.now(UTC)
-        return [
-            pair for pair, data in latest.items() if datetime.fromisoformat(data["until"]) > now
-        ]
+                latest[same(str(data["delegator"])), same(str(data["delegate"]))] = data
+        return [pair for pair, data in latest.items() if not is_late(data["until"])]
 
 
 def same(name: str) -> str:
-    """A name in the form that compares: case, width and space around do not make two people."""
-    return unicodedata.normalize("NFKC", name).casefold().strip()
+    """A name in the form that compares.
+
+    Case, width, spaces and characters that nobody sees do not make two people.
+    """
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join("".join(c for c in plain if c.isprintable() or c.isspace()).split())

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remit.agents.approvals.approval import Approval, ApprovalError, approval_of
+from remit.agents.approvals.approval import (
+    Approval,
+    ApprovalError,
+    approval_of,
+    is_late,
+    user_of,
+)
 from remit.agents.approvals.decision import (
     SAID,
     append_decision,
@@ -18,12 +24,13 @@ from remit.agents.approvals.decision import (
     exactly,
 )
 from remit.agents.approvals.permit import Permit, arguments_hash
-from remit.agents.approvals.policy import Policy, Vote
+from remit.agents.approvals.policy import Policy, Vote, same
 from remit.agents.approvals.webhook import Webhook
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings, default_settings
 from remit.ledger import (
+    Erased,
     LedgerClient,
     LedgerEntry,
     content,
@@ -116,8 +123,8 @@ class ApprovalQueue:
     ) -> Approval:
         """Ask for an action outside of any work order.
 
-        The same action that waits in the session, or that was granted there and not used yet, is
-        given back instead: a client that calls again finds what was decided.
+        The same action that waits in the session for the same client, or that was granted there
+        and not used yet, is given back instead: one that calls again finds what was decided.
 
         Args:
             tool: as it is defined now.
@@ -129,10 +136,15 @@ class ApprovalQueue:
         Raises:
             InvalidInputError: the arguments cannot be recorded.
         """
-        said = asked(tool, arguments)
+        said, wanted = asked(tool, arguments), arguments_hash(arguments)
+        whose = (agent_id, requested_by or user_of(self._ledger, session_id), "")
         for approval in self.list(session_id=session_id):
-            same = (approval.tool_id, approval.tool_digest) == (tool.tool_id, tool.digest)
-            if not same or approval.requested_arguments != dict(arguments) or approval.wo_id:
+            if (approval.agent_id, approval.requested_by, approval.wo_id) != whose:
+                continue
+            before = approval.requested_arguments
+            if (approval.tool_id, approval.tool_digest) != (tool.tool_id, tool.digest) or (
+                isinstance(before, Erased) or arguments_hash(before) != wanted
+            ):
                 continue
             if approval.state == "pending" or (approval.state == "granted" and approval.usable()):
                 return approval
@@ -216,7 +228,7 @@ class ApprovalQueue:
                 decides may not; what it is for was erased.
             InvalidInputError: the arguments do not fit; ``until`` is past or too late.
         """
-        if not by.strip():
+        if not same(by):
             raise ApprovalError(
                 "The name of who decides is missing.", next_step="Say who decides, with --by NAME."
             )
@@ -247,9 +259,17 @@ class ApprovalQueue:
         by = about["decided_by"]
         vote = self._policy.vote(approval, by, about.get("person", by))
         exact = about["arguments_hash"]
-        others = [Vote.of(one) for one in said if one.metadata.get("arguments_hash") == exact]
+        agreed = [
+            one
+            for one in said
+            if one.metadata.get("arguments_hash") == exact
+            and not is_late(one.metadata.get("expires", ""))
+        ]
+        others = [Vote.of(one) for one in agreed]
         self._policy.check(approval, vote, others)
         about |= vote.named()
+        # What they grant together ends with the first of them; all times have one form.
+        about["expires"] = min([about["expires"], *(one.metadata["expires"] for one in agreed)])
         return "APPROVAL_SIGNED" if len(others) + 1 < approval.people else "APPROVAL_GRANTED"
 
     def delegate(self, *, by: str, to: str, until: datetime, reason: str = "") -> str:
@@ -267,7 +287,7 @@ class ApprovalQueue:
         Raises:
             InvalidInputError: a name is missing, both are one, or it would last too long.
         """
-        if not by.strip() or not to.strip() or by == to:
+        if not same(by) or not same(to) or same(by) == same(to):
             raise InvalidInputError(
                 "A delegation is from one person to another.", next_step="Name both, by two names."
             )

@@ -65,6 +65,11 @@ class Identity(Grant):
     work_order_id: str = ""
     within: Identity | None = None
 
+    @property
+    def person(self) -> str:
+        """Who it is where people are counted: the user of a key, as one may have several."""
+        return self.user_id or self.key_id or self.name
+
     def may_use_model(self, model_id: str) -> bool:
         """Whether calls may go to ``model_id``, the full id as the provider knows it."""
         if self.within is not None and not self.within.may_use_model(model_id):

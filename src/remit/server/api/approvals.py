@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue
-from remit.gateway.auth import Identity, expiry_of
+from remit.gateway.auth import expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import ApprovalQuery, Decision, Delegation
 from remit.server.api.responses import ApprovalPage, ApprovalShape, DelegationShape
@@ -48,7 +48,7 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
             reason=decision.reason,
             arguments=decision.arguments,
             until=expiry_of(decision.until) if decision.until else None,
-            person=_person(caller),
+            person=caller.person,
         )
         return queue.get(request_id).to_dict()
 
@@ -59,7 +59,7 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
     def delegate(delegation: Delegation, caller: Caller) -> dict[str, Any]:
         """Let somebody approve in the caller's place for a time."""
         entry_id = queue.delegate(
-            by=_person(caller),
+            by=caller.person,
             to=delegation.to,
             until=expiry_of(delegation.until),
             reason=delegation.reason,
@@ -88,8 +88,3 @@ def _found(queue: ApprovalQueue, request_id: str) -> Approval:
     except ApprovalError as error:
         cause = ApprovalError(error.message, next_step="GET /api/approvals lists what waits.")
         raise HttpError(404, "not_found", error.message) from cause
-
-
-def _person(caller: Identity) -> str:
-    """Who a caller is: the user of its key, as one person may have several keys."""
-    return caller.user_id or caller.key_id or caller.name

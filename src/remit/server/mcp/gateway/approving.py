@@ -65,7 +65,7 @@ class Approving:
                 arguments,
                 session_id=self._session_id,
                 agent_id=self._agent_id,
-                requested_by=who.user_id or who.name,
+                requested_by=who.person,
             )
         if found.state == "granted":
             self._waiting.pop(key, None)

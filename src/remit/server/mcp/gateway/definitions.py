@@ -133,7 +133,8 @@ def _tools_of(page: Mapping[str, Any], server: str) -> list[dict[str, Any]]:
         and isinstance(tool.get("inputSchema"), dict)
         for tool in tools
     ):
-        return tools
+        # Names are unique: of one that stands twice the last is called, and so shown.
+        return [*{tool["name"]: tool for tool in tools}.values()]
     raise MCPError(INTERNAL_ERROR, f"What the MCP server {server!r} sent is no list of tools.")
 
 
