@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import jsonschema
 import orjson
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import extend
+from pydantic_core import SchemaError as PatternError
+from pydantic_core import SchemaValidator, core_schema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -18,7 +23,9 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
 
 _MOST_COMPILED = 256
-_by_text: dict[bytes, jsonschema.Draft202012Validator] = {}
+_MOST_REFERENCES = 100_000  # followed for one value: a few can stand for any number
+_left: ContextVar[list[int]] = ContextVar("remit_schema_references_left")
+_by_text: dict[bytes, Any] = {}
 
 
 @functools.cache
@@ -64,11 +71,14 @@ def _errors(
         compiled = _compiled(schema)
         if _fits(schema, value):
             return [], ""
+        _left.set([_MOST_REFERENCES])
         return list(itertools.islice(compiled.iter_errors(value), most)), ""
     except (SchemaError, InvalidInputError) as invalid:
         return [], f"the schema itself is invalid: {invalid.message}"
     except Unresolvable as invalid:
         return [], f"the schema refers to what is not there: {invalid}"
+    except RecursionError:
+        return [], "it is nested too deep to be checked, or the schema refers to itself"
 
 
 def _fits(schema: Any, value: Any) -> bool:
@@ -123,7 +133,7 @@ _PLAIN = frozenset(kind for kinds in _TYPES.values() for kind in kinds)
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
 
 
-def _compiled(schema: Mapping[str, Any]) -> jsonschema.Draft202012Validator:
+def _compiled(schema: Mapping[str, Any]) -> Any:
     """The validator; by the text of the schema, which is quicker made than its canonical form."""
     try:
         text = orjson.dumps(schema, option=orjson.OPT_PASSTHROUGH_DATACLASS)
@@ -142,9 +152,52 @@ def _place(error: ValidationError) -> str:
 
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
-def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
+def _validator(schema: bytes) -> Any:
     loaded = orjson.loads(schema)
     jsonschema.Draft202012Validator.check_schema(loaded)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
-    return jsonschema.Draft202012Validator(loaded, registry=registry)
+    return _Linear(loaded, registry=registry)
+
+
+@functools.lru_cache(maxsize=_MOST_COMPILED)
+def _finder(pattern: str) -> Callable[[str], Any]:
+    """Whether a text holds a pattern, in linear time where the pattern has no look-around."""
+    try:
+        # Rust reads these as operations on sets of characters.
+        if any(mark in pattern for mark in ("&&", "--", "~~")):
+            return re.compile(pattern).search
+        return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
+    except PatternError:
+        return re.compile(pattern).search
+
+
+def _pattern(validator: Any, pattern: str, value: Any, _: Any) -> Iterator[ValidationError]:
+    if type(value) is str and not _finder(pattern)(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _unique_items(validator: Any, wanted: bool, value: Any, schema: Any) -> Any:
+    """Likewise: as a set of texts, not each item beside each other."""
+    try:
+        if type(value) is list and len({canonical_json(item) for item in value}) == len(value):
+            return
+    except InvalidInputError:
+        pass
+    yield from _KEYWORDS["uniqueItems"](validator, wanted, value, schema)
+
+
+def _reference(validator: Any, wanted: str, value: Any, schema: Any) -> Any:
+    left = _left.get()
+    left[0] -= 1
+    if left[0] < 0:
+        raise RecursionError
+    yield from _KEYWORDS["$ref"](validator, wanted, value, schema)
+
+
+_KEYWORDS = jsonschema.Draft202012Validator.VALIDATORS
+# What is checked comes from models, clients and servers: no text of theirs may hold up the process.
+_Linear = extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    {"$ref": _reference, "pattern": _pattern, "uniqueItems": _unique_items},
+)

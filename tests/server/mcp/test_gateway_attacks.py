@@ -44,3 +44,16 @@ async def test_a_tool_listed_twice_is_shown_as_it_was_pinned(ledger: LedgerClien
     for tools in ([bad, good], [good, bad], [good, good]):
         shown = (await definitions.checked({"tools": tools}))["tools"]
         assert [tool["description"] for tool in shown] == ["Reads."], tools
+
+
+async def test_a_servers_output_schema_runs_no_patterns_here(ledger: LedgerClient) -> None:
+    endless = {"properties": {"a": {"type": "string", "pattern": "^(?=(a+)+$)"}}}
+    tool = {"name": "read", "inputSchema": _EMPTY, "outputSchema": endless}
+
+    async def ask(_: str, __: Mapping[str, Any]) -> dict[str, Any]:
+        return {"tools": [tool]}
+
+    definitions = Definitions("files", lambda: "here", Pins(ledger))
+    found = await definitions.find("read", ask, None)
+    assert found is not None
+    assert found.output_schema == {"properties": {"a": {"type": "string"}}}

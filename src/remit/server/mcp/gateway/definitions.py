@@ -113,7 +113,7 @@ class Definitions:
         taken = {}
         for raw in found:
             tool, schema = tools[raw["name"]], raw.get("outputSchema")
-            schema = schema if isinstance(schema, dict) else None
+            schema = without_patterns(schema) if isinstance(schema, dict) else None
             if (why := refused.get(tool.tool_id)) is None:
                 taken[raw["name"]] = Definition(tool, schema)
                 continue
