@@ -207,8 +207,9 @@ class RecordChecks:
     def tool_ran(self, tool_id: str, /, **arguments: Any) -> None:
         """A call of the tool with these arguments, among others, gave a result."""
         calls = self.tool_calls(tool_id)
+        assert calls, f"{tool_id} never ran: no call of it gave a result"
         fits = (all(call.get(k) == v for k, v in arguments.items()) for call in calls)
-        assert any(fits), f"{tool_id} ran with {calls or 'nothing'}, not with {arguments}"
+        assert any(fits), f"{tool_id} ran with {calls}, not with {arguments}"
 
     def tool_never_ran(self, tool_id: str) -> None:
         """No call of the tool gave a result."""

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from remit import Runtime, tool
+from remit import RemitError, Runtime, tool
 from remit.kernel.errors import ConfigError, InvalidInputError
+from remit.ledger.errors import LedgerClosedError
 from remit.providers import ProviderError, ProviderResponse
 from remit.testing import RecordChecks, RecordedModel, ScriptedModel, ToolUse, new_root
 
@@ -142,3 +143,33 @@ def test_an_id_that_cannot_name_a_provider_is_refused(remit_runtime: Open) -> No
 def test_pytest_is_not_needed() -> None:
     program = "import sys, remit.testing; assert 'pytest' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_a_newcomer_gets_wrong_is_said_with_the_way_out(remit_root: Path) -> None:
+    script = {"scripted": ScriptedModel()}
+    with Runtime.open(remit_root, providers=script) as runtime:
+        lists = ({"tools": "stock"}, {"tools": stock}, {"mcp": "time"}, {"approve": "stock"})
+        for wrong in lists:
+            with pytest.raises(InvalidInputError, match=rf"Write {next(iter(wrong))}=\[…\]"):
+                runtime.agent("a", **wrong)
+        with pytest.raises(InvalidInputError, match="texts and files, not a int"):
+            runtime.agent("a").run(12)
+        failed = runtime.agent("a").run("hello")
+        with pytest.raises(RemitError) as caught:
+            _ = failed.output
+        assert str(caught.value).count(failed.error_code) == 1
+        with pytest.raises(AssertionError, match="stock never ran"):
+            RecordChecks(runtime, failed.session_id).tool_ran("stock")
+        agent = runtime.agent("a")
+    with pytest.raises(LedgerClosedError, match="Open it again"):
+        agent.run("hello")
+
+
+def test_a_model_whose_provider_has_no_key_is_said_to_need_one(
+    remit_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with Runtime.open(remit_root, model="openai/gpt-4o-mini") as runtime:
+        failed = runtime.agent("a").run("hello")
+    assert failed.error_detail.endswith("give it a key or a base URL")

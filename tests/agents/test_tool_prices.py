@@ -11,6 +11,7 @@ from remit import Tool, tool
 from remit.agents.tools import ToolError
 from remit.kernel.errors import InvalidInputError
 from remit.runtime import Runtime
+from remit.views import prompt_journey
 from tests.agents.test_subagents import ask, by_agent, check
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
 from tests.support.wire import message, tool_use
@@ -44,6 +45,9 @@ def test_a_price_is_charged_and_is_part_of_what_the_turn_cost(
         )
         assert result.cost_summary["cost_usd"] == pytest.approx(0.5 + calls)
         assert session.cost()["cost_usd"] == pytest.approx(0.5 + calls)
+        shown = prompt_journey(runtime.ledger, session_id=session.session_id)
+        sums = (shown["totals"], shown["turns"][0], shown["turns"][0]["work_orders"][0])
+        assert [one["cost_usd"] for one in sums] == pytest.approx([0.5 + calls] * 3)
         prices = [e.metadata["price_usd"] for e in runtime.ledger.query(event_type="TOOL_INTENT")]
         assert prices == [0.25, 0.25]
         (state,) = runtime.budgeter.list(f"session:{session.session_id}")[:1]

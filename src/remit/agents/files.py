@@ -92,7 +92,7 @@ def split(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
     Raises:
         InvalidInputError: there is no text in it, or something that is neither text nor file.
     """
-    parts = [message] if isinstance(message, str) else list(message)
+    parts = list(message) if isinstance(message, list | tuple) else [message]
     for part in parts:
         if not isinstance(part, str | File):
             raise InvalidInputError(

@@ -79,7 +79,10 @@ def show(root: Path | None, as_json: bool, limit: int | None, **named: str | Non
         states = [state for state in states if f"{state.scope}/".startswith(f"{scope.key}/")]
         shown = [state for state in states if state.scope == scope.key]
         if not states:
-            raise click.UsageError(f"There is no budget for {scope.key}.")
+            raise click.UsageError(
+                f"There is no budget for {scope.key}. `remit budget set` makes one; "
+                "what was used counts from then on."
+            )
     limits = [state.nano_limit for state in shown if state.nano_limit is not None]
     found = {
         "scopes": [state.to_dict() for state in states[:limit]],

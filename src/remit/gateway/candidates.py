@@ -167,7 +167,8 @@ class Candidates:
         provider = self._providers.get(provider_id)
         if provider is None:
             raise NoCandidateError(
-                "PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered"
+                "PROVIDER_NOT_FOUND",
+                f"no provider {provider_id!r} is set up; give it a key or a base URL",
             )
         return provider
 

@@ -114,7 +114,7 @@ class GroupCommitter:
             )
         with self._lock:
             if self._closed:
-                raise LedgerClosedError("The ledger client is closed.")
+                raise LedgerClosedError
             self._items.extend(items)
             if 0 < self._wanted <= len(self._items):
                 self._rouse()

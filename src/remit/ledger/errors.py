@@ -51,6 +51,12 @@ class LedgerFormatError(LedgerError):
 class LedgerClosedError(LedgerError):
     """The client was closed, or belongs to the process this one was forked from."""
 
+    def __init__(self, message: str = "", *, next_step: str = "") -> None:
+        super().__init__(
+            message or "The ledger client is closed, and so is the runtime that it belongs to.",
+            next_step=next_step or "Open it again, or keep the work inside its `with` block.",
+        )
+
 
 class RecordTooLargeError(LedgerError, InvalidInputError):
     """The canonical record would exceed 65,535 bytes."""

@@ -9,6 +9,7 @@ from remit.agents.supervisor import PlanStep, thread_tools
 from remit.agents.tools import Tool, ToolError, UnknownToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
+from remit.kernel.errors import InvalidInputError
 from remit.packages import Registry
 from remit.runtime.agent import Agent, AgentShape
 from remit.runtime.resources import Resources
@@ -64,9 +65,16 @@ class AgentFactory:
 
         Raises:
             ConfigError: there is no such MCP server.
+            InvalidInputError: one of them is no list.
             ToolError: two tools have one id.
             UnknownToolError: one that needs approval is none of them.
         """
+        for name, given in (("tools", tools), ("mcp", mcp), ("approve", approve)):
+            if isinstance(given, (str, Tool)) or not isinstance(given, Iterable):
+                raise InvalidInputError(
+                    f"{name} takes a list, and was given {given!r}.",
+                    next_step=f"Write {name}=[…].",
+                )
         own: list[Tool] = []
         ids: list[str] = []
         for item in tools:

@@ -107,6 +107,8 @@ class Tally:
             sums["settled_tokens"] += settled
             cost = metadata.get("cost_usd")
             self._charge(0.0 if cost is None and not settled else cost)
+        elif entry.event_type == "BUDGET_DEBIT":  # the price of a tool
+            self._charge(metadata.get("cost_usd") or 0.0)
         elif entry.event_type == "TOOL_CALL":
             sums["tool_calls"] += 1
 

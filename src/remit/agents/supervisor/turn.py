@@ -39,7 +39,8 @@ class TurnFailedError(RemitError):
 
     def __init__(self, code: str, detail: str) -> None:
         if code:
-            message, step = f"The turn failed: {code}: {detail}", "Look at `failed` first."
+            said = detail if detail.startswith(code) else f"{code}: {detail}"
+            message, step = f"The turn failed: {said}.", "Look at `failed` before `output`."
         else:
             message, step = "The turn waits for a person.", "Decide, then resume the session."
         super().__init__(message, next_step=step)

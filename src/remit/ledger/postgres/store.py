@@ -252,7 +252,7 @@ class PostgresStore(Store):
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         if self._closed:
-            raise LedgerClosedError("The ledger client is closed.")
+            raise LedgerClosedError
         if self._pid != os.getpid():
             raise LedgerClosedError(
                 "This ledger client was opened before a fork.",

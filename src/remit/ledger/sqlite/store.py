@@ -248,7 +248,7 @@ class SqliteStore(Store):
     @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         if self._closed:
-            raise LedgerClosedError("The ledger client is closed.")
+            raise LedgerClosedError
         try:
             with self._read_lock:
                 return self._reader.execute(sql, parameters).fetchall()
