@@ -11,11 +11,12 @@ from remit.agents.approvals import ApprovalError, ApprovalQueue
 from remit.agents.tools import Tool
 from remit.agents.tools.mcp import Pins
 from remit.gateway.auth import Identity
-from remit.kernel.settings import ApprovalSettings
+from remit.kernel.settings import ApprovalSettings, McpServerSettings
 from remit.ledger import LedgerClient
 from remit.server.api.routes import name_of
 from remit.server.mcp.gateway.approving import Approving, WaitsError
 from remit.server.mcp.gateway.definitions import Definitions
+from remit.server.mcp.gateway.rules import Rules
 
 _TOOL = Tool("files__write", "Writes.", {"type": "object"}, print)
 _EMPTY: dict[str, Any] = {"type": "object"}
@@ -57,3 +58,15 @@ async def test_a_servers_output_schema_runs_no_patterns_here(ledger: LedgerClien
     found = await definitions.find("read", ask, None)
     assert found is not None
     assert found.output_schema == {"properties": {"a": {"type": "string"}}}
+
+
+def test_a_pattern_that_allows_is_not_evaded_by_what_is_no_text() -> None:
+    below = {"properties": {"path": {"pattern": "^/srv/[a-z]+$"}}, "required": ["path"]}
+    both = {"allOf": [below], "properties": {"not": {"not": {"pattern": "^x"}}}}
+    rule = {"effect": "allow", "tools": ["write"], "arguments": both}
+    settings = McpServerSettings.model_validate({"command": "x", "rules": [rule]})
+    rules, key = Rules("files", settings), Identity("k", "agent")
+    for path in ("/etc", ["/etc"], {"x": "/etc"}, 5, None, True, "/srv/a\n", "/srv/../etc"):
+        assert rules.decide(key, "write", {"path": path}).effect == "deny", path
+    assert rules.decide(key, "write", {"path": "/srv/a"}).effect == "allow"
+    assert rules.decide(key, "write", {"path": "/srv/a", "not": ["x"]}).effect == "deny"

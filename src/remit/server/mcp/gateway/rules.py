@@ -41,7 +41,12 @@ class Rules:
 
     def __init__(self, server: str, settings: McpServerSettings) -> None:
         self._admitted = settings.tools
-        self._rules: Sequence[McpRule] = settings.rules
+        self._rules: Sequence[McpRule] = [
+            rule.model_copy(update={"arguments": _texts(rule.arguments)})
+            if rule.effect == "allow"
+            else rule
+            for rule in settings.rules
+        ]
         self._rates = [RateLimit(rule.calls_per_minute, "such calls") for rule in self._rules]
         for place, rule in enumerate(self._rules, 1):
             if problem := schema_problem(rule.arguments):
@@ -96,6 +101,24 @@ class Rules:
         """
         if verdict.rule:
             self._rates[verdict.rule - 1].take(owner)
+
+
+def _texts(schema: Any) -> Any:
+    """What a rule allows by a ``pattern`` is a text: JSON Schema lets all else pass there.
+
+    Not below ``not`` and the like, where that would allow more.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    made = {"type": "string", **schema} if isinstance(schema.get("pattern"), str) else {**schema}
+    for keyword, stated in schema.items():
+        if keyword == "properties" and isinstance(stated, dict):
+            made[keyword] = {name: _texts(inner) for name, inner in stated.items()}
+        elif keyword == "items":
+            made[keyword] = _texts(stated)
+        elif keyword in ("allOf", "anyOf") and isinstance(stated, list):
+            made[keyword] = [_texts(inner) for inner in stated]
+    return made
 
 
 def _names(rule: McpRule, identity: Identity, tool: str) -> bool:
