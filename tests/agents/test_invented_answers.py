@@ -111,3 +111,37 @@ def test_a_failure_that_was_overcome_or_admitted_is_none() -> None:
     assert hidden_failure("The price is fair.", [failed, fine]) == ""
     assert hidden_failure("It can\u2019t be looked up.", [failed]) == ""
     assert hidden_failure("Der Preis stimmt nicht.", [failed]) == ""  # not read
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ab1",
+        "x",
+        "A-",
+        "AB-",
+        "1",
+        "1,111",
+        "a@",
+        "a.",
+        "`",
+        "``` a",
+        "0a-",
+        " ",
+        "is 5 ",
+        "ABC-1234 ",
+    ],
+)
+def test_a_long_text_takes_time_in_proportion(text: str) -> None:
+    """Where a pattern looks at the rest of the text from each place, this takes an hour."""
+    long = text * (300_000 // len(text))
+    for answer in (long, f"It is 0.{long}"):
+        unsourced(answer, "hi")
+        hidden_failure(f"the {answer}", [{"status": "error", "tool_id": "balance"}])
+
+
+def test_many_values_against_many_sources() -> None:
+    values = " ".join(f"is {value}" for value in range(20_000))
+    sources = " ".join(f"{value}.5" for value in range(20_000, 60_000))
+    assert len(unsourced(values, sources, [[value] for value in range(1000)])) > 1000

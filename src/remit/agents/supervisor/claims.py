@@ -9,23 +9,26 @@ computed from two that were seen.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, DecimalException
 from itertools import permutations
 from typing import Any
 
+# Each pattern begins where a word does, so that a long text takes time in proportion.
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _MARKER = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s", re.MULTILINE)
 _ID = re.compile(
-    r"[\w.+-]+@[\w-]+(?:\.\w+)+|\b(?=[A-Z-]*-)(?=[\w-]*\d)[A-Z]{2,}-[\w-]{4,}"
-    r"|\b(?=[0-9a-f-]*\d)(?=[0-9a-f-]*[a-f])[0-9a-f][0-9a-f-]{7,}\b"
+    r"(?<![\w.+-])(?:[\w.+-]+@[\w-]+(?:\.\w+)+|(?=[A-Z]{2,}-)(?=[\w-]*\d)[A-Z]{2,}-[\w-]{4,}"
+    r"|(?=[0-9a-f-]*\d)(?=[0-9a-f-]*[a-f])[0-9a-f][0-9a-f-]{7,}\b)"
 )
 _DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _MONEY = re.compile(
-    rf"[$€£¥]\s?({_NUMBER})|({_NUMBER})\s?(?:[$€£¥]|(?:USD|EUR|GBP|CHF|(?:US )?dollars?|euros?)\b)"
+    rf"[$€£¥]\s?({_NUMBER})|(?<![\d.,])({_NUMBER})\s?"
+    r"(?:[$€£¥]|(?:USD|EUR|GBP|CHF|(?:US )?dollars?|euros?)\b)"
 )
-_SHARE = re.compile(rf"({_NUMBER})\s?(?:%|percent\b)")
+_SHARE = re.compile(rf"(?<![\d.,])({_NUMBER})\s?(?:%|percent\b)")
 _FIGURE = re.compile(rf"(?<![\w.,/:#-])({_NUMBER})(?![\w/:-]|[.,]\d)")
 _STATED = re.compile(
     r"(?:\b(?:is|are|was|were|has|have|had|costs?|totals?|equals?|to|exactly|currently)|[:=])"
@@ -36,6 +39,8 @@ _NAMED = re.compile(  # HTTP 404, step 12
     r"\b(?:[A-Z]{2,}|(?i:step|section|chapter|figure|part|option|article|phase|version|top))[ -]$"
 )
 _YEARS = range(1900, 2100)
+_BEFORE = 60  # characters in front of a figure that say what it is
+_MOST_DIGITS = 28  # of a number; a longer one is an id
 _MOST_PAIRED = 40  # seen numbers up to which two of them may make a third
 _SCALES = [Decimal(10) ** n for n in (-9, -6, -3, -2, 0, 2, 3, 6, 9)] + [
     Decimal(base) ** n for base in (60, 1024) for n in (-3, -2, -1, 1, 2, 3)
@@ -64,8 +69,7 @@ def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
     seen = sources.casefold()
     ids = dict.fromkeys([*_ID.findall(plain), *_DATE.findall(plain)])
     missing = [value for value in ids if value.casefold() not in seen]
-    for value in ids:
-        plain = plain.replace(value, " ")
+    plain = _DATE.sub(" ", _ID.sub(" ", plain))
     claimed = [*_figures(plain, every=bool(data))]
     if claimed:
         known = _Known(sources, data, listed)
@@ -88,8 +92,8 @@ def _figures(text: str, *, every: bool) -> Iterator[str]:
         for found in pattern.finditer(text):
             yield next(filter(None, found.groups()))
     for found in _FIGURE.finditer(text):
-        value, before = found[1], text[: found.start()]
-        if _NAMED.search(before) or (value.isdigit() and int(value) in _YEARS):
+        value, before = found[1], text[max(0, found.start() - _BEFORE) : found.start()]
+        if _NAMED.search(before) or (len(value) == 4 and value.isdigit() and int(value) in _YEARS):
             continue
         stated = bool(_STATED.search(before))
         if stated or (every and len(value) > 1):
@@ -101,20 +105,26 @@ class _Known:
 
     def __init__(self, sources: str, data: Any, listed: int) -> None:
         plain = re.findall(rf"(?<![\w.-])-?{_NUMBER}", sources)
-        self._seen = {abs(_decimal(value)) for value in plain}
+        self._long = {value for value in plain if len(value) > _MOST_DIGITS}
+        self._seen = {abs(_decimal(value)) for value in plain if len(value) <= _MOST_DIGITS}
         self._seen |= {Decimal(count) for count in (listed, *_counts(data))}
         self._seen |= {abs(total) for total in _sums(data)}
+        self._sorted = sorted(self._seen)
 
     def holds(self, value: str) -> bool:
         """Whether one of them is, or makes, this number at the precision it is given in."""
+        if len(value) > _MOST_DIGITS:
+            return value in self._long
         wanted = _decimal(value)
         step = Decimal(1).scaleb(-len(value.partition(".")[2]))
 
         def close(number: Decimal) -> bool:
             return abs(number - wanted) <= step / 2
 
-        if any(close(seen * scale) for seen in self._seen for scale in _SCALES):
-            return True
+        for scale in _SCALES:
+            place = bisect_left(self._sorted, (wanted - step / 2) / scale)
+            if place < len(self._sorted) and close(self._sorted[place] * scale):
+                return True
         if len(self._seen) > _MOST_PAIRED:
             return False
         return any(
