@@ -152,7 +152,7 @@ def test_a_session_is_resumed_by_another_process(
             "session",
             "resume",
             session["session_id"],
-            stdin="what did I just say?\n",
+            stdin="and what came before?\n",
             ANTHROPIC_BASE_URL=server.url,
         )
     assert "You said: list the sessions" in result.stdout  # by code
