@@ -19,7 +19,9 @@ from typing import Any
 from remit import Runtime
 from remit.agents.supervisor import TurnResult
 
-FILES = {name: Path(__file__).with_name(f"phrases_{name}.json") for name in ("seen", "unseen")}
+FILES = {
+    name: Path(__file__).with_name(f"phrases_{name}.json") for name in ("seen", "unseen", "blind")
+}
 OUTCOMES = ("right", "cannot", "beside", "invented")
 _CHOOSING = {"PRC-CLASSIFY-001", "PRC-TOOLCHOICE-001", "PRC-TOOLARGUMENTS-001"}
 _GREETINGS = ("Hello!", "You're welcome.", "Goodbye.")
@@ -115,7 +117,9 @@ def measure(
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", nargs="*", default=[*FILES], help="seen, unseen, or a JSON file")
+    parser.add_argument(
+        "sets", nargs="*", default=[*FILES], help="seen, unseen, blind, or a JSON file"
+    )
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
     for name in options.sets:
