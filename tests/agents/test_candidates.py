@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.worker.candidates import named, narrow, narrowed_schema, only_value
+from remit.agents.worker.candidates import (
+    asks_to_act,
+    named,
+    narrow,
+    narrowed_schema,
+    only_value,
+)
 
 EXAMPLES = {
     "none": ["hello", "thank you"],
@@ -32,6 +39,37 @@ def test_the_likeliest_class_comes_first() -> None:
     assert (rain.classes[0], rain.alike, rain.clear) == ("weather", True, True)
     assert narrow("hello there", EXAMPLES, {}).classes[0] == "none"
     assert not narrow("who wrote Hamlet?", EXAMPLES, {}).alike
+
+
+def test_a_misspelt_word_is_known_and_words_of_grammar_say_little() -> None:
+    spelt = narrow("wether in Rome?", EXAMPLES, {})
+    assert (spelt.classes[0], spelt.clear) == ("weather", True)
+    assert not narrow("what is the capital in 12?", EXAMPLES, {}).alike
+
+
+def test_what_a_class_hardly_speaks_of_is_not_clearly_its_own() -> None:
+    assert not narrow("timer wombat quokka lemur gibbon otter stoat", EXAMPLES, {}).clear
+
+
+def test_the_own_example_of_a_class_is_clearly_its_own() -> None:
+    examples = {**EXAMPLES, "clock": ["set a clock", "set a watch", "set a timer or clock"]}
+    own = narrow("set a timer", examples, {})
+    assert (own.classes[0], own.clear) == ("timer", True)
+
+
+@pytest.mark.parametrize(
+    ("message", "acts"),
+    [
+        ("delete the file", True),
+        ("Could you please restart it?", True),
+        ("check the gates and delete what fails", True),
+        ("send the letter", False),  # a tool speaks of it
+        ("what was deleted?", False),
+        ("is there a change?", False),
+    ],
+)
+def test_an_order_that_no_tool_speaks_of_is_known(message: str, acts: bool) -> None:
+    assert asks_to_act(message, ["send_mail", "Send a letter.", "check all"]) is acts
 
 
 def test_a_name_typed_as_it_stands_is_for_a_tool_that_takes_it() -> None:

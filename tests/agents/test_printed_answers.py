@@ -41,6 +41,8 @@ def test_nothing_that_the_model_says_is_shown(
                     "why did you choose this model?",
                     "what did that cost?",
                     "who won the world cup in 1998?",
+                    "restart the packages",
+                    "Which files exist under HO1?",
                 )
             }
         calls = [e.metadata for e in runtime.ledger.read_by_event_type("TOOL_CALL")]
@@ -49,7 +51,12 @@ def test_nothing_that_the_model_says_is_shown(
     assert said["hello"].response.startswith("Hello!")
     packages = said["list all installed packages"]
     assert "PKG-KERNEL-001" in packages.response
+    assert packages.response.startswith("list_packages (list all installed packages):\n")
     assert packages.quality_gate_passed
+    assert said["restart the packages"].response.startswith("I cannot answer that")
+    unsure = said["Which files exist under HO1?"].response
+    assert unsure.startswith("I cannot tell which of my tools you mean")
+    assert "ask 'list the files'" in unsure
     assert [call["tool_id"] for call in calls] == [
         "list_packages", "query_ledger", "read_file", "explain_route", "usage",
     ]  # fmt: skip

@@ -1,8 +1,9 @@
 """Making a choice small enough for a small model.
 
 A model of a hundred million parameters chooses badly among many tools and well between two.
-Word overlap with the tools' own examples finds the two; where neither is clearly ahead, the
-model decides. All here is generic: it knows nothing but what the tool definitions say.
+Word overlap with the tools' own examples finds the two. Where neither is clearly ahead, the
+message has to hold a name that both take before the model decides. All here is generic: it knows
+English words of grammar and of acting, and what the tool definitions say.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from remit.kernel.schemas import first_problem
@@ -21,9 +24,30 @@ _NUMBER = re.compile(r"\b\d+\b")
 _WHOLE_NUMBER = re.compile(r"(?<![\w.-])\d+(?!\w|\.\d)")
 _NAME = re.compile(r"(?!\d+$)\S*[\d_/.]\S*|[A-Z]{2,}-\S+|[A-Z][A-Z-]{2,}")
 _PATH = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
+_WORD = re.compile(r"\b[A-Za-z]{5,}\b")
+_ALIKE_WORD = 0.83  # of two words, from 0 to 1: one letter missing, or two exchanged
 _CLEAR = 1.15  # so far ahead of the second, the likeliest needs no model to confirm it
+_COVERED = 0.22  # of a message's weight, what the likeliest has to speak of
+_SAME = 0.999
 _STEM = 5  # letters of a word by which its other forms are known too
 _UNLIKE = 0.35  # a message that is less like anything that is known asks for nothing of it
+_LITTLE = 0.3  # what a word of grammar, or a number, weighs beside one that names a thing
+_ACT = re.compile(  # an order, where one begins
+    r"(?:^|[.;:!,]\s|\b(?:and|then|please|pls|just|now|(?:can|could|would|will) you|let's"
+    r"|want (?:you )?to)\s)\s*"
+    r"(add|approve|assign|ban|block|cancel|change|clear|copy|create|delete|deny|deploy"
+    r"|disable|download|drop|edit|email|enable|erase|forget|forward|grant|increase|install|invite"
+    r"|kill|lower|mail|make|move|notify|pay|post|publish|purge|raise|reboot|reduce|refund|remove"
+    r"|rename|replace|reset|restart|restore|revoke|roll|rotate|save|schedule|send|set|shut|start"
+    r"|stop|switch|transfer|uninstall|update|upgrade|upload|wipe|write)\b"
+)
+_GRAMMAR = re.findall(
+    r"\S+",
+    "# a am an and any are at be been by can could did do does for from give had has have here"
+    " how i in into is it its just me my of on or our please show so some tell that the their"
+    " there these they this to told under up us was we were what which who will with would you"
+    " your",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +58,7 @@ class Narrowed:
         classes: the likeliest and the second.
         examples: phrases of both with their class, the most telling last.
         alike: whether the message is like the likeliest at all.
-        clear: whether the likeliest is far ahead of the second.
+        clear: whether the likeliest is far ahead of the second, and speaks of what is asked.
     """
 
     classes: tuple[str, str]
@@ -63,22 +87,26 @@ def narrow(
     def vector(text: str) -> dict[str, float]:
         # A word that few classes use says more.
         weights = {
-            word: number * math.log((len(texts) + 1) / ((spread[word] or 1) + 0.5))
+            word: number
+            * math.log((len(texts) + 1) / ((spread[word] or 1) + 0.5))
+            * (_LITTLE if word in _LIGHT else 1)
             for word, number in _words(text).items()
         }
         length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
         return {word: weight / length for word, weight in weights.items()}
 
-    query = vector(message)
+    query = vector(_spelt(message, chain.from_iterable(texts.values())))
 
     def likeness(text: str) -> float:
         other = vector(text)
         return sum(weight * other.get(word, 0.0) for word, weight in query.items())
 
-    score = {name: sum(sorted(map(likeness, group))[-2:]) for name, group in texts.items()}
+    score = {name: _score(sorted(map(likeness, group))) for name, group in texts.items()}
     best, second = sorted(score, key=lambda name: -score[name])[:2]
     alike = score[best] >= _UNLIKE
-    clear = score[best] >= _CLEAR * score[second]
+    spoken_of = set().union(*map(_words, texts[best]))
+    covered = sum(weight * weight for word, weight in query.items() if word in spoken_of)
+    clear = score[best] >= _CLEAR * score[second] and covered >= _COVERED
     nearest = {
         name: sorted(examples[name], key=likeness, reverse=True)[:shots] for name in (best, second)
     }
@@ -192,3 +220,33 @@ def _bare(word: str) -> str:
 def _stem(word: str) -> str:
     word = word.lower()
     return word[:-1] if len(word) > 3 and word.endswith("s") else word
+
+
+def asks_to_act(message: str, texts: Iterable[str]) -> bool:
+    """Whether a message wants something changed or sent that none of ``texts`` speaks of."""
+    spoken_of = {word for text in texts for word in re.findall(r"[a-z]+", text.lower())}
+    return any(found[1] not in spoken_of for found in _ACT.finditer(message.lower()))
+
+
+def _score(likenesses: Sequence[float]) -> float:
+    """Likeness to a class: to its two nearest texts, or to the one that it is, word for word."""
+    *_, nearest = likenesses
+    return 2.0 if nearest > _SAME else sum(likenesses[-2:])
+
+
+def _spelt(message: str, texts: Iterable[str]) -> str:
+    """The message with unknown words as they are probably meant: "sesions", "bugdet"."""
+    known = {word for text in texts for word in _WORD.findall(text.lower())}
+    stems = {_stem(word)[:_STEM] for word in known}
+
+    def meant(found: re.Match[str]) -> str:
+        word = found[0].lower()
+        if _stem(word)[:_STEM] in stems:
+            return word
+        near = get_close_matches(word, known, 1, _ALIKE_WORD)
+        return near[0] if near and near[0][0] == word[0] else word
+
+    return _WORD.sub(meant, message)
+
+
+_LIGHT = frozenset(_stem(word)[:_STEM] for word in _GRAMMAR)

@@ -203,7 +203,7 @@ class Run:
             message = str(variables["user_input"])
             used = variables["tool_results"] = await chooser.choose(tools, message)
             if not speaks:
-                return self._print(printed_answer(message, used, tools))
+                return self._print(printed_answer(message, used, tools, chooser.near))
             tools = []
             first = max(0, len(history) - 2 * small.context_turns)
             history = [] if variables["tool_results"] else history[first:]

@@ -17,7 +17,13 @@ import orjson
 
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.candidates import named, narrow, narrowed_schema, only_value
+from remit.agents.worker.candidates import (
+    asks_to_act,
+    named,
+    narrow,
+    narrowed_schema,
+    only_value,
+)
 from remit.agents.worker.execution import Execution
 from remit.agents.worker.toolbox import Toolbox, result_text
 from remit.kernel.exchange import Message, conversation
@@ -33,7 +39,11 @@ _LONGEST = 300
 
 
 class ToolChooser:
-    """Finds out which tool a message calls for, and runs it."""
+    """Finds out which tool a message calls for, and runs it.
+
+    Attributes:
+        near: where it cannot tell which is meant, the likeliest tools.
+    """
 
     def __init__(self, execution: Execution, calls: ModelCalls, toolbox: Toolbox) -> None:
         self._contracts = execution.services.contracts
@@ -43,6 +53,7 @@ class ToolChooser:
         self._calls = calls
         self._toolbox = toolbox
         self._asked_in = ""
+        self.near: list[Tool] = []
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
         """At most one tool, run; its result in words for the answer's template."""
@@ -86,6 +97,13 @@ class ToolChooser:
             tool.tool_id: [tool.tool_id, re.split(r"(?<=\.)\s", tool.description)[0]]
             for tool in of_tools
         }
+        texts = [
+            text
+            for tool in tools
+            for text in (tool.tool_id, tool.description, *(phrase for phrase, _ in tool.examples))
+        ]
+        if asks_to_act(message, texts):
+            return None
         is_named = len(of_tools) < len(tools)
         if is_named:  # then a tool is meant, however the rest is put
             del examples[_NO_TOOL]
@@ -93,9 +111,13 @@ class ToolChooser:
                 return of_tools[0]
         narrowed = narrow(message, examples, hints)
         by_id = {tool.tool_id: tool for tool in tools}
-        alike = narrowed.alike or is_named
-        if not alike or narrowed.clear:
-            return by_id.get(narrowed.classes[0]) if alike else None
+        if not is_named and (not narrowed.alike or narrowed.classes[0] == _NO_TOOL):
+            return None
+        if narrowed.clear:
+            return by_id.get(narrowed.classes[0])
+        if not is_named:  # between tools that the message does not name, a small model guesses
+            self.near = [by_id[id_] for id_ in narrowed.classes if id_ in by_id]
+            return None
         answer = await self._ask(
             _CHOICE,
             {
