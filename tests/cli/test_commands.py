@@ -147,7 +147,11 @@ def test_a_session_is_resumed_by_another_process(
 ) -> None:
     (session,) = _json(remit, "session", "list")["sessions"]
 
-    with serve() as server:
+    def recall(body: dict[str, Any]) -> Any:
+        said = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
+        return anthropic_answer(f"Before that: {said[-2]}.")(body)  # type: ignore[operator]
+
+    with serve(by_kind(recall)) as server:
         result = remit_process(
             "session",
             "resume",
@@ -155,7 +159,7 @@ def test_a_session_is_resumed_by_another_process(
             stdin="and what came before?\n",
             ANTHROPIC_BASE_URL=server.url,
         )
-    assert "You said: list the sessions" in result.stdout  # by code
+    assert "Before that: list the sessions." in result.stdout
     assert _json(remit, "session", "list")["sessions"][0]["turns"] == 3
 
 
