@@ -108,8 +108,14 @@ def plain(
 
 
 async def posted(
-    upstream: HttpUpstream, body: bytes = b"{}", timeouts: Timeouts = PATIENT, *, anew: bool = False
+    upstream: HttpUpstream,
+    body: bytes = b"{}",
+    timeouts: Timeouts = PATIENT,
+    *,
+    reconnect: bool = False,
 ) -> UpstreamReply:
     """The answer to a request."""
     headers = {"content-type": "application/json"}
-    return await upstream.send("POST", "/chat/completions", body, headers, timeouts, anew=anew)
+    return await upstream.send(
+        "POST", "/chat/completions", body, headers, timeouts, reconnect=reconnect
+    )
