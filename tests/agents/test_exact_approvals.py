@@ -493,15 +493,16 @@ def test_who_the_session_is_for_is_who_asked(
         runtime.approvals.decide(request.request_id, granted=True, by="ann")
 
 
+@pytest.mark.parametrize("unknown", ["ask", "retry"])
 def test_what_began_before_a_crash_takes_another_approval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: str
 ) -> None:
-    """Also where the tool may be repeated; and what began is what the person had changed."""
+    """Also one that may be repeated, where it was changed; and the person's arguments stay."""
     paid: list[dict[str, Any]] = []
     less = {"order": 12, "usd": 1}
     script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
     script[0]["content"] = script[0]["content"][1:]
-    tool = replace(_pay(paid), on_unknown="retry")
+    tool = replace(_pay(paid), on_unknown=unknown)
     record = Toolbox._record
 
     def dies(*_: Any, **__: Any) -> Any:
@@ -520,6 +521,11 @@ def test_what_began_before_a_crash_takes_another_approval(
             session.resume()
         monkeypatch.setattr(Toolbox, "_record", record)
         assert paid == [less]
+        if unknown == "retry":
+            tool = replace(tool, description="Pay it back, in full.")
+        session = runtime.agent("clerk", tools=[tool], approve=["refund"]).session(
+            session.session_id
+        )
         again = session.resume()
         assert again is not None
         (second,) = again.waiting_for

@@ -75,6 +75,15 @@ class Permissions:
             return ToolResult("error", error=text), None
         return ToolResult("refused", error=f"approval_denied: {_by_whom(decision)}"), None
 
+    def was_granted(self, tool: Tool, key: str) -> bool:
+        """Whether a person granted this very call, of the tool as it is defined now."""
+        return any(
+            _about(request) == (key, "approval", 0)
+            and request.metadata.get("tool_digest", tool.digest) == tool.digest
+            and self._history.is_granted(request.id)
+            for request in self._history.requests
+        )
+
     def note_of_edit(self, key: str) -> str:
         """What a model is told of arguments that a person changed; empty where none were."""
         if (edit := self._history.edit(key)) is None:

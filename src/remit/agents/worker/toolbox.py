@@ -175,10 +175,9 @@ class Toolbox:
                 "tool_outcome_unknown",
                 f"{tool_id} had begun when the process died; it is unknown whether it took effect",
             )
-        # An approval lets its action begin once: after a crash, it takes another one.
-        # A sub-agent's session is gone on with, not begun again.
-        resumes = tool.sub_agent is not None or not needs_person
-        if began and tool.on_unknown == "retry" and resumes:
+        # Repeated under its key it is the same action; a sub-agent's session is gone on with.
+        granted = tool.sub_agent is not None or self._permissions.was_granted(tool, key)
+        if began and tool.on_unknown == "retry" and (granted or not needs_person):
             return None, None
         return await self._permissions.ask(tool, given, key, began)
 
