@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from remit.agents.tools import ToolResult
 from remit.agents.worker import WorkParkedError, result_text
+from remit.kernel.errors import InvalidInputError
 from remit.server.interop.run import Run
 
 
@@ -84,7 +85,9 @@ class RunTool(BaseTool):
 
     @override
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError  # ``invoke`` knows the call's id, this does not
+        raise InvalidInputError(  # only ``invoke`` knows the call's id
+            f"The tool {self.name} cannot be run directly.", next_step="Call invoke or ainvoke."
+        )
 
     def _wait(self, arguments: Any, parked: WorkParkedError) -> None:
         interrupt({"tool": self.name, "arguments": arguments, "request_ids": [*parked.request_ids]})
