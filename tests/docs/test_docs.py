@@ -65,7 +65,7 @@ def test_the_picture_of_the_architecture_is_the_folders() -> None:
     assert rooms == [layer.strip("()") for layer in layers["contracts"][0]["layers"]]
     source = TOP / "src/remit"
     there = {path.parent for path in source.rglob("__init__.py")} - {source}
-    assert {path.name for path in there if path.parent == source} == set(rooms) - {"learning"}
+    assert {path.name for path in there if path.parent == source} == set(rooms)
     for path in there:
         assert re.search(rf"\b{path.name}\b", picture), path
     for module in re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", page):

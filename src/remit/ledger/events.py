@@ -173,6 +173,12 @@ _TABLE = (
           "A gate passed.", ("verified_entries", "resume_at")),
     Event("GATE_FAILED", "gates", ("gate", "errors", "problems", "registry_sha256", "by"),
           "A gate failed."),
+    Event("FEEDBACK", "learning",
+          ("target_entry_id", "target_type", "source", "by", "session_id"),
+          "A person, a program or a judge graded what an exchange, work order, turn or decision "
+          "led to: `score` from 0 to 1, `label`, or both. A later one of the same source, `by` and "
+          "`key_id` on the same target takes its place (`replaces`).",
+          ("score", "label", "reason", "key_id", "subject_id", "idempotency_key", "replaces")),
     Event("SIGNAL_OBSERVED", "", (), "A learning loop saw something."),
     Event("SIGNAL_PROPOSED", "", (), "A change was proposed."),
     Event("SIGNAL_ADOPTED", "", (), "A person adopted a proposal."),
