@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from remit.cli.shared import (
+    confirm,
+    decides,
     echo_json,
     emit,
     note,
     open_ledger,
     open_settings,
-    reads,
     say,
     whoami,
 )
@@ -39,12 +40,10 @@ _WHOLE_ID = len("LED-00000000")
 @click.option("--arguments", help="What the tool is to run with instead, as JSON.")
 @click.option("--until", help="When it ends, unused: 2h, or a time.")
 @click.option("--delegate", metavar="NAME", help="Without an ID: NAME approves for you --until.")
-@click.option("--by", help="Who decides (default: the user who runs this).")
 @click.option("--reason", default="", help="A word for the record, and for the model when denied.")
-@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
 @click.option("--run", is_flag=True, help="Then go on with the session, here and at once.")
 @click.option("--model", help="With --run: which model answers.")
-@reads
+@decides
 def approve(
     root: Path | None,
     as_json: bool,
@@ -99,8 +98,8 @@ def approve(
             given = parsed_arguments(edited(request.arguments) if edit else arguments or "")
             if not as_json:
                 say(f"instead    {json_text(given)}")
-        if request.state == "pending" and not yes and sys.stdin.isatty():
-            click.confirm("Deny it?" if deny else "Let it run?", abort=True, err=as_json)
+        if request.state == "pending":
+            confirm("Deny it?" if deny else "Let it run?", yes=yes, err=as_json)
         queue.decide(
             request.request_id,
             granted=not deny,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ from remit.cli.mcp_wrap import wrap
 from remit.cli.serve import flags_of, listening
 from remit.cli.shared import (
     common,
+    confirm,
+    decides,
     echo_json,
     emit,
     note,
@@ -117,9 +118,7 @@ def diff(root: Path | None, as_json: bool, server: str) -> None:
 @mcp.command()
 @click.argument("server")
 @click.argument("tool", required=False, default="")
-@click.option("--by", help="Who accepts it (default: the user who runs this).")
-@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
-@reads
+@decides
 def accept(
     root: Path | None, as_json: bool, server: str, tool: str, by: str | None, yes: bool
 ) -> None:
@@ -131,8 +130,7 @@ def accept(
         changed = own.changed(server, tool)
         if not as_json:
             _print_changes(changed)
-        if not yes and sys.stdin.isatty():
-            click.confirm("Accept it?", abort=True, err=as_json)
+        confirm("Accept it?", yes=yes, err=as_json)
         own.accept(changed, by=by or whoami())
     if as_json:
         echo_json({"accepted": [found.to_dict() for found in changed]})

@@ -67,6 +67,23 @@ def reads(function: _F) -> _F:
     return option(common(function))
 
 
+def decides(function: _F) -> _F:
+    """``--by`` and ``--yes`` on top of :func:`reads`: for what a person answers for."""
+    by = click.option("--by", help="Who decides (default: the user who runs this).")
+    yes = click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+    return by(yes(reads(function)))
+
+
+def confirm(question: str, *, yes: bool, err: bool) -> None:
+    """Ask in a terminal, unless ``yes``; on stderr with ``err``.
+
+    Raises:
+        click.Abort: the answer is no.
+    """
+    if not yes and sys.stdin.isatty():
+        click.confirm(question, abort=True, err=err)
+
+
 def echo_json(value: Any) -> None:
     """One JSON document on standard output."""
     click.echo(_json(value, indent=True))

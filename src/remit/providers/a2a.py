@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
-from remit.kernel.exchange import Reply
 from remit.kernel.settings import A2aSettings
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply, ProviderRequest
-from remit.providers.upstream import passed_on
-from remit.providers.upstream_errors import error_of
+from remit.providers.upstream import refusal
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
 from remit.providers.wire.endpoint import A2A
@@ -64,13 +62,7 @@ class A2aAgent:
         )
         if 200 <= reply.status < 300:
             return reply
-        try:
-            said = await reply.read()
-        finally:
-            await reply.aclose()
-        error = error_of(reply.status, reply.headers, said, self._http.secrets)
-        error.reply = Reply(A2A.name, reply.status, passed_on(reply.headers), said)
-        raise error
+        raise await refusal(A2A.name, reply, self._http.secrets)
 
     async def card(self, timeouts: Timeouts) -> tuple[UpstreamReply, bytes]:
         """Its card as it is served: the reply, and the body byte for byte.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import orjson
 
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.settings import ProviderSettings
 from remit.providers.outgoing import WireDialect
-from remit.providers.protocol import Outgoing, ProviderReply
+from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
 from remit.providers.upstream_errors import error_of
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
@@ -91,12 +91,8 @@ class UpstreamProvider(WireDialect):
         )
         if 200 <= reply.status < 300:
             return reply
-        try:
-            said = await reply.read()
-        finally:
-            await reply.aclose()
-        error = error_of(reply.status, reply.headers, said, self._http.secrets)
-        error.reply = Reply(endpoint.name, reply.status, passed_on(reply.headers), said)
+        error = await refusal(endpoint.name, reply, self._http.secrets)
+        said = error.reply.body if error.reply is not None else b""
         if endpoint is RESPONSES and reply.status in _NO_SUCH_ENDPOINT and _no_endpoint(said):
             # A server without this endpoint: from now on its calls are translated.
             self._missing.add(endpoint.name)
@@ -122,6 +118,26 @@ class UpstreamProvider(WireDialect):
             ProviderError: there is no answer.
         """
         return await self._http.send("GET", path, b"", {**self._every, **headers}, timeouts)
+
+
+async def refusal(endpoint: str, reply: UpstreamReply, secrets: Collection[str]) -> ProviderError:
+    """The error that an answer with a status of one means, with the answer itself.
+
+    Args:
+        endpoint: in whose form it is, as ``openai.chat``.
+        reply: it is read and closed.
+        secrets: what the error must not show.
+
+    Raises:
+        ProviderError: it cannot be read.
+    """
+    try:
+        said = await reply.read()
+    finally:
+        await reply.aclose()
+    error = error_of(reply.status, reply.headers, said, secrets)
+    error.reply = Reply(endpoint, reply.status, passed_on(reply.headers), said)
+    return error
 
 
 def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -1,6 +1,13 @@
 """``remit.toml``, its schema, and where each value came from (SPEC 13)."""
 
+from remit.kernel.settings.approvals import ApprovalSettings
 from remit.kernel.settings.effective import EffectiveSettings
+from remit.kernel.settings.interop import (
+    A2aSettings,
+    McpEndpointSettings,
+    McpRule,
+    McpServerSettings,
+)
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
 from remit.kernel.settings.routing import (
     RoutedModelSettings,
@@ -8,16 +15,11 @@ from remit.kernel.settings.routing import (
     RoutingSettings,
 )
 from remit.kernel.settings.settings import (
-    A2aSettings,
-    ApprovalSettings,
     AttentionSettings,
     GateSettings,
     LeaseSettings,
     LedgerSettings,
     LocalModelSettings,
-    McpEndpointSettings,
-    McpRule,
-    McpServerSettings,
     PackageIndexSettings,
     PackageSettings,
     ProviderSettings,

@@ -1,0 +1,51 @@
+"""The settings of approvals: how long they hold, and who must give them (SPEC 8.3)."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from remit.kernel.settings.section import Section
+
+
+class ToolApprovalSettings(Section):
+    """``[approvals.tools.TOOL]``: who must approve a tool; never the person who asked for it."""
+
+    people: int = Field(1, ge=1, le=20, description="distinct people who must all approve it")
+    approvers: list[str] = Field(
+        default_factory=list, description="names or user ids of those who may; empty: any operator"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.approvers and len(set(self.approvers)) < self.people:
+            raise ValueError("there are fewer approvers than people who must approve")
+        return self
+
+
+class ApprovalSettings(Section):
+    """``[approvals]``: how long approvals hold, and who hears of what waits."""
+
+    valid_s: float = Field(
+        86400.0, gt=0, description="an approval that is not used within this time ends"
+    )
+    webhook: SecretStr = Field(
+        SecretStr(""), description="http(s) address that is told of each request; empty: none"
+    )
+    webhook_secret: SecretStr = Field(
+        SecretStr(""), description="what its messages are signed with"
+    )
+    webhook_content: bool = Field(False, description="send the arguments of the tool, too")
+    tools: dict[str, ToolApprovalSettings] = Field(
+        default_factory=dict, description="by tool id, who must approve it"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        url = self.webhook.get_secret_value()
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("webhook is not an http or https address")
+        if url and not self.webhook_secret.get_secret_value():
+            raise ValueError("a webhook needs webhook_secret, which its messages are signed with")
+        return self
