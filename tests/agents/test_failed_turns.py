@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +13,10 @@ import pytest
 
 from remit.agents.supervisor import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.failures import can_change
+from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
-from tests.support.agents import anthropic_runtime
-from tests.support.wire import message
+from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.wire import Raw, message, tool_use
 
 
 def test_a_turn_that_is_answered_has_not_failed(
@@ -60,6 +63,47 @@ def test_an_order_that_timed_out_is_not_paid_twice(
         assert len(server.calls) <= 1
     assert result.error_code == "timeout"
     assert len(planned) == 1
+
+
+def test_a_keyed_order_that_timed_out_is_not_paid_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def late(_: dict[str, Any]) -> dict[str, Any]:
+        released.wait(60)
+        return message("Late.")
+
+    with anthropic_runtime(tmp_path / "r", monkeypatch, late) as (runtime, server):
+        session = runtime.agent("guide", timeout_s=0.5).session()
+        first = session.work("How long?", key="k")
+        again = session.work("How long?", key="k", retry_failed=True)
+        released.set()
+        assert len(server.calls) <= 1
+    assert first.error is not None
+    assert first.error["code"] == "timeout"
+    assert (again.wo_id, again.error) == (first.wo_id, first.error)
+
+
+def test_another_attempt_at_a_keyed_order_does_not_run_again_what_must_not_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "receipt 17")
+    look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
+    script = [tools_only(tool_use("pay", {"text": "10"})), Raw(b"{}", 400), message("Paid.")]
+    flags = {"gateway.max_retries": 0}
+    with anthropic_runtime(tmp_path / "r", monkeypatch, *script, flags=flags) as (runtime, server):
+        session = runtime.agent("guide", tools=[pay, look]).session()
+        assert session.work("Pay 10.", key="k").error is not None
+        again = session.work("Pay 10.", key="k", retry_failed=True)
+        assert again.output_result["text"] == "Paid."
+        assert session.work("Pay 10.", key="k", retry_failed=True).wo_id == again.wo_id
+        offered = [tool["name"] for tool in server.calls[2].body["tools"]]
+        assert offered == ["look"]
+        assert "receipt 17" in json.dumps(server.calls[2].body["messages"])
+        assert len(server.calls) == 3
+    assert ran == ["10"]
 
 
 @pytest.mark.parametrize(

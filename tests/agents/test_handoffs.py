@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from remit import Tool
+from remit import Context, Tool
+from remit.agents.supervisor import Plan, PlanStep
+from remit.kernel.errors import InvalidInputError
 from remit.runtime import Agent, Runtime
+from remit.tools import ToolError
 from tests.agents.test_subagents import by_agent, check
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
 from tests.support.wire import Step, message, tool_use
@@ -134,3 +137,189 @@ def test_a_program_that_has_the_other_no_more_answers_itself(
         alone = runtime.agent("desk", instructions="You are the desk.")
         answer = alone.session(session.session_id).turn("And now?")
         assert answer.response == "The desk again."
+
+
+def test_the_other_goes_on_with_what_tools_returned_to_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Tool("look", "Look.", TEXT, lambda text: f"{text} paid 12.5 twice")
+    both = tools_only(
+        tool_use("look", {"text": "Ann"}, "t1"),
+        tool_use("transfer_to_billing", {"reason": "Money."}, "t2"),
+    )
+    script = by_agent(desk=[both], billing=[message("I saw it.")])
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        billing = runtime.agent("billing", instructions="You are the billing.")
+        desk = runtime.agent(
+            "desk", instructions="You are the desk.", tools=[look, billing.as_handoff()]
+        )
+        assert desk.run("Refund me.").response == "I saw it."
+        assert "Ann paid 12.5 twice" in json.dumps(server.calls[1].body)
+
+
+def test_the_others_rejected_answer_is_requested_again_without_what_must_not_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    script = by_agent(
+        desk=[_transfer("billing")],
+        billing=[
+            tools_only(tool_use("refund", {"text": "5"})),
+            message("Well."),
+            message("5."),
+        ],
+    )
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        refund = Tool("refund", "Refund.", TEXT, lambda text: ran.append(text) or "refunded")
+        billing = runtime.agent(
+            "billing", instructions="You are the billing.", tools=[refund],
+            acceptance={"must_contain": ["5"]},
+        )  # fmt: skip
+        desk = runtime.agent(
+            "desk", instructions="You are the desk.", tools=[billing.as_handoff()], max_retries=1
+        )
+        result = desk.run("Refund me.")
+        assert (result.response, result.degraded, ran) == ("5.", False, ["5"])
+        assert "refund" not in json.dumps(server.calls[-1].body.get("tools", []))
+        assert runtime.ledger.count_by_event().get("DEGRADATION", 0) == 0
+
+
+def test_the_turns_output_type_holds_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = by_agent(desk=[_transfer("billing")], billing=[message('{"result": [1, 2]}')])
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+        session = _desk(runtime, [], output_type=list[int]).session()
+        assert session.turn("Which?").output == [1, 2]
+        assert session.turn("And now?").output == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["tool", "handoff"])
+def test_deps_are_checked_for_every_agent_that_may_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def look(shop: Context[int], text: str) -> str:
+        """Look."""
+        return text * shop.deps
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, server):
+        law = runtime.agent("law", instructions="You are the law.", tools=[look])
+        below = law.as_tool() if how == "tool" else law.as_handoff()
+        billing = runtime.agent("billing", tools=[below])
+        desk = runtime.agent("desk", tools=[billing.as_handoff()])
+        for deps in (None, "two"):
+            with pytest.raises(InvalidInputError, match="look takes deps of the type int"):
+                desk.run("Refund me.", deps=deps)
+        assert server.calls == []
+        assert desk.run("Refund me.", deps=2).response == "x"
+
+
+def test_a_cancelled_turn_of_the_other_ends_what_its_sub_agents_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    script = by_agent(
+        desk=[_transfer("billing")],
+        billing=[message("Yes?"), tools_only(tool_use("helper", {"task": "Pay."}))],
+        helper=[tools_only(tool_use("pay", {"text": "Ann"}))],
+    )
+    with anthropic_runtime(root, monkeypatch, script) as (runtime, _):
+
+        def desk(of: Runtime) -> Agent[Any]:
+            pay = Tool("pay", "Pay.", TEXT, lambda text: text)
+            helper = of.agent(
+                "helper", instructions="You are the helper.", tools=[pay], approve=["pay"]
+            )
+            billing = of.agent(
+                "billing", instructions="You are the billing.", tools=[helper.as_tool()]
+            )
+            return of.agent("desk", instructions="You are the desk.", tools=[billing.as_handoff()])
+
+        session = desk(runtime).session()
+        session.turn("Money!")
+        (asked,) = session.turn("Pay Ann.").waiting_for
+        (began,) = [
+            entry.metadata["caller"]
+            for entry in runtime.ledger.query(event_type="SESSION_START")
+            if "caller" in entry.metadata
+        ]
+        assert began["agent_id"] == "billing"
+        with Runtime.open(root) as other:
+            assert desk(other).session(session.session_id).cancel()
+            assert other.approvals.get(asked.request_id).state == "void"
+        (ended,) = [
+            entry.metadata["provenance"]["agent_id"]
+            for entry in runtime.ledger.query(event_type="WO_FAILED")
+            if session.session_id in entry.submission_id
+        ]
+        assert ended == "billing"
+        check(runtime)
+
+
+def test_the_other_answers_under_a_contract_of_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "own"
+    (folder / "contracts").mkdir(parents=True)
+    (folder / "prompt_packs").mkdir()
+    contract = {
+        "contract_id": "PRC-MONEY-001", "version": "1.0.0", "prompt_pack_id": "PRM-MONEY-001",
+        "boundary": {"max_tokens": 100, "temperature": 0},
+    }  # fmt: skip
+    (folder / "contracts/PRC-MONEY-001.json").write_text(json.dumps(contract))
+    (folder / "prompt_packs/PRM-MONEY-001.txt").write_text("You are the billing. {{ user_input }}")
+    script = by_agent(desk=[_transfer("billing")], billing=[message("Five.")])
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+        billing = runtime.agent("billing", contract="PRC-MONEY-001", contracts=folder)
+        desk = runtime.agent(
+            "desk", instructions="You are the desk.", tools=[billing.as_handoff(description="M.")]
+        )
+        session = desk.session()
+        assert session.turn("How much?").response == "Five."
+        again = session.turn("Sure?")
+        assert (again.response, again.degraded) == ("Five.", False)
+
+
+def test_a_planner_cannot_be_handed_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+        planning = runtime.agent("planning", planner=lambda turn: Plan((PlanStep.task("a", "b"),)))
+        with pytest.raises(InvalidInputError, match="planner"):
+            planning.as_handoff()
+
+
+def test_agents_that_hand_over_to_each_other_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = by_agent(desk=[_transfer("billing")], billing=[_transfer("desk")])
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        tools: list[Tool] = []
+        for _ in range(4):
+            back = runtime.agent("desk", instructions="You are the desk.", tools=tools)
+            billing = runtime.agent(
+                "billing", instructions="You are the billing.", tools=[back.as_handoff()]
+            )
+            tools = [billing.as_handoff()]
+        first = runtime.agent("desk", instructions="You are the desk.", tools=tools)
+        result = first.run("Money!")
+        assert result.failed
+        assert len(server.calls) <= 8
+        check(runtime)
+
+
+def test_names_of_sub_agents_handoffs_and_tools_that_collide_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+        one, other = runtime.agent("law firm"), runtime.agent("law_firm")
+        own = Tool("transfer_to_law_firm", "Mine.", TEXT, lambda text: text)
+        for tools in (
+            [one.as_tool(), other.as_tool()],
+            [one.as_handoff(), other.as_handoff()],
+            [own, one.as_handoff()],
+            [one.as_tool(name="transfer_to_law_firm"), one.as_handoff()],
+            [one.as_tool(name="list_files"), "list_files"],
+        ):
+            with pytest.raises(ToolError, match="There are two tools"):
+                runtime.agent("boss", tools=tools)

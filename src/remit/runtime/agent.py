@@ -12,9 +12,9 @@ from remit.agents.files import UserMessage
 from remit.agents.outputs import OutputT, OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
-    Handoff,
     Planner,
     PlanStep,
+    Responder,
     Services,
     TurnResult,
 )
@@ -116,12 +116,10 @@ class Agent(Generic[OutputT]):
             shared.secrets,
         )
         self._tools.tools(shape.answer.tools)
-        targets = [tool.handoff for tool in own if isinstance(tool.handoff, Handoff)]
-        self._handoffs = {to.agent_id: to for to in targets}
-        self._context = KernelContext(
+        context = KernelContext(
             root, ledger, contracts, settings, shape.agent_id, shares_sessions=shares_sessions
         )
-        self._worker = HO1Executor(
+        worker = HO1Executor(
             shared.gateway,
             shared.ledger.scoped(tier="ho1"),
             shared.budgeter if settings.budget.mode != "off" else None,
@@ -134,6 +132,9 @@ class Agent(Generic[OutputT]):
             on_request=shared.approvals.announce,
             enforce=settings.budget.mode == "enforce",
         )
+        targets = [tool.handoff for tool in own if isinstance(tool.handoff, Responder)]
+        handoffs = {to.agent_id: to for to in targets}
+        self._responder = Responder(shape.agent_id, shape.answer, worker, context, handoffs)
 
     def __repr__(self) -> str:
         return f"Agent({self.agent_id!r})"
@@ -218,7 +219,7 @@ class Agent(Generic[OutputT]):
         """
         about = description or str(self._shape.answer.input.get("instructions", ""))
         longest = self._shared.settings.worker.timeout_s
-        return AgentTool(self).tool(name or self.agent_id, about, longest)
+        return AgentTool(self).tool(name or self.agent_id, about, longest, self._taking_deps)
 
     def as_handoff(self, *, description: str = "") -> Tool:
         """For ``tools=`` of another agent: lets it hand its session over to this one.
@@ -228,10 +229,17 @@ class Agent(Generic[OutputT]):
 
         Args:
             description: when to hand over, for the model; the agent's instructions when left out.
+
+        Raises:
+            InvalidInputError: it has a planner, which plans the turns of its own sessions only.
         """
+        if self._shape.planner is not None:
+            raise InvalidInputError(
+                f"{self.agent_id} has a planner, and cannot take over a session.",
+                next_step="Use as_tool(), or an agent without a planner.",
+            )
         about = description or str(self._shape.answer.input.get("instructions", ""))
-        to = Handoff(self.agent_id, self._shape.answer, self._worker, self._handoffs)
-        return handoff_tool(to, about)
+        return handoff_tool(self._responder, about, self._taking_deps)
 
     def _manager(self, session_id: str | None, principal: Principal = NOBODY) -> SessionManager:
         return SessionManager(
@@ -247,25 +255,20 @@ class Agent(Generic[OutputT]):
     ) -> Conversation:
         shared, shape = self._shared, self._shape
         services = Services(
-            worker=self._worker,
+            agent=self._responder,
             ledger=shared.ledger.scoped(tier="ho2"),
             session=session,
             config=shape.supervisor,
             leases=shared.leases,
             wait_s=shared.settings.leases.session_wait_s,
-            answer=shape.answer,
             output=shape.output,
-            context=self._context,
             planner=shape.planner,
             model=shape.model,
-            repeatable=self._is_repeatable,
             work_order_tokens=shared.settings.budget.work_order_tokens,
-            agent_id=shape.agent_id,
             agent_class=shape.agent_class,
-            handoffs=self._handoffs,
             starting=starting,
         )
-        return Conversation(services, self._tools.tools(shape.answer.tools))
+        return Conversation(services, self._taking_deps)
 
     @overload
     async def arun(
@@ -334,9 +337,11 @@ class Agent(Generic[OutputT]):
             shape.package_id, shape.output,
         )  # fmt: skip
 
-    def _is_repeatable(self, tool_id: str) -> bool:
-        (tool,) = self._tools.tools([tool_id])
-        return tool.on_unknown == "retry"
+    @property
+    def _taking_deps(self) -> tuple[Tool, ...]:
+        """Its tools that are given a turn's deps, those of agents behind them included."""
+        tools = self._tools.tools(self._shape.answer.tools)
+        return tuple(tool for tool in tools if tool.deps is not None or tool.behind)
 
     def _start(
         self, session: SessionManager, tokens: int | None, usd: float | None

@@ -43,13 +43,13 @@ class Conversation(Closeable, Generic[OutputT]):
     """
 
     def __init__(self, services: Services, tools: Sequence[Tool] = ()) -> None:
-        self._tools = [tool for tool in tools if tool.deps is not None]
+        self._tools = tools
         self._session = services.session
         self._supervisor = HO2Supervisor(services)
-        self._step = services.answer
+        self._step = services.agent.answer
         self._output = services.output
         self._leases = services.leases
-        self._agent_id = services.agent_id
+        self._agent_id = services.agent.agent_id
         self._ended = False
 
     @override
@@ -252,7 +252,10 @@ class Conversation(Closeable, Generic[OutputT]):
             contract: instead of the agent's own.
             output_type: the type of ``output_result``; the agent's own when neither this nor a
                 contract is given.
-            retry_failed: where the order of that key has failed, make another attempt.
+            retry_failed: where the order of that key has failed, make another attempt. Nothing
+                is paid twice: an order that timed out, or a tool of which may have taken effect,
+                is given back as it ended; a tool that must not run twice and has run is not
+                offered again, and what it returned is shown.
             on_event: hears text and tools as they come.
             deps: as of :meth:`turn`.
 

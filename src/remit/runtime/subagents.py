@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remit.agents.sessions import SessionNotFoundError
-from remit.agents.supervisor import Handoff
+from remit.agents.supervisor import Responder
 from remit.agents.tools import Tool, ToolError, current_call, tool_id_of
 from remit.agents.workorders import Caller, sub_session_id
 
@@ -35,11 +35,12 @@ class AgentTool:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def tool(self, name: str, about: str, timeout_s: float) -> Tool:
+    def tool(self, name: str, about: str, timeout_s: float, behind: tuple[Tool, ...]) -> Tool:
         """The tool.
 
         Args:
             timeout_s: longest wait for an answer, seconds.
+            behind: the agent's tools that are given the turn's deps.
         """
         return Tool(
             tool_id_of(name),
@@ -49,6 +50,7 @@ class AgentTool:
             on_unknown="retry",  # the same call goes on with the same session
             timeout_s=timeout_s,
             sub_agent=self,
+            behind=behind,
         )
 
     async def _answer(self, task: str) -> str:
@@ -74,7 +76,7 @@ _REASON = {
 }
 
 
-def handoff_tool(to: Handoff, about: str) -> Tool:
+def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
     """See :meth:`remit.runtime.Agent.as_handoff`."""
     agent_id = to.agent_id
     return Tool(
@@ -84,6 +86,7 @@ def handoff_tool(to: Handoff, about: str) -> Tool:
         lambda reason: f"{agent_id} goes on.",
         on_unknown="retry",
         handoff=to,
+        behind=behind,
     )
 
 

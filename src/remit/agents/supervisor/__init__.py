@@ -4,7 +4,7 @@ from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
-from remit.agents.supervisor.services import Handoff, Services
+from remit.agents.supervisor.services import Responder, Services
 from remit.agents.supervisor.supervisor import HO2Supervisor
 from remit.agents.supervisor.threads import open_threads, thread_tools
 from remit.agents.supervisor.turn import (
@@ -18,10 +18,10 @@ __all__ = [
     "DEFAULT_CRITERIA",
     "Candidate",
     "HO2Supervisor",
-    "Handoff",
     "Plan",
     "PlanStep",
     "Planner",
+    "Responder",
     "Services",
     "TurnCancelledError",
     "TurnContext",

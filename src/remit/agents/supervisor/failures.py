@@ -15,6 +15,9 @@ _MAY_PASS = frozenset({"output_schema_invalid", "SERVER_ERROR", "RATE_LIMITED"})
 """Failures that another attempt may not meet. All others stay: a spent budget, an open circuit,
 a tool that is not there; and a call that took too long may have been paid for."""
 
+_MAY_BE_PAID = frozenset({"timeout", "tool_outcome_unknown"})
+"""Failures after which nothing is tried again, whoever wants it: what was asked for may be done."""
+
 _NO_ANSWER = {
     "": "I cannot answer this right now.",
     "answer_rejected": "I have no answer to this that I can stand behind.",
@@ -52,6 +55,12 @@ def can_change(order: WorkOrder) -> bool:
         return (order.error or {}).get("code") in _MAY_PASS
     result = order.output_result
     return not (isinstance(result, Mapping) and result.get("printed"))  # by code, from a tool
+
+
+def may_be_repeated(order: WorkOrder) -> bool:
+    """Whether another attempt at a failed order, which a person or program wants, can be made."""
+    failed = order.state is WorkOrderState.FAILED
+    return failed and (order.error or {}).get("code") not in _MAY_BE_PAID
 
 
 def loop_failure(error: Exception) -> LoopFailedError:

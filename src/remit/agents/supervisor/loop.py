@@ -117,7 +117,7 @@ class TurnLoop:
             else:
                 again = {**context, "rejected_because": reasons}
                 order = await self.scheduler.retry(answering, order, again, attempt, self._listen)
-            order, answering = await self._handed_over(order, answering, context, attempt)
+            order, answering, context = await self._handed_over(order, answering, context, attempt)
             requests = self.scheduler.waiting_for()
             if requests and order.state is not WorkOrderState.FAILED:
                 self._park(requests)
@@ -142,17 +142,29 @@ class TurnLoop:
         self._fail(code or "answer_rejected", "; ".join(reasons))
 
     async def _handed_over(
-        self, order: WorkOrder, step: PlanStep, context: Mapping[str, Any], attempt: int
-    ) -> tuple[WorkOrder, PlanStep]:
-        """The answer of the agent to whom an order handed the session over, if it did."""
-        for name in HANDED_OVER:
+        self, order: WorkOrder, step: PlanStep, context: dict[str, Any], attempt: int
+    ) -> tuple[WorkOrder, PlanStep, dict[str, Any]]:
+        """The answer of the agent to whom an order handed the session over, if it did.
+
+        It is held to the turn's output type, and shown what tools returned before.
+        """
+        first = HANDED_OVER.index(step.name) + 1 if step.name in HANDED_OVER else 0
+        for name in HANDED_OVER[first:]:
             output = order.output_result
             to = output.get("handed_to") if isinstance(output, Mapping) else None
             if not to or not self.scheduler.hand_over([to]):
                 break
-            step = replace(self.scheduler.answer, name=name)
+            agent = self.scheduler.agent
+            results = [used for used in order.tool_results if used["tool_id"] != agent.tool_id]
+            prior = [*context.get("prior_results", ())]
+            if results:
+                prior.append(
+                    {"step": step.name, "wo_id": order.wo_id, "output": {"tool_results": results}}
+                )
+            step = replace(agent.answer, name=name, output_schema=step.output_schema)
+            context = {**context, **self._input(self._attend(), step), "prior_results": prior}
             order = await self.scheduler.run(step, context, attempt, self._listen)
-        return order, step
+        return order, step, context
 
     def _deliver(self, order: WorkOrder) -> None:
         self.response, self._delivered, self._error = answer_text(order), order, ("", "")
@@ -179,7 +191,8 @@ class TurnLoop:
             )
         self._listen(Degraded(f"{failed.code}: {failed.message}"))
         self._fail(failed.code, failed.message)
-        agent, repeatable = self._services.answer, self._services.repeatable
+        agent = self.scheduler.agent.answer
+        repeatable = self.scheduler.agent.worker.is_repeatable
         tools = tuple(id_ for id_ in agent.tools if repeatable(id_) and id_ not in agent.approve)
         lost = failed.code in LOOP_FAILURES and self._services.planner is None
         if lost or (agent.tools and not tools):
@@ -274,8 +287,8 @@ class TurnLoop:
         """Choose what the turn is shown."""
         turns = self._recent_turns()
         candidates = [*self._threads.read()]
-        if self._services.context is not None:
-            candidates += self._services.context.policies()
+        if (pushing := self._services.agent.context) is not None:
+            candidates += pushing.policies()
         return choose(
             turns,
             self._session.turn_count - len(turns),
@@ -299,7 +312,7 @@ class TurnLoop:
 
     async def _plan(self, attention: Attention) -> Plan:
         """The steps of the turn, held to what the agent may use."""
-        agent, planner = self.scheduler.answer, self._services.planner
+        agent, planner = self.scheduler.agent.answer, self._services.planner
         if planner is None:
             return Plan((agent,))
         context = TurnContext(self.message, self._classification, attention.context(), agent.tools)
@@ -320,7 +333,7 @@ class TurnLoop:
     def _input(self, attention: Attention, step: PlanStep) -> dict[str, Any]:
         """The context that all orders of the plan have in common."""
         assembled = attention.context()
-        contract_id, pushing = step.contract_id, self._services.context
+        contract_id, pushing = step.contract_id, self.scheduler.agent.context
         if pushing is not None and contract_id:
             required = pushing.required(contract_id, self._session.session_id)
             if required:

@@ -11,11 +11,13 @@ from typing import Any
 
 import orjson
 
-from remit.agents.supervisor.plan import PlanStep, held_to
+from remit.agents.supervisor.failures import may_be_repeated
+from remit.agents.supervisor.plan import PlanStep, for_another_attempt, held_to
 from remit.agents.supervisor.services import Lease, Services
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import (
     EventSink,
+    OrderHistory,
     WorkOrder,
     WorkOrderState,
     WriteBuffer,
@@ -34,7 +36,7 @@ class StandaloneOrders:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._worker = services.worker
+        self._worker = services.agent.worker
         self._journal = services.new_journal()
 
     async def arun(
@@ -57,7 +59,8 @@ class StandaloneOrders:
                 returned as it ended, one that was interrupted is resumed.
             on_event: receives text and tool events.
             same_input: refuse an order of that key that had another input.
-            retry_failed: make another attempt, an order of its own, where that of the key failed.
+            retry_failed: make another attempt, an order of its own, where that of the key failed
+                and nothing can be paid twice by it.
             check: says what is wrong with the data of a step that has an output schema.
 
         Raises:
@@ -66,7 +69,9 @@ class StandaloneOrders:
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
-        while key is not None and retry_failed and self._has_failed(wo_id):
+        while key is not None and retry_failed and self._may_be_repeated(wo_id):
+            history = OrderHistory(self._journal.ledger, wo_id, self._journal.session_id)
+            step, context = for_another_attempt(step, context, history, self._worker.is_repeatable)
             wo_id = _next_attempt(wo_id)
         order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
         async with self._services.alone(f"order:{wo_id}") as lease:
@@ -87,6 +92,7 @@ class StandaloneOrders:
             InvalidInputError: the key is not one, belongs to other work, or its order has ended.
             LeaseBusyError: another process works on it.
         """
+        step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
         order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
         async with self._services.alone(f"order:{wo_id}") as lease:
@@ -104,7 +110,7 @@ class StandaloneOrders:
 
     def _without_handoffs(self, step: PlanStep) -> PlanStep:
         """The step of an order that is no turn: nobody else can go on with it."""
-        handing = {to.tool_id for to in self._services.handoffs.values()}
+        handing = {to.tool_id for to in self._services.agent.handoffs.values()}
         return replace(
             step,
             tools=tuple(one for one in step.tools if one not in handing),
@@ -194,9 +200,9 @@ class StandaloneOrders:
             )
         return f"WO-{self._journal.session_id}-key-{key}"
 
-    def _has_failed(self, wo_id: str) -> bool:
+    def _may_be_repeated(self, wo_id: str) -> bool:
         known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
-        return known is not None and known.state is WorkOrderState.FAILED
+        return known is not None and may_be_repeated(known)
 
 
 def _next_attempt(wo_id: str) -> str:

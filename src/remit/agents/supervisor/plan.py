@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from remit.agents.supervisor.quality import check_criteria
-from remit.agents.workorders import WorkOrder, WorkOrderType
+from remit.agents.workorders import OrderHistory, WorkOrder, WorkOrderType
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 
@@ -185,6 +185,32 @@ def held_to(order: WorkOrder, agent: PlanStep) -> WorkOrder:
     approve = tuple(dict.fromkeys(tool_id for tool_id in wanted if tool_id in tools))
     limits = replace(limits, tools_allowed=tools, tools_requiring_approval=approve)
     return replace(order, constraints=limits)
+
+
+def for_another_attempt(
+    step: PlanStep,
+    context: Mapping[str, Any],
+    before: OrderHistory,
+    repeatable: Callable[[str], bool],
+) -> tuple[PlanStep, dict[str, Any]]:
+    """A step and its context for another attempt, with what tools returned to the one before.
+
+    A tool that must not run twice and has run is not offered again: neither a rejected answer nor
+    a failure is a reason to pay a second time.
+    """
+    if not (results := before.tool_results()):
+        return step, dict(context)
+    used = {str(result["tool_id"]) for result in results}
+    tools = tuple(id_ for id_ in step.tools if id_ not in used or repeatable(id_))
+    approve = tuple(id_ for id_ in step.approve if id_ in tools)
+    prior = {
+        "step": f"{step.name}, an earlier attempt",
+        "wo_id": before.wo_id,
+        "output": {"tool_results": results},
+    }
+    earlier = context.get("prior_results", ())
+    context = {**context, "prior_results": [*earlier, prior]}
+    return replace(step, tools=tools, approve=approve), context
 
 
 Planner = Callable[[TurnContext], Plan | Awaitable[Plan]]

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
-from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, held_to
-from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, for_another_attempt, held_to
+from remit.agents.supervisor.services import Responder, Services
 from remit.agents.workorders import (
     EventSink,
     OrderHistory,
@@ -59,9 +59,8 @@ class Scheduler:
         check: Callable[[Any], str] | None = None,
     ) -> None:
         self._services = services
-        self._worker = services.worker
-        self._answer = services.answer
-        self._handoffs = services.handoffs
+        self._agent = services.agent
+        self._agents: dict[str, Responder] = {}
         self._handed: list[str] = []
         self._journal = services.journal
         self._turn_number = services.session.turn_count + 1
@@ -85,9 +84,9 @@ class Scheduler:
         return self._number
 
     @property
-    def answer(self) -> PlanStep:
-        """The step with which the agent answers whose turn it is now."""
-        return self._answer
+    def agent(self) -> Responder:
+        """The agent whose turn it is now."""
+        return self._agent
 
     @property
     def handed(self) -> tuple[str, ...]:
@@ -97,10 +96,10 @@ class Scheduler:
     def hand_over(self, path: Sequence[str]) -> bool:
         """Have other agents go on, one after the other; whether it could be done."""
         for agent_id in path:
-            to = self._handoffs.get(agent_id)
+            to = self._agent.handoffs.get(agent_id)
             if to is None:
                 return False
-            self._worker, self._answer, self._handoffs = to.worker, to.answer, to.handoffs
+            self._agent = to
             self._handed.append(agent_id)
         return True
 
@@ -148,21 +147,10 @@ class Scheduler:
         attempt: int,
         listen: EventSink,
     ) -> WorkOrder:
-        """Another attempt at a step, with what tools returned to the rejected one.
-
-        A tool that must not run twice and has run is not offered again: a rejected text is no
-        reason to pay a second time.
-        """
+        """Another attempt at a step; see :func:`for_another_attempt`."""
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
-        if done := history.tool_results():
-            used = {str(result["tool_id"]) for result in done}
-            repeatable = self._services.repeatable
-            tools = tuple(id_ for id_ in step.tools if id_ not in used or repeatable(id_))
-            approve = tuple(id_ for id_ in step.approve if id_ in tools)
-            step = replace(step, tools=tools, approve=approve)
-            prior = {"step": f"{step.name}, rejected", "wo_id": rejected.wo_id,
-                     "output": {"tool_results": done}}  # fmt: skip
-            context = {**context, "prior_results": [prior]}
+        worker = self._agent.worker
+        step, context = for_another_attempt(step, context, history, worker.is_repeatable)
         return await self.run(step, context, attempt, listen)
 
     async def run_plan(
@@ -242,7 +230,7 @@ class Scheduler:
             for entry in (*entries, dispatched):  # they go on record with the worker's first step
                 buffer.hold(self._journal.prepared(entry))
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
-        done = await self._worker.aexecute(
+        done = await self._agents[order.wo_id].worker.aexecute(
             _with_prior(order, prior),
             on_event=listen,
             guard=self._guard,
@@ -269,15 +257,21 @@ class Scheduler:
         return failed
 
     def restore(self) -> None:
-        """Take over the orders of an interrupted turn in their present states."""
+        """Take over the orders of an interrupted turn that were not gone on with."""
         before = self._before
         if before is None:
             return
         for recorded in before.orders:
+            if recorded.order.wo_id in self._orders:
+                continue
+            agent = self._services.agent
+            for agent_id in recorded.planned.metadata.get("handed_to", ()):
+                agent = agent.handoffs.get(agent_id, agent)
+            self._agents[recorded.order.wo_id] = agent
             waits = tuple(entry.id for entry in recorded.requests)
             order = replace(recorded.order, waiting_for=waits)
             if waits:
-                order = replace(order, cost=self._worker.cost(order))
+                order = replace(order, cost=agent.worker.cost(order))
             self._orders[order.wo_id] = order
 
     async def end_all(self) -> None:
@@ -289,7 +283,8 @@ class Scheduler:
             if order.state is WorkOrderState.PLANNED:
                 await self._cancel_planned(order)
             else:
-                self._orders[order.wo_id] = await self._worker.acancel(order)
+                worker = self._agents[order.wo_id].worker
+                self._orders[order.wo_id] = await worker.acancel(order)
 
     def _planned(
         self, step: PlanStep, context: Mapping[str, Any], attempt: int, **about: Any
@@ -297,7 +292,7 @@ class Scheduler:
         """The order of a step, and what has to be written for it where it is a new one."""
         known = self._before.find(step.name, attempt) if self._before else None
         if known is not None:
-            order, entries = held_to(known.order, self._answer), []
+            order, entries = held_to(known.order, self._agent.answer), []
         else:
             self._number = self._journal.next_number(self._number)
             wo_id = work_order_id(self._journal.session_id, self._number)
@@ -319,6 +314,7 @@ class Scheduler:
                 )
             ]
         self._orders[order.wo_id] = order
+        self._agents[order.wo_id] = self._agent
         return order, entries
 
 

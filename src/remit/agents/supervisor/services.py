@@ -80,23 +80,26 @@ class ContextPort(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Handoff:
-    """An agent to whom a session can be handed over.
+class Responder:
+    """An agent as it answers a session: one of its own, or one that was handed over to it.
 
     Attributes:
-        answer: the step with which it answers: contract, tools, limits.
-        worker: executes it, as that agent.
-        handoffs: to whom it hands over in turn, by the agent's id.
+        agent_id: its name on the record.
+        answer: the step that answers, where there is no planner: contract, tools, limits.
+        worker: executes orders, as that agent.
+        context: what the tier above pushes down; nothing when left out.
+        handoffs: to whom it can hand the session over, by the agent's id.
     """
 
     agent_id: str
     answer: PlanStep
     worker: HO1Executor
-    handoffs: Mapping[str, Handoff]
+    context: ContextPort | None = None
+    handoffs: Mapping[str, Responder] = field(default_factory=dict)
 
     @property
     def tool_id(self) -> str:
-        """The tool with which a model hands over."""
+        """The tool with which a model hands over to it."""
         return tool_id_of(f"transfer_to_{self.agent_id}")
 
 
@@ -105,41 +108,31 @@ class Services:
     """What the supervisor of one session works with.
 
     Attributes:
-        worker: executes the orders.
+        agent: whose session it is.
         ledger: a handle of tier ``ho2``.
         session: the conversation.
         config: how turns are planned and checked.
         leases: see to it that one process at a time works on the session, or on an order.
         wait_s: how long to wait for another process that works on it.
         output: the type of its answers; text, or what its contract says, when left out.
-        answer: the step that answers, where there is no planner: contract, tools, limits.
-        context: what the tier above pushes down; nothing when left out.
         planner: makes the plan of each turn instead; its steps may use no other tools.
         model: provider and model of the agent, where they are not the root's default.
-        repeatable: whether a tool may run twice; none may when left out.
         work_order_tokens: token budget of an order whose step names none; 0 for none.
-        agent_id: who answers.
-        agent_class: of what class.
-        handoffs: to whom the agent can hand the session over, by the agent's id.
+        agent_class: of what class the agent is.
         starting: waits for the write that begins the session, where it is still under way.
     """
 
-    worker: HO1Executor
+    agent: Responder
     ledger: LedgerPort
     session: SessionManager
     config: SupervisorSettings
     leases: LeasePort
     wait_s: float
-    answer: PlanStep
     output: OutputType[Any] | None = None
-    context: ContextPort | None = None
     planner: Planner | None = None
     model: tuple[str, str] | None = None
-    repeatable: Callable[[str], bool] = lambda _: False
     work_order_tokens: int = 0
-    agent_id: str = "admin-001"
     agent_class: str = "ADMIN"
-    handoffs: Mapping[str, Handoff] = field(default_factory=dict)
     starting: Callable[[], Awaitable[None]] | None = None
 
     @cached_property
@@ -157,7 +150,7 @@ class Services:
         return SupervisorJournal(
             self.ledger,
             self.session.session_id,
-            self.agent_id,
+            self.agent.agent_id,
             self.agent_class,
             self.session.principal.subject_id,
         )

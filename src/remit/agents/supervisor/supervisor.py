@@ -178,7 +178,7 @@ class HO2Supervisor:
             if self._number is None:
                 ledger = self._services.ledger
                 self._latest = latest_plan(ledger, session.session_id)
-                if self._services.handoffs:
+                if self._services.agent.handoffs:
                     self._handed = handed_to(ledger, session.session_id, self._latest)
             try:
                 return await work(lease)
@@ -256,6 +256,7 @@ class HO2Supervisor:
                 lease.check()  # unless the turn is another's now
                 await turn.degrade(error)
             if not turn.waiting:
+                turn.scheduler.restore()  # what this process could not go on with ends too
                 await turn.scheduler.end_all()
         except asyncio.CancelledError:
             lease.check()

@@ -101,8 +101,9 @@ def _known(services: Services) -> set[str]:
 def _threads_of(services: Services, *, own: bool) -> list[Candidate]:
     """Open threads of the session, where wanted, and those that the tier above pushes down."""
     session_id = services.session.session_id
+    context = services.agent.context
     known = open_threads(services.journal.ledger, session_id=session_id) if own else []
-    return [*known, *(services.context.threads(session_id) if services.context else ())]
+    return [*known, *(context.threads(session_id) if context else ())]
 
 
 class KnownThreads:

@@ -102,6 +102,7 @@ class Tool:
             :meth:`remit.runtime.Agent.as_handoff`.
         sub_agent: the agent that answers, in a session of its own that the same call finds again;
             see :meth:`remit.runtime.Agent.as_tool`.
+        behind: tools of the agent behind it, which are given the turn's ``deps`` too.
     """
 
     tool_id: str
@@ -123,6 +124,7 @@ class Tool:
     deps: type | None = None
     handoff: Successor | None = None
     sub_agent: SubAgent | None = None
+    behind: tuple[Tool, ...] = ()
 
     def __post_init__(self) -> None:
         if not is_tool_id(self.tool_id):
@@ -149,7 +151,9 @@ class Tool:
         return replace(self, function=functools.partial(self.function, instance))
 
     def lacks(self, deps: Any) -> str:
-        """What is wrong with ``deps`` for it; empty where nothing is."""
+        """What is wrong with ``deps`` for it and those behind it; empty where nothing is."""
+        if problem := next(filter(None, (tool.lacks(deps) for tool in self.behind)), ""):
+            return problem
         if self.deps is None or isinstance(deps, self.deps):
             return ""
         given = "none" if deps is None else f"a {type(deps).__name__}"

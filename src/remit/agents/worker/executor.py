@@ -151,6 +151,15 @@ class HO1Executor:
         execution.check()
         return await run.end(output, error, hold=hold_end)
 
+    def is_repeatable(self, tool_id: str) -> bool:
+        """Whether a tool of its agent may run twice.
+
+        Raises:
+            UnknownToolError: there is no such tool.
+        """
+        (tool,) = self._services.tools.tools([tool_id])
+        return tool.on_unknown == "retry"
+
     def attach(
         self, work_order: WorkOrder, guard: Callable[[], None], buffer: WriteBuffer
     ) -> AttachedOrder:

@@ -202,6 +202,8 @@ class Run:
             chooser = ToolChooser(self._execution, self._calls, self._toolbox)
             message = str(variables["user_input"])
             used = variables["tool_results"] = await chooser.choose(tools, message)
+            if self._toolbox.handed_to:
+                return self._handed_over()
             if not speaks:
                 return self._print(printed_answer(message, used, tools, chooser.near))
             tools = []
@@ -220,9 +222,8 @@ class Run:
 
         definitions = [tool.definition() for tool in tools]
         answer = await self._converse(contract, request, render, definitions)
-        if to := self._toolbox.handed_to:
-            results = self._toolbox.results
-            return {"text": "", "finish_reason": "", "tool_results": results, "handed_to": to}
+        if self._toolbox.handed_to:
+            return self._handed_over()
         if contract.output_schema is not None and held is None:
             return _checked(contract.output_schema, answer.text)
         result = {
@@ -274,6 +275,13 @@ class Run:
                     return answer  # another agent goes on
             messages.append({"role": "user", "content": results})
             answer = None
+
+    def _handed_over(self) -> dict[str, Any]:
+        """What an order gives whose session another agent goes on with."""
+        return {
+            "text": "", "finish_reason": "", "tool_results": self._toolbox.results,
+            "handed_to": self._toolbox.handed_to,
+        }  # fmt: skip
 
     def _print(self, text: str) -> dict[str, Any]:
         """An answer that no model gave; asking again changes nothing."""

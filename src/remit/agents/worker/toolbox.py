@@ -97,10 +97,7 @@ class Toolbox:
         )
         results = _results_or_raise(outcomes)
         for block, result in zip(blocks, results, strict=True):
-            if result.status == "ok":
-                (tool,) = self._dispatcher.tools([str(block["name"])])
-                if tool.handoff is not None and not self.handed_to:
-                    self.handed_to = tool.handoff.agent_id
+            self.note_handoff(str(block.get("name", "")), result)
         return [
             {
                 "type": "tool_result",
@@ -110,6 +107,12 @@ class Toolbox:
             }
             for block, result, key in zip(blocks, results, keys, strict=True)
         ]
+
+    def note_handoff(self, tool_id: str, result: ToolResult) -> None:
+        """Note to which agent a call hands the session over, if it does; the first counts."""
+        if result.status == "ok" and not self.handed_to:
+            (tool,) = self._dispatcher.tools([tool_id])
+            self.handed_to = tool.handoff.agent_id if tool.handoff is not None else ""
 
     async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
         """Run one tool, or refuse it; either is on record. What is on record is not run again.
@@ -197,7 +200,7 @@ class Toolbox:
             self._sub_sessions.add(further["sub_session_id"])
         order = self._order
         call: Context[Any] = Context(
-            tool_id, key, order.wo_id, order.session_id, order.created_by,
+            tool_id, key, order.wo_id, order.session_id, self._execution.services.agent_id,
             self._execution.principal, given_deps.get(),
             lambda *how_far: self._execution.emit(ToolProgress(tool_id, *how_far)),
         )  # fmt: skip

@@ -70,6 +70,7 @@ class ToolChooser:
         if chosen is None:
             return []
         result = await self._toolbox.use(chosen.tool_id, arguments, key)
+        self._toolbox.note_handoff(chosen.tool_id, result)
         return [
             {
                 "tool_id": chosen.tool_id,

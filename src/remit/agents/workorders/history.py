@@ -46,7 +46,7 @@ class OrderHistory:
         self, ledger: LedgerPort, wo_id: str, session_id: str, *, fresh: bool = False
     ) -> None:
         self._ledger = ledger
-        self._wo_id = wo_id
+        self.wo_id = wo_id
         self._session_id = session_id
         self.began: LedgerEntry | None = None
         """The first ``WO_EXECUTING``; without one, nothing else is looked for."""
@@ -238,7 +238,7 @@ class OrderHistory:
         return () if self.began is None else self._entries(event_type, **which)
 
     def _entries(self, event_type: str, **which: Any) -> Any:
-        return self._ledger.query(work_order_id=self._wo_id, event_type=event_type, **which)
+        return self._ledger.query(work_order_id=self.wo_id, event_type=event_type, **which)
 
 
 def _seq(entry: LedgerEntry) -> int:
