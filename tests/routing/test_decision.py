@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
 import math
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -86,7 +88,9 @@ def test_a_lone_surrogate_in_the_models_name() -> None:
 def test_normalising_adds_the_prefix_once() -> None:
     assert normalise_rule_version_hash("sha256:ab") == "rv:sha256:ab"
     assert normalise_rule_version_hash("rv:sha256:ab") == "rv:sha256:ab"
-    for wrong in ("", None, 7):
+    for other in ("", "v7", "SHA256:ab"):
+        assert normalise_rule_version_hash(other) == other
+    for wrong in (None, 7):
         with pytest.raises(InvalidInputError):
             normalise_rule_version_hash(wrong)  # type: ignore[arg-type]
 
@@ -101,6 +105,9 @@ def test_the_record_has_exactly_eight_fields_and_is_frozen() -> None:
     assert record.candidates_considered == ("b", "a")
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.chosen_model_id = "a"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        record.scores["a"] = 9.0  # type: ignore[index]
+    assert pickle.loads(pickle.dumps(record)) == record == copy.deepcopy(record)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,10 @@ def test_the_record_has_exactly_eight_fields_and_is_frozen() -> None:
         {"routing_mode": "other"}, {"type": "decision"}, {"chosen_model_id": ""},
         {"chosen_model_id": "c"}, {"routing_mode": "fail"}, {"fallback_attempts": -1},
         {"fallback_attempts": True}, {"scores": {"a": 1.0}}, {"scores": {"a": 1.0, "b": math.nan}},
-        {"candidates_considered": "ba"},
+        {"candidates_considered": "ba"}, {"candidates_considered": ["b", "a", "b"]},
+        {"decision_hash": ""}, {"decision_hash": "F" * 64}, {"decision_hash": "f" * 63},
+        {"rule_version_hash": ""}, {"rule_version_hash": "v7"}, {"scores": {"a": "1", "b": 1.0}},
+        {"rule_version_hash": "sha256:" + "0" * 63}, {"scores": {"a": True, "b": 1.0}},
     ],
 )  # fmt: skip
 def test_records_that_are_none(changes: dict[str, Any]) -> None:

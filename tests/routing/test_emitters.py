@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from dataclasses import fields
@@ -15,7 +16,7 @@ from remit.routing import (
     NO_OP_DECISION_EMITTER,
     FallbackChainExhaustedError,
     RouteOptions,
-    RoutingDecision,
+    RoutingDecisionRecord,
     create_thought_record_emitter,
     route_request,
 )
@@ -37,20 +38,20 @@ def _fields(value: Any) -> dict[str, Any]:
     return told
 
 
-def _raising(_: RoutingDecision) -> None:
+def _raising(_: RoutingDecisionRecord) -> None:
     raise RuntimeError("the emitter is broken")
 
 
-async def _raising_later(_: RoutingDecision) -> None:
+async def _raising_later(_: RoutingDecisionRecord) -> None:
     await asyncio.sleep(0)
     raise RuntimeError("the emitter is broken")
 
 
-def _hanging(_: RoutingDecision) -> None:
+def _hanging(_: RoutingDecisionRecord) -> None:
     time.sleep(3)
 
 
-async def _hanging_for_ever(_: RoutingDecision) -> None:
+async def _hanging_for_ever(_: RoutingDecisionRecord) -> None:
     while True:
         try:
             await asyncio.sleep(3)
@@ -59,7 +60,7 @@ async def _hanging_for_ever(_: RoutingDecision) -> None:
             continue
 
 
-async def _cancelled(_: RoutingDecision) -> None:
+async def _cancelled(_: RoutingDecisionRecord) -> None:
     raise asyncio.CancelledError
 
 
@@ -74,8 +75,9 @@ def test_by_default_nobody_is_told_and_only_the_calls_are_recorded(
         options = RouteOptions(gateway, models)
         assert options.decision_emitter is NO_OP_DECISION_EMITTER
         route_request("Hello", options)
-    events = [entry.event_type for entry in ledger.read_all()]
-    assert events == ["DISPATCH", "EXCHANGE"] * 2
+    entries = list(ledger.read_all())
+    assert [entry.event_type for entry in entries] == ["DISPATCH", "EXCHANGE"] * 2
+    assert not any("decision_id" in entry.metadata for entry in entries)  # there is none to name
 
 
 @pytest.mark.parametrize("emitter", [None, *BAD])
@@ -111,10 +113,10 @@ def test_an_emitter_changes_no_error(
 
 
 def test_it_is_told_once_at_each_end(ledger: LedgerClient, upstream: Upstream) -> None:
-    heard: list[RoutingDecision] = []
+    heard: list[RoutingDecisionRecord] = []
     threads: list[str] = []
 
-    def listen(decision: RoutingDecision) -> None:
+    def listen(decision: RoutingDecisionRecord) -> None:
         heard.append(decision)
         threads.append(threading.current_thread().name)
 
@@ -122,17 +124,16 @@ def test_it_is_told_once_at_each_end(ledger: LedgerClient, upstream: Upstream) -
     with gateway_to(ledger, upstream, models) as gateway:
         result = route_request("Hello", RouteOptions(gateway, models, decision_emitter=listen))
         (decision,) = heard
-        assert decision.decision_id == result.decision_id
-        assert decision.record.chosen_model_id == result.model_id == "b"
-        assert decision.record.fallback_attempts == result.fallback_attempts == 1
-        assert dict(decision.record.scores) == dict(result.scores)
-        assert len(decision.record.to_dict()) == 8
-        assert set(decision.context) == {"task", "operator_preference", "candidates", "weights"}
+        assert type(decision) is RoutingDecisionRecord
+        assert decision.chosen_model_id == result.model_id == "b"
+        assert decision.fallback_attempts == result.fallback_attempts == 1
+        assert dict(decision.scores) == dict(result.scores)
+        assert len(decision.to_dict()) == 8
         failing = nine({"a": "status=500"})[:1]
         with pytest.raises(FallbackChainExhaustedError):
             route_request("Hello", RouteOptions(gateway, failing, decision_emitter=listen))
-    assert [one.record.routing_mode for one in heard] == ["single", "fail"]
-    assert heard[1].record.chosen_model_id == ""
+    assert [one.routing_mode for one in heard] == ["single", "fail"]
+    assert heard[1].chosen_model_id == ""
 
 
 def test_decisions_of_a_task_are_one_chain_of_thoughts(
@@ -151,3 +152,16 @@ def test_decisions_of_a_task_are_one_chain_of_thoughts(
     assert [one.prev_hash for one in thoughts[1:]] == [one.hash for one in thoughts[:-1]]
     assert {(one.type, one.agent_id) for one in thoughts} == {("decision", "agent-7")}
     assert get_thought_record(ledger, ids[1]) == thoughts[1]
+
+
+def test_a_program_may_pass_the_eight_fields_on(ledger: LedgerClient, upstream: Upstream) -> None:
+    trail = create_thought_record_emitter(ledger, task_id="TASK-8", agent_id="agent-8")
+
+    async def passing(record: RoutingDecisionRecord) -> None:
+        await trail(record)
+
+    models = nine({})
+    with gateway_to(ledger, upstream, models) as gateway:
+        route_request("Hello", RouteOptions(gateway, models, decision_emitter=passing))
+    (thought,) = list_thought_records(ledger, "TASK-8")
+    assert json.loads(thought.content)["chosen_model_id"] == "a"

@@ -26,7 +26,6 @@ from remit.routing import (
     FallbackChainExhaustedError,
     Reliability,
     RouteOptions,
-    RoutingDecision,
     explain,
     find_decision,
     replay,
@@ -254,7 +253,7 @@ def test_a_scoring_function_that_breaks_says_so(ledger: LedgerClient, upstream: 
 
 
 def test_an_emitter_that_exits_ends_nothing(ledger: LedgerClient, upstream: Upstream) -> None:
-    async def leaving(_: RoutingDecision) -> None:
+    async def leaving(_: object) -> None:
         raise SystemExit(7)
 
     models = (candidate("a", 90),)

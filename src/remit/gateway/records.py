@@ -111,7 +111,7 @@ def exchange_entry(
         metadata["charged_to"] = list(request.charged_to)
     if attempt.first_after_ms is not None:
         metadata["time_to_first_token_ms"] = attempt.first_after_ms
-    if request.provider_id is None or attempt.decision_id:
+    if request.provider_id != to.provider_id or attempt.decision_id:
         metadata["provider_id"] = to.provider_id
     if model_id != attempt.asked_model_id:
         metadata["requested_model_id"] = attempt.asked_model_id

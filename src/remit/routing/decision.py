@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
@@ -22,6 +25,8 @@ RULES_UNAVAILABLE = "rv:sha256:unavailable"
 
 _INPUTS = ("candidates_considered", "context", "prompt", "rule_version_hash")
 _PREFIX = "rv:"
+_VERSION = re.compile(r"rv:sha256:([0-9a-f]{64}|unavailable)")
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def new_decision_id() -> str:
@@ -30,14 +35,14 @@ def new_decision_id() -> str:
 
 
 def normalise_rule_version_hash(raw: str) -> str:
-    """``raw`` with the prefix ``rv:``; one that has it stays as it is.
+    """``sha256:…`` with the prefix ``rv:``; any other text stays as it is.
 
     Raises:
-        InvalidInputError: it is not a text, or empty.
+        InvalidInputError: it is not a text.
     """
-    if not isinstance(raw, str) or not raw:
+    if not isinstance(raw, str):
         raise InvalidInputError("A rule version hash is a text such as 'sha256:…'.")
-    return raw if raw.startswith(_PREFIX) else _PREFIX + raw
+    return _PREFIX + raw if raw.startswith("sha256:") else raw
 
 
 def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> str:
@@ -66,7 +71,7 @@ def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> st
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecisionRecord:
-    """The 8 fields of a decision (SPEC 7.2); checked.
+    """The 8 fields of a decision (SPEC 7.2); checked, and frozen: ``scores`` is read-only too.
 
     Attributes:
         type: ``routing_decision``.
@@ -99,8 +104,25 @@ class RoutingDecisionRecord:
                 f"chosen_model_id of a decision record is {chosen!r}.",
                 next_step="It takes a model of candidates_considered; on 'fail' it is empty.",
             )
-        if sorted(self.scores) != sorted(set(chain)):
+        if len(set(chain)) != len(chain):
+            raise InvalidInputError("candidates_considered of a decision record names one twice.")
+        if sorted(self.scores) != sorted(chain):
             raise InvalidInputError("A decision record takes a score for each candidate alone.")
+        if not _VERSION.fullmatch(self.rule_version_hash):
+            raise InvalidInputError(
+                f"rule_version_hash of a decision record is {self.rule_version_hash!r}.",
+                next_step="It takes rv:sha256: and 64 hexadecimal digits, or 'unavailable'.",
+            )
+        if not _HASH.fullmatch(self.decision_hash):
+            raise InvalidInputError(
+                f"decision_hash of a decision record is {self.decision_hash!r}.",
+                next_step="compute_decision_hash gives one: 64 hexadecimal digits.",
+            )
+        object.__setattr__(self, "scores", MappingProxyType(dict(self.scores)))
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, Any]:
         """The 8 fields as JSON."""
@@ -109,6 +131,10 @@ class RoutingDecisionRecord:
         shown["candidates_considered"] = list(self.candidates_considered)
         shown["scores"] = dict(self.scores)
         return shown
+
+
+def _unpickled(fields: dict[str, Any]) -> RoutingDecisionRecord:
+    return build_routing_decision_record(**fields)
 
 
 def build_routing_decision_record(**fields: Any) -> RoutingDecisionRecord:

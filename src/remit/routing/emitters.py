@@ -15,7 +15,7 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, Transaction, utc_now
-from remit.routing.decision import RoutingDecision
+from remit.routing.decision import RoutingDecision, RoutingDecisionRecord, new_decision_id
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtRecord,
@@ -27,11 +27,11 @@ _log = logging.getLogger("remit.routing")
 
 _MAX_IN_RECORD = 8_192  # bytes of one list, of the 65,535 that a record may have
 
-DecisionEmitter = Callable[[RoutingDecision], Any]
-"""Takes a decision. A coroutine function is awaited; any other callable runs in a thread."""
+DecisionEmitter = Callable[[RoutingDecisionRecord], Any]
+"""Takes a decision's 8 fields. A coroutine function is awaited; other callables run in a thread."""
 
 
-def NO_OP_DECISION_EMITTER(decision: RoutingDecision) -> None:  # noqa: N802 - SPEC 7.2 names it
+def NO_OP_DECISION_EMITTER(record: RoutingDecisionRecord) -> None:  # noqa: N802 - SPEC 7.2 names it
     """Does nothing."""
 
 
@@ -60,8 +60,20 @@ class ThoughtRecordEmitter:
         self._task_id = task_id
         self._agent_id = agent_id
 
-    async def __call__(self, decision: RoutingDecision) -> ThoughtRecord:
-        """Put a decision on record."""
+    async def __call__(self, record: RoutingDecisionRecord) -> ThoughtRecord:
+        """Put the 8 fields on record alone, as a program can that has no more of a decision."""
+        thought = ThoughtInput(
+            type="decision",
+            task_id=self._task_id,
+            agent_id=self._agent_id,
+            content=canonical_json(record.to_dict()).decode(),
+        )
+        return await acreate_thought_record(
+            self._ledger, thought, id_fn=new_decision_id, tier="hot"
+        )
+
+    async def record(self, decision: RoutingDecision) -> ThoughtRecord:
+        """Put a decision on record, with what it takes to explain and to replay it."""
         return await acreate_thought_record(
             self._ledger,
             self._thought(decision),
@@ -148,11 +160,13 @@ async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: flo
 
 
 async def _call(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
+    if isinstance(emitter, ThoughtRecordEmitter):
+        return await emitter.record(decision)
     call = emitter if inspect.isfunction(emitter) else getattr(emitter, "__call__", emitter)  # noqa: B004
     try:
         if inspect.iscoroutinefunction(emitter) or inspect.iscoroutinefunction(call):
-            return await emitter(decision)
-        result: Any = await call_in_thread("decision-emitter", lambda: emitter(decision))
+            return await emitter(decision.record)
+        result: Any = await call_in_thread("decision-emitter", lambda: emitter(decision.record))
         return await result if inspect.isawaitable(result) else result
     except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
         raise RuntimeError(type(error).__name__) from error

@@ -120,7 +120,10 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
     task = task_of(options.task, asked.needs)
     ranking = _rank(options, options.candidates, prompt, task)
     timeout_s = options.model_timeout_s or model_timeout_s()
-    calls = Calls(options, new_decision_id(), timeout_s, asked.identity)
+    decision_id = new_decision_id()
+    # Where nothing emits it, no exchange names a decision that is nowhere.
+    named = "" if asked.emitter is NO_OP_DECISION_EMITTER else decision_id
+    calls = Calls(options, named, timeout_s, asked.identity)
     listeners = Listeners(asked.on_text, asked.sink)
     emitter = asked.emitter
     beside: Beside | None = None
@@ -166,7 +169,7 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
         decision = _decision(options, calls, ranking, asked, chosen_one, calls.made, stages)
         emitted = await emit(emitter, decision, options.emitter_timeout_s)
     if answer is None:
-        failure = FallbackChainExhaustedError(calls.failed, decision_id=calls.decision_id)
+        failure = FallbackChainExhaustedError(calls.failed, decision_id=decision_id)
         return Outcome(None, failure, calls, emitted, refusal)
     chosen, response = answer
     result = RouteResult(
@@ -176,7 +179,7 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
         fallback_attempts=max(0, calls.tried - 1),
         latency_ms=round((time.perf_counter() - started) * 1000, 3),
         cost_usd=calls.cost_usd,
-        decision_id=calls.decision_id,
+        decision_id=decision_id,
     )
     return Outcome(result, None, calls, emitted)
 
@@ -253,7 +256,7 @@ def _decision(
             scores=ranking.scores,
             fallback_attempts=tried,
             rule_version_hash=version,
-            decision_hash="",
+            decision_hash="0" * 64,  # each decision has its own
         )
         form = ranking.forms[key] = DecisionForm(record, ranking.encoded["context"].encoded)
     found, text = form.of(asked.encoded)
