@@ -38,6 +38,8 @@ PERMISSIONS = {
     "GET /api/budgets": "read",
     "GET /api/budgets/check": "manage_budgets",
     "PUT /api/budgets": "manage_budgets",
+    "GET /api/feedback": "read",
+    "POST /api/feedback": "give_feedback",
     "GET /api/gates": "read",
     "POST /api/gates": "manage_keys",
     "GET /api/health": "read",
@@ -268,6 +270,22 @@ WRONG_REQUESTS: list[tuple[str, bytes, int, str, str | None]] = [
     ("PUT /api/budgets", b'{"user": "a\\u0000b"}', 400, "invalid_input", "user"),
     ("PUT /api/budgets", b'{"user": "u", "session": "s"}', 400, "invalid_input", None),
     ("PUT /api/budgets", b'{"user": "u", "dollars": 5}', 400, "invalid_input", "dollars"),
+    ("POST /api/feedback", b'{"target": "LED-000000ff", "score": 1}', 404, "not_found", None),
+    ("POST /api/feedback", b'{"target": "LED-00000000", "score": 1}', 404, "not_found", None),
+    ("POST /api/feedback", b'{"target": "DEC-1", "score": 1}', 404, "not_found", None),
+    ("POST /api/feedback", b'{"target": "WO-1"}', 400, "invalid_input", None),
+    ("POST /api/feedback", b'{"target": "x", "score": NaN}', 400, "invalid_input", "score"),
+    ("POST /api/feedback", b'{"target": "x", "score": 1.01}', 400, "invalid_input", "score"),
+    ("POST /api/feedback", b'{"target": "x", "score": true}', 400, "invalid_input", "score"),
+    ("POST /api/feedback", b'{"target": "x", "label": "No Word"}', 400, "invalid_input", None),
+    (
+        "POST /api/feedback",
+        b'{"target": "x", "score": 1, "source": "judge"}',
+        400,
+        "invalid_input",
+        "source",
+    ),
+    ("POST /api/feedback", b'{"target": "x", "score": 1, "by": "me"}', 400, "invalid_input", "by"),
     ("POST /api/keys", b'{"name": ""}', 400, "invalid_input", None),
     ("POST /api/keys", b'{"name": "k", "role": "king"}', 400, "invalid_input", "role"),
     ("POST /api/keys", b'{"name": "k", "tiers": ["up"]}', 400, "invalid_input", "tiers.0"),
@@ -716,7 +734,7 @@ def test_nobody_makes_or_takes_a_key_that_may_do_more_than_theirs(api: Api) -> N
 
 def test_no_role_is_given_that_may_do_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     # The roles there are leave no room for it; a role between them would.
-    monkeypatch.setitem(ROLES, "admin", frozenset({"call", "read", "manage_keys"}))
+    monkeypatch.setitem(ROLES, "admin", frozenset({"call", "give_feedback", "read", "manage_keys"}))
     clerk = api.keys.create("clerk", role="admin").key
     for role in ("operator", "auditor"):
         refused = api.ask("POST /api/keys", {"name": "more", "role": role}, key=clerk)

@@ -3,6 +3,24 @@
 Nothing here is imported on the way of a call, and nothing here changes an agent by itself.
 """
 
-from remit.learning.evidence import Sample
+from remit.learning.evidence import (
+    Feedback,
+    FeedbackError,
+    Sample,
+    feedback_on,
+    give_feedback,
+    grade_by_reference,
+    grade_by_schema,
+    grade_by_test,
+)
 
-__all__ = ["Sample"]
+__all__ = [
+    "Feedback",
+    "FeedbackError",
+    "Sample",
+    "feedback_on",
+    "give_feedback",
+    "grade_by_reference",
+    "grade_by_schema",
+    "grade_by_test",
+]

@@ -191,6 +191,7 @@ class Eraser:
             ids = {int(row[0]) for row in tx.execute(query, parameters)}
             if widen:
                 ids |= self._containing(tx, ids)
+            ids |= _feedback_on(tx, ids)
             if not ids:
                 raise ErasureError(
                     "There is no content to erase there.",
@@ -265,6 +266,24 @@ class Eraser:
                 ):
                     found.add(int(content_id))
         return found
+
+
+def _feedback_on(tx: Transaction, ids: set[int]) -> set[int]:
+    """The content of feedback on entries that show any of these values."""
+    found: set[int] = set()
+    for chunk in chunks(sorted(ids)):
+        rows = tx.execute(
+            "SELECT DISTINCT f.seq FROM shown_contents AS s JOIN entries AS e ON e.seq = s.seq "
+            "JOIN entries AS f ON f.submission_id = e.id AND f.event_type || '' = 'FEEDBACK' "
+            f"WHERE s.content_id IN ({marks(chunk)})",
+            chunk,
+        )
+        for part in chunks([row[0] for row in rows]):
+            shown = tx.execute(
+                f"SELECT content_id FROM shown_contents WHERE seq IN ({marks(part)})", part
+            )
+            found.update(int(row[0]) for row in shown)
+    return found
 
 
 def _texts(codec: str, value: Any, but: Collection[str] = ()) -> Iterator[str]:

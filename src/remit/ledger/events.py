@@ -178,7 +178,7 @@ _TABLE = (
           "A person, a program or a judge graded what an exchange, work order, turn or decision "
           "led to: `score` from 0 to 1, `label`, or both. A later one of the same source, `by` and "
           "`key_id` on the same target takes its place (`replaces`).",
-          ("score", "label", "reason", "key_id", "subject_id", "idempotency_key", "replaces")),
+          ("score", "label", "reason", "key_id", "user_id", "idempotency_key", "replaces")),
     Event("SIGNAL_OBSERVED", "", (), "A learning loop saw something."),
     Event("SIGNAL_PROPOSED", "", (), "A change was proposed."),
     Event("SIGNAL_ADOPTED", "", (), "A person adopted a proposal."),

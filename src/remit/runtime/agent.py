@@ -268,7 +268,7 @@ class Agent(Generic[OutputT]):
             agent_class=shape.agent_class,
             starting=starting,
         )
-        return Conversation(services, self._taking_deps)
+        return Conversation(services, self._taking_deps, shared.ledger)
 
     @overload
     async def arun(

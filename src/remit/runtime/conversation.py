@@ -7,7 +7,7 @@ import queue
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from typing_extensions import override
 
@@ -24,6 +24,10 @@ from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
+from remit.ledger import LedgerClient
+
+if TYPE_CHECKING:
+    from remit.learning import Feedback
 
 _Asked = TypeVar("_Asked")
 
@@ -42,7 +46,8 @@ class Conversation(Closeable, Generic[OutputT]):
     that, and by any process that opens the root.
     """
 
-    def __init__(self, services: Services, tools: Sequence[Tool] = ()) -> None:
+    def __init__(self, services: Services, tools: Sequence[Tool], ledger: LedgerClient) -> None:
+        self._ledger = ledger
         self._tools = tools
         self._session = services.session
         self._supervisor = HO2Supervisor(services)
@@ -303,6 +308,37 @@ class Conversation(Closeable, Generic[OutputT]):
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
+
+    async def afeedback(
+        self,
+        score: float | None = None,
+        *,
+        label: str = "",
+        reason: str = "",
+        turn: int | None = None,
+        by: str = "local operator",
+    ) -> Feedback:
+        """Say how good a turn was; what the same person said of it before no longer counts.
+
+        Args:
+            score: 0 (bad) to 1 (good).
+            label: a word for counting, such as ``wrong_unit``.
+            reason: content of the session, erased with it.
+            turn: its number, from 1; the latest turn when left out.
+            by: who says it, for the record; no erasure reaches it.
+
+        Raises:
+            InvalidInputError: a value cannot be used; neither score nor label is given.
+            RemitError: there is no such turn, or its content was erased.
+        """
+        from remit.learning import give_feedback  # not on the way of a turn
+
+        target = self.session_id if turn is None else f"{self.session_id}/{turn}"
+        return await asyncio.to_thread(
+            give_feedback, self._ledger, target, score=score, label=label, reason=reason, by=by
+        )
+
+    feedback = blocking(afeedback)
 
     def cost(self) -> dict[str, Any]:
         """What the session has used, from the ledger."""

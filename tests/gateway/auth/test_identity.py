@@ -18,9 +18,9 @@ DOCS = Path(__file__).parents[3] / "docs/keys.md"
 @pytest.mark.parametrize(
     ("role", "may"),
     [
-        ("admin", {"call", "read", "verify"}),
-        ("operator", {"call", "read", "verify", "manage_keys", "manage_budgets"}),
-        ("agent", {"call"}),
+        ("admin", {"call", "give_feedback", "read", "verify"}),
+        ("operator", {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets"}),
+        ("agent", {"call", "give_feedback"}),
         ("auditor", {"read", "verify"}),
         ("visitor", set()),
     ],

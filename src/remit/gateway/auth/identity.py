@@ -10,9 +10,11 @@ from remit.kernel.errors import InvalidInputError
 
 ROLES: dict[str, frozenset[str]] = {
     # An admin changes things through ADMIN's governed tools only, never by a key it makes.
-    "admin": frozenset({"call", "read", "verify"}),
-    "operator": frozenset({"call", "read", "verify", "manage_keys", "manage_budgets"}),
-    "agent": frozenset({"call"}),
+    "admin": frozenset({"call", "give_feedback", "read", "verify"}),
+    "operator": frozenset(
+        {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets"}
+    ),
+    "agent": frozenset({"call", "give_feedback"}),
     "auditor": frozenset({"read", "verify"}),
 }
 """The permissions of each role; ``docs/keys.md`` holds the same table."""

@@ -1,5 +1,23 @@
-"""Exchanges with what came of them, read from the record."""
+"""Exchanges with what came of them, read from the record; and what is said of them."""
 
+from remit.learning.evidence.feedback import (
+    Feedback,
+    FeedbackError,
+    feedback_on,
+    give_feedback,
+)
+from remit.learning.evidence.grading import grade_by_reference, grade_by_schema, grade_by_test
 from remit.learning.evidence.sample import Sample
+from remit.learning.evidence.target import TargetNotFoundError
 
-__all__ = ["Sample"]
+__all__ = [
+    "Feedback",
+    "FeedbackError",
+    "Sample",
+    "TargetNotFoundError",
+    "feedback_on",
+    "give_feedback",
+    "grade_by_reference",
+    "grade_by_schema",
+    "grade_by_test",
+]

@@ -21,10 +21,12 @@ from remit.gateway.auth import (
     VirtualKeyNotFoundError,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.learning import FeedbackError
 from remit.ledger import EntryNotFoundError, LedgerClosedError, LedgerWriteError, NoSignerError
 from remit.runtime import Runtime
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
+from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
 from remit.server.api.ledger import ledger_routes
@@ -52,6 +54,7 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
     (VirtualKeyError, 409, "conflict"),
     (ApprovalError, 409, "conflict"),
     (PinError, 409, "conflict"),
+    (FeedbackError, 409, "conflict"),
     (AuthUnavailableError, 503, "unavailable"),
     (LedgerWriteError, 503, "unavailable"),
     (LedgerClosedError, 503, "unavailable"),
@@ -79,6 +82,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         key_routes(keys, budgeter),
         approval_routes(ledger, runtime.approvals),
         pin_routes(ledger),
+        feedback_routes(ledger),
         governance_routes(ledger, runtime.gate_context),
         _health_routes(runtime, keys),
     ]

@@ -128,6 +128,26 @@ class Delegation(_Body):
     reason: str = Field("", max_length=_MAX_REASON, description="for the record")
 
 
+class FeedbackQuery(Page):
+    """Which feedback."""
+
+    target: _Text = Field(None, description="an id as of `target` of POST; all when left out")
+
+
+class FeedbackGiven(_Body):
+    """What came of an exchange, work order, turn or decision. A score, a label, or both."""
+
+    target: _Name = Field(
+        description="`LED-…` of an exchange, turn or work order; `WO-…`; `DEC-…`; `SES-…/3` for a "
+        "turn, `SES-…` for the latest"
+    )
+    score: float | None = Field(None, allow_inf_nan=False, ge=0, le=1, description="1 is good")
+    label: str = Field("", max_length=64, description="a word for counting: `wrong_unit`")
+    reason: str = Field("", max_length=_MAX_REASON, description="content: erased with its target")
+    source: Literal["person", "program"] = Field("person", description="whose judgement it is")
+    idempotency_key: str = Field("", max_length=256, description="makes two of the same one")
+
+
 class PrefixQuery(Page):
     """Which budgets."""
 

@@ -232,6 +232,31 @@ class KeyRevoked(BaseModel):
     entry: str
 
 
+class FeedbackShape(BaseModel):
+    """One word of feedback. What there is not is empty."""
+
+    entry_id: str
+    target_entry_id: str
+    target_type: Literal["exchange", "work_order", "turn", "decision"]
+    source: Literal["person", "program", "judge", "reference", "schema", "test"]
+    score: float | None
+    label: str
+    reason: Any = Field(description="a text, or the marker of what was erased")
+    by: str
+    key_id: str
+    session_id: str
+    at: str
+    replaces: str = Field(description="the same one's earlier word, which no longer counts")
+    again: bool = Field(description="the idempotency key was used before")
+
+
+class FeedbackPage(BaseModel):
+    """Feedback, oldest first."""
+
+    feedback: list[FeedbackShape]
+    next_cursor: str | None
+
+
 class ApprovalShape(BaseModel):
     """A tool call that waits, or waited, for a person. What there is not is empty."""
 

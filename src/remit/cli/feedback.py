@@ -1,0 +1,123 @@
+"""``remit feedback``: what came of a call, in the words of who read it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from remit.cli.shared import (
+    FILE,
+    emit,
+    limited,
+    open_ledger,
+    print_json_list,
+    reads,
+    say_list,
+    whoami,
+)
+from remit.kernel.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remit.learning import Feedback
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[ID]")
+@click.option("--score", type=float, help="0 (bad) to 1 (good).")
+@click.option("--label", default="", help="A word for counting, such as wrong_unit.")
+@click.option("--reason", default="", help="Why; content, erased with what it is about.")
+@click.option("--by", help="Who says it (default: the user who runs this).")
+@click.option("--reference", help="Grade the answer instead: 1 where it is this one, else 0.")
+@click.option(
+    "--schema", type=FILE, help="Grade the answer instead: 1 where this JSON Schema takes it."
+)
+@click.option("--idempotency-key", default="", help="Makes two calls with the same one count once.")
+@limited
+@reads
+def feedback(
+    root: Path | None,
+    as_json: bool,
+    limit: int | None,
+    target: str | None,
+    score: float | None,
+    label: str,
+    reason: str,
+    by: str | None,
+    reference: str | None,
+    schema: Path | None,
+    idempotency_key: str,
+) -> None:
+    """Say how good an answer was. Without a score or label: what was said.
+
+    ID is an exchange, turn or work order by an entry id (LED-…) or WO-…, a router's decision by
+    DEC-…, a turn of a session by SES-…/3, or its latest by SES-….
+    """
+    from remit.learning import feedback_on, give_feedback, grade_by_reference, grade_by_schema
+
+    grades = [reference is not None, schema is not None, score is not None or bool(label)]
+    if sum(grades) > 1:
+        raise click.UsageError("Give a score and label, or --reference, or --schema.")
+    if not any(grades):
+        if reason or by or idempotency_key:
+            raise click.UsageError("Give --score, --label, --reference or --schema.")
+        with open_ledger(root) as client:
+            _list(feedback_on(client, target), as_json, limit)
+        return
+    if target is None:
+        raise click.UsageError("Name what the feedback is about.")
+    name = by or whoami()
+    with open_ledger(root, signing=True) as client:
+        if reference is not None:
+            given = grade_by_reference(client, target, reference, by=name)
+        elif schema is not None:
+            given = grade_by_schema(client, target, _schema(schema), by=name)
+        else:
+            given = give_feedback(
+                client, target, score=score, label=label, reason=reason, by=name,
+                idempotency_key=idempotency_key,
+            )  # fmt: skip
+    emit(as_json, _plain(given), [_line(given)])
+
+
+def _list(found: Iterator[Feedback], as_json: bool, limit: int | None) -> None:
+    if as_json:
+        from itertools import islice
+
+        print_json_list("feedback", map(_plain, islice(found, limit)))
+    else:
+        say_list(map(_line, found), limit)
+
+
+def _schema(file: Path) -> Any:
+    try:
+        return orjson.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"{file} cannot be read as JSON: {error}.", next_step="Name a file of a JSON Schema."
+        ) from error
+
+
+def _plain(given: Feedback) -> dict[str, Any]:
+    return {**asdict(given), "reason": given.reason}
+
+
+def _line(given: Feedback) -> str:
+    score = "" if given.score is None else f"{given.score:g}"
+    said = " ".join(word for word in (score, given.label) if word)
+    line = (
+        f"{given.entry_id}  {given.target_type.replace('_', ' ')} {given.target_entry_id}: {said} "
+        f"({given.source}: {given.by})"
+    )
+    if given.reason:
+        line += f"  {given.reason}"
+    if given.again:
+        line += "  recorded before under this idempotency key"
+    elif given.replaces:
+        line += f"  instead of {given.replaces}"
+    return line

@@ -1,0 +1,249 @@
+"""Feedback: what a person, a program or a judge says of an exchange, work order, turn or decision.
+
+Every word stays on record. Of one who speaks twice about the same, the later counts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.learning.evidence.target import TargetType, find_target, not_found
+from remit.ledger import Content, Erased, LedgerClient, LedgerEntry, Transaction, is_plain_text
+
+__all__ = [
+    "SOURCES", "Feedback", "FeedbackError", "Source", "feedback_on", "give_feedback", "rater_of",
+]  # fmt: skip
+
+Source = Literal["person", "program", "judge", "reference", "schema", "test"]
+SOURCES: tuple[Source, ...] = ("person", "program", "judge", "reference", "schema", "test")
+
+_DECIMALS = 6
+_LABEL = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_MOST_REASON = 2_000  # characters
+_MOST_NAME = 256
+_AT_ONCE = 400  # parameters of one statement
+
+Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""Runs a statement: of a transaction, or of the ledger."""
+
+_ON = "SELECT record FROM entries WHERE submission_id = ? AND event_type || '' = 'FEEDBACK'"
+
+
+class FeedbackError(RemitError):
+    """The feedback cannot be taken as things stand; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """One word of feedback, as it is on record.
+
+    Attributes:
+        entry_id: of the `FEEDBACK` entry.
+        score: 0 to 1; None where there is only a label.
+        reason: a marker where it was erased.
+        by: name of who gave it, and the key's id where there was one.
+        replaces: the entry of the same one's earlier word on the same, which no longer counts.
+        again: the idempotency key was used before: this is what was recorded then.
+    """
+
+    entry_id: str
+    target_entry_id: str
+    target_type: TargetType
+    source: Source
+    score: float | None
+    label: str
+    reason: str | Erased
+    by: str
+    key_id: str
+    session_id: str
+    at: str
+    replaces: str = ""
+    again: bool = False
+
+
+def give_feedback(
+    ledger: LedgerClient,
+    target: str,
+    *,
+    by: str,
+    score: float | None = None,
+    label: str = "",
+    reason: str = "",
+    source: Source = "person",
+    identity: Identity | None = None,
+    idempotency_key: str = "",
+) -> Feedback:
+    """Put feedback on record. One that the same party gave before on the same no longer counts.
+
+    Args:
+        ledger: where the target is.
+        target: an id of any form that :func:`find_target` takes.
+        by: who says it, a name for the record; no erasure reaches it.
+        score: 0 (bad) to 1 (good), rounded to 6 decimals.
+        label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits,
+            `_`, `.`, `-`.
+        reason: content of the target's session and subject; up to 2,000 characters.
+        source: what kind of party it is.
+        identity: whose key it came with; an agent's may speak of its own exchanges alone.
+        idempotency_key: of two calls with the same one by the same party, one counts.
+
+    Raises:
+        InvalidInputError: a value cannot be used; neither score nor label is given.
+        TargetNotFoundError: there is no such target, or it is another's.
+        FeedbackError: the target was erased, or the idempotency key was used for other feedback.
+    """
+    entry = _entry(score, label, reason, source, by, identity, idempotency_key)
+    found = find_target(ledger, target)
+    entry.submission_id = entry.metadata["target_entry_id"] = found.entry.id
+    entry.metadata |= {"target_type": found.kind, "session_id": found.session_id}
+    shown = [orjson.loads(ledger.read_record(found.entry.id))["metadata"]]
+
+    def write(tx: Transaction) -> tuple[str, bool]:
+        if identity is not None and not found.is_of(tx, identity):
+            raise not_found(target)
+        if erased_of(tx.execute, shown):
+            raise FeedbackError(
+                f"Content of {found.entry.id} was erased: nobody can look at what this is about.",
+                next_step="Give feedback on another.",
+            )
+        metadata = entry.metadata
+        me = rater_of(metadata)
+        for (stored,) in tx.execute(_ON, (found.entry.id,)):
+            earlier = orjson.loads(stored)
+            said = earlier["metadata"]
+            if rater_of(said) != me:
+                continue
+            if idempotency_key and said.get("idempotency_key") == idempotency_key:
+                if any(said.get(name) != metadata.get(name) for name in ("score", "label")):
+                    raise FeedbackError(
+                        f"This idempotency key was used for other feedback, {earlier['id']}.",
+                        next_step="Use another key to change what was said.",
+                    )
+                return str(earlier["id"]), True
+            if said["source"] == source:
+                metadata["replaces"] = str(earlier["id"])
+        return tx.append(ledger.prepare(entry, subject_id=found.subject_id)), False
+
+    entry_id, again = ledger.transact(write)
+    return _feedback(ledger.read(entry_id), again=again)
+
+
+def feedback_on(
+    ledger: LedgerClient, target: str | None = None, *, after: str | None = None
+) -> Iterator[Feedback]:
+    """All feedback in ledger order, that which was replaced too; with a target that on it alone.
+
+    Raises:
+        TargetNotFoundError: there is no such target.
+    """
+    where: dict[str, Any] = {"event_type": "FEEDBACK", "after": after}
+    if target is not None:
+        where["submission_id"] = find_target(ledger, target).entry.id
+    return (_feedback(entry) for entry in ledger.query(**where))
+
+
+def rater_of(metadata: dict[str, Any]) -> str:
+    """Who counts as one party: the user of a key, else the key, else the name."""
+    return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
+
+
+def _entry(
+    score: float | None, label: str, reason: str, source: str, by: str,
+    identity: Identity | None, idempotency_key: str,
+) -> LedgerEntry:  # fmt: skip
+    """The entry without its target; raises InvalidInputError."""
+    if source not in SOURCES:
+        raise InvalidInputError(
+            f"There is no source {source!r} of feedback.", next_step=f"One of {', '.join(SOURCES)}."
+        )
+    metadata: dict[str, Any] = {"source": source, "by": by}
+    if score is not None:
+        metadata["score"] = _score(score)
+    if label:
+        if not isinstance(label, str) or not _LABEL.fullmatch(label):
+            raise InvalidInputError(
+                f"The label {label!r} is not a word for counting.",
+                next_step="Up to 64 of a-z, 0-9, _ . -, such as wrong_unit; say more in the "
+                "reason, which can be erased.",
+            )
+        metadata["label"] = label
+    if score is None and not label:
+        raise InvalidInputError("Feedback needs a score or a label.")
+    for name, text, most in (
+        ("reason", reason, _MOST_REASON), ("by", by, _MOST_NAME),
+        ("idempotency key", idempotency_key, _MOST_NAME),
+    ):  # fmt: skip
+        if not is_plain_text(text) or len(text) > most:
+            raise InvalidInputError(
+                f"The {name} of feedback is not a text of at most {most:,} characters."
+            )
+    if not by.strip():
+        raise InvalidInputError("Feedback names who gives it.", next_step="Give by=….")
+    if reason.strip():
+        metadata["reason"] = Content(reason)
+    if identity is not None:
+        for name in ("key_id", "user_id"):
+            if value := getattr(identity, name):
+                metadata[name] = value
+    if idempotency_key:
+        metadata["idempotency_key"] = idempotency_key
+    return LedgerEntry("FEEDBACK", "", "RECORDED", f"Feedback by a {source}", metadata=metadata)
+
+
+def _score(score: object) -> float:
+    if (
+        isinstance(score, bool)
+        or not isinstance(score, (int, float))
+        or not math.isfinite(score)
+        or not 0 <= score <= 1
+    ):
+        raise InvalidInputError(
+            f"The score {score!r} is not a number from 0 to 1.",
+            next_step="0 is bad, 1 is good, 0.5 is in between.",
+        )
+    return round(float(score), _DECIMALS)
+
+
+def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
+    """Which of the commitments (64 hex) of these metadata stand for content that was erased."""
+    macs = list({
+        item["$content"][12:]
+        for metadata in metadatas
+        for item in metadata.values()
+        if isinstance(item, dict) and "$content" in item
+    })  # fmt: skip
+    found: set[str] = set()
+    for start in range(0, len(macs), _AT_ONCE):
+        part = macs[start : start + _AT_ONCE]
+        marks = ", ".join("?" * len(part))
+        sql = f"SELECT commitment FROM erasures WHERE commitment IN ({marks})"
+        found.update(str(row[0]) for row in select(sql, part))
+    return found
+
+
+def _feedback(entry: LedgerEntry, *, again: bool = False) -> Feedback:
+    data = entry.metadata
+    score = data.get("score")
+    return Feedback(
+        entry_id=entry.id,
+        target_entry_id=data["target_entry_id"],
+        target_type=data["target_type"],
+        source=data["source"],
+        score=None if score is None else float(score),
+        label=data.get("label", ""),
+        reason=data.get("reason", ""),
+        by=data["by"],
+        key_id=data.get("key_id", ""),
+        session_id=data["session_id"],
+        at=entry.timestamp,
+        replaces=data.get("replaces", ""),
+        again=again,
+    )

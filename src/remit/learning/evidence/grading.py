@@ -1,0 +1,105 @@
+"""Grades that a program gives: by a reference answer, a JSON Schema, or a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import first_problem, schema_problem
+from remit.learning.evidence.feedback import Feedback, FeedbackError, Source, give_feedback
+from remit.learning.evidence.target import find_target
+from remit.ledger import LedgerClient
+
+__all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test"]
+
+
+def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
+    """Score 1 where the answer is the reference answer, else 0.
+
+    Space at the ends, runs of space, case, and a full stop at the end make no difference.
+
+    Raises:
+        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+    """
+    if not _squeezed(reference):
+        raise InvalidInputError("The reference answer is empty.")
+    found = float(_squeezed(answer_of(ledger, target)) == _squeezed(reference))
+    return _give(ledger, target, "reference", found, by)
+
+
+def grade_by_schema(
+    ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str
+) -> Feedback:
+    """Score 1 where the answer is JSON that a JSON Schema takes, else 0.
+
+    Raises:
+        InvalidInputError: the schema is none.
+        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+    """
+    if not isinstance(schema, Mapping):
+        raise InvalidInputError("A JSON Schema is an object.")
+    if problem := schema_problem(schema):
+        raise InvalidInputError(f"The schema is {problem}.")
+    answer = answer_of(ledger, target)
+    try:
+        found = float(not first_problem(schema, orjson.loads(answer)))
+    except ValueError:
+        found = 0.0
+    return _give(ledger, target, "schema", found, by)
+
+
+def grade_by_test(
+    ledger: LedgerClient, target: str, test: Callable[[str], bool | float], *, by: str
+) -> Feedback:
+    """The score that a function gives an answer: a number from 0 to 1, or whether it passes.
+
+    An exception of its own is raised, and nothing is written.
+
+    Raises:
+        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+    """
+    found = test(answer_of(ledger, target))
+    return _give(ledger, target, "test", float(found) if isinstance(found, bool) else found, by)
+
+
+def answer_of(ledger: LedgerClient, target: str) -> str:
+    """The text of an exchange's, turn's, work order's or decision's answer.
+
+    Raises:
+        TargetNotFoundError: there is no such target.
+        FeedbackError: there is no answer, or it was erased.
+    """
+    found = find_target(ledger, target)
+    entry = found.entry
+    answer: Any
+    if found.kind == "work_order":
+        done = ledger.query(
+            work_order_id=entry.submission_id, event_type="WO_COMPLETED", order="desc", limit=1
+        )
+        answer = result = next((one.metadata["output_result"] for one in done), None)
+        if isinstance(result, dict):  # of text, or data
+            answer = result["text"] if "text" in result else orjson.dumps(result).decode()
+    elif found.kind == "decision":
+        attempts = entry.metadata.get("attempts")
+        last = attempts[-1] if isinstance(attempts, list) and attempts else {}
+        exchange_id = str(last.get("exchange_entry_id", ""))
+        answer = ledger.read(exchange_id).metadata["response"] if exchange_id else None
+    else:
+        answer = entry.metadata.get("response")
+    if not isinstance(answer, str):
+        raise FeedbackError(
+            f"There is no answer of {target} to grade, or it was erased.",
+            next_step="Name an exchange that was answered.",
+        )
+    return answer
+
+
+def _give(ledger: LedgerClient, target: str, source: Source, score: float, by: str) -> Feedback:
+    return give_feedback(ledger, target, score=score, source=source, by=by)
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split()).casefold().removesuffix(".")

@@ -1,0 +1,146 @@
+"""What feedback is about: an exchange, a work order, a turn or a router's decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from remit.gateway.auth import Identity
+from remit.gateway.tenancy import owner_of
+from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry, Transaction
+from remit.routing import DecisionNotFoundError, find_decision
+
+__all__ = ["Target", "TargetNotFoundError", "TargetType", "find_target", "not_found"]
+
+TargetType = Literal["exchange", "work_order", "turn", "decision"]
+
+_ORDER_EVENTS = frozenset({
+    "WO_PLANNED", "WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED",
+})  # fmt: skip
+_NEXT_STEP = (
+    "Name an exchange, turn or work order by an entry id (LED-…) or WO-…, a decision by DEC-…, a "
+    "turn of a session by SES-…/3, or the latest one by SES-…. `remit trace --last` shows them."
+)
+
+
+class TargetNotFoundError(EntryNotFoundError):
+    """There is nothing of that id that this caller may give feedback on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What feedback is about.
+
+    Attributes:
+        entry: the `EXCHANGE`, `WO_PLANNED`, `TURN_RECORDED` or the decision's `THOUGHT_RECORD`.
+        kind: which of these.
+    """
+
+    entry: LedgerEntry
+    kind: TargetType
+
+    @property
+    def session_id(self) -> str:
+        """The session that it is part of; may be empty."""
+        found = self.entry.metadata.get("session_id") or _provenance(self.entry).get("session_id")
+        return str(found or "")
+
+    @property
+    def subject_id(self) -> str | None:
+        """The person whom its content speaks of."""
+        found = self.entry.metadata.get("subject_id")
+        return found if isinstance(found, str) and found else None
+
+    def is_of(self, tx: Transaction, identity: Identity) -> bool:
+        """Whether a caller may give feedback on it: an agent's key only on what is its own."""
+        if identity.session_id and identity.session_id != self.session_id:
+            return False
+        if identity.role != "agent":
+            return True
+        rows = tx.execute(
+            "SELECT owner FROM session_owners WHERE session_id = ?", (self.session_id,)
+        )
+        if rows:
+            return str(rows[0][0]) == owner_of(identity)
+        return bool(identity.key_id) and self.entry.metadata.get("key_id") == identity.key_id
+
+
+def find_target(ledger: LedgerClient, name: str) -> Target:
+    """What an id names.
+
+    Args:
+        ledger: where it is.
+        name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, of a turn, a work order's
+            event or a decision; `WO-…`; `DEC-…`; a session's id for its latest turn, or with
+            `/N` behind it for the turn of that number.
+
+    Raises:
+        TargetNotFoundError: it names nothing, or nothing that feedback can be about.
+    """
+    found = _found(ledger, name)
+    if found is None:
+        raise not_found(name)
+    return found
+
+
+def not_found(name: str) -> TargetNotFoundError:
+    """The error for what there is not, or not for this caller: it does not say which."""
+    return TargetNotFoundError(
+        f"{name!r} is no exchange, work order, turn or decision that feedback can be given on.",
+        next_step=_NEXT_STEP,
+    )
+
+
+def _found(ledger: LedgerClient, name: str) -> Target | None:
+    try:
+        if name.startswith("LED-"):
+            return _of_entry(ledger, ledger.read(name))
+        if name.startswith("DEC-"):
+            return Target(find_decision(ledger, name), "decision")
+    except (EntryNotFoundError, DecisionNotFoundError):
+        return None
+    if "\x00" in name or not name.isprintable():
+        return None
+    if name.startswith("WO-"):
+        return _order(ledger, name)
+    session, slash, number = name.partition("/")
+    if not slash:
+        turns = ledger.query(session_id=session, event_type="TURN_RECORDED", order="desc", limit=1)
+        return next((Target(entry, "turn") for entry in turns), None)
+    for entry in ledger.query(session_id=session, event_type="TURN_RECORDED", with_content=False):
+        if str(entry.metadata.get("turn_number")) == number:
+            return Target(ledger.read(entry.id), "turn")
+    return None
+
+
+def _of_entry(ledger: LedgerClient, entry: LedgerEntry) -> Target | None:
+    event, metadata = entry.event_type, entry.metadata
+    if event == "EXCHANGE":
+        return Target(entry, "exchange")
+    if event == "TURN_RECORDED":
+        return Target(entry, "turn")
+    if event == "THOUGHT_RECORD" and "decision_id" in metadata:
+        return Target(entry, "decision")
+    if event == "LLM_CALL":
+        return _found(ledger, str(metadata["exchange_entry_id"]))
+    if event in _ORDER_EVENTS:
+        return _order(ledger, entry.submission_id)
+    if event == "DISPATCH":
+        exchanges = ledger.query(
+            session_id=metadata["session_id"], event_type="EXCHANGE", after=entry.id,
+            with_content=False,
+        )  # fmt: skip
+        for exchange in exchanges:
+            if exchange.metadata["dispatch_entry_id"] == entry.id:
+                return Target(ledger.read(exchange.id), "exchange")
+    return None
+
+
+def _order(ledger: LedgerClient, wo_id: str) -> Target | None:
+    planned = ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", limit=1)
+    return next((Target(entry, "work_order") for entry in planned), None)
+
+
+def _provenance(entry: LedgerEntry) -> dict[str, object]:
+    found = entry.metadata.get("provenance")
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,41 @@
+"""Routes of feedback: what came of calls, in the words of who made or read them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Query
+
+from remit.learning import feedback_on, give_feedback
+from remit.ledger import LedgerClient
+from remit.server.api.requests import FeedbackGiven, FeedbackQuery
+from remit.server.api.responses import FeedbackPage, FeedbackShape
+from remit.server.api.routes import Caller, Routes, name_of, page_of
+
+
+def feedback_routes(ledger: LedgerClient) -> Routes:
+    """Feedback in ``ledger``."""
+    routes = Routes("feedback")
+
+    @routes.add(
+        "POST", "/feedback", "Give feedback",
+        needs="give_feedback", shape=FeedbackShape, status=201, fails=[404, 409],
+    )  # fmt: skip
+    def give(given: FeedbackGiven, caller: Caller) -> dict[str, Any]:
+        """Grade an exchange, work order, turn or decision: of an agent's key, its own alone.
+
+        The same party's later word on the same takes the place of the earlier one; both stay on
+        record.
+        """
+        found = give_feedback(ledger, **given.model_dump(), by=name_of(caller), identity=caller)
+        return asdict(found)
+
+    @routes.add("GET", "/feedback", "List feedback", needs="read", shape=FeedbackPage, fails=[404])
+    def listed(query: Annotated[FeedbackQuery, Query()]) -> dict[str, Any]:
+        """All of it, or what was said of one target; what was replaced too."""
+        found = feedback_on(ledger, query.target, after=query.cursor)
+        rows = ((one.entry_id, "feedback", {**asdict(one), "reason": one.reason}) for one in found)
+        return page_of(rows, query.limit, "feedback")
+
+    return routes

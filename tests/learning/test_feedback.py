@@ -1,0 +1,223 @@
+"""Feedback: given in Python and on the command line, refused plainly, erased with its target."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError
+from remit.learning import (
+    FeedbackError,
+    feedback_on,
+    give_feedback,
+    grade_by_reference,
+    grade_by_schema,
+    grade_by_test,
+)
+from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
+from remit.runtime import Conversation, Runtime
+from tests.support.agents import anthropic_runtime
+from tests.support.commands import run_remit
+from tests.support.postgres import PostgresServer, run_sql
+from tests.support.stores import conversation, files_hold
+from tests.support.wire import anthropic_answer
+
+ANSWER = anthropic_answer("It is 42.")
+
+
+def test_every_kind_of_target_by_every_shape_of_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, ANSWER) as (runtime, _):
+        ledger = runtime.ledger
+        with runtime.agent("clerk").session() as talk:
+            talk.turn("How much is it?")
+            first = talk.feedback(0.25, label="wrong_unit", reason="euros, not dollars")
+            talk.turn("In euros, please.")
+            assert talk.feedback(1, turn=1).replaces == first.entry_id
+            (exchange, _) = ledger.query(event_type="EXCHANGE", session_id=talk.session_id)
+            (order, _) = ledger.query(event_type="WO_PLANNED", session_id=talk.session_id)
+            turn = next(ledger.query(event_type="TURN_RECORDED", session_id=talk.session_id))
+            assert (first.target_entry_id, first.target_type) == (turn.id, "turn")
+            call = next(ledger.query(event_type="LLM_CALL", session_id=talk.session_id))
+            dispatch = exchange.metadata["dispatch_entry_id"]
+            for name, found, kind in (
+                (exchange.id, exchange.id, "exchange"), (dispatch, exchange.id, "exchange"),
+                (call.id, exchange.id, "exchange"), (turn.id, turn.id, "turn"),
+                (f"{talk.session_id}/1", turn.id, "turn"),
+                (order.submission_id, order.id, "work_order"), (order.id, order.id, "work_order"),
+            ):  # fmt: skip
+                given = give_feedback(ledger, name, score=0.5, by=f"who says {name}")
+                assert (given.target_entry_id, given.target_type) == (found, kind), name
+                assert given.session_id == talk.session_id
+            for target in (exchange.id, order.submission_id, turn.id):
+                assert grade_by_reference(ledger, target, " it is  42 ", by="ci").score == 1
+            assert grade_by_reference(ledger, exchange.id, "41", by="ci").score == 0
+            assert grade_by_schema(ledger, exchange.id, {"type": "object"}, by="ci").score == 0
+            graded = grade_by_test(ledger, exchange.id, lambda text: "42" in text, by="ci")
+            assert (graded.score, graded.source) == (1, "test")
+            before = ledger.count()
+            with pytest.raises(InvalidInputError, match="JSON Schema"):
+                grade_by_schema(ledger, exchange.id, {"type": "nothing"}, by="ci")
+            with pytest.raises(InvalidInputError, match="0 to 1"):
+                grade_by_test(ledger, exchange.id, lambda text: len(text), by="ci")
+            with pytest.raises(ZeroDivisionError):
+                grade_by_test(ledger, exchange.id, lambda text: 1 / 0, by="ci")
+            for nothing in (
+                "", "LED-", "LED-0000ffff", "DEC-" + "0" * 32, "WO-nothing", "SES-NOTHING1",
+                f"{talk.session_id}/9", f"{talk.session_id}/x", "a\x00b", dispatch[:-1],
+                next(ledger.query(event_type="SESSION_START")).id,
+            ):  # fmt: skip
+                with pytest.raises(EntryNotFoundError, match="feedback can be given on"):
+                    give_feedback(ledger, nothing, score=1, by="me")
+            assert ledger.count() == before
+        assert runtime.ledger.verify().verified
+
+
+def _exchange(ledger: LedgerClient, **metadata: Any) -> str:
+    return ledger.write(
+        LedgerEntry(
+            "EXCHANGE", "PRC-A-001", "SUCCESS", "ok",
+            metadata={"session_id": "SES-A", "response": "an answer", "prompt": "a question",
+                      **metadata},
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"score": score} for score in (math.nan, math.inf, -0.01, 1.01, True, "1")]
+    + [{}, {"label": "Two Words"}, {"label": "x" * 65}, {"score": 1, "reason": "x" * 2001},
+       {"score": 1, "reason": "\ud800"}, {"score": 1, "by": " "}, {"score": 1, "source": "god"},
+       {"score": 1, "idempotency_key": "x" * 257}],
+    ids=str,
+)  # fmt: skip
+def test_bad_values_are_refused_and_change_nothing(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        target = _exchange(ledger)
+        with pytest.raises(InvalidInputError):
+            give_feedback(ledger, target, **{"by": "me", **wrong})
+        assert ledger.count() == 1
+
+
+def test_twice_replaces_and_an_idempotency_key_makes_it_one(ledger: LedgerClient) -> None:
+    target = _exchange(ledger)
+    first = give_feedback(ledger, target, score=0, by="ann", idempotency_key="a")
+    again = give_feedback(ledger, target, score=0, by="ann", idempotency_key="a")
+    assert (again.entry_id, again.again, ledger.count()) == (first.entry_id, True, 2)
+    with pytest.raises(FeedbackError, match="other feedback"):
+        give_feedback(ledger, target, score=1, by="ann", idempotency_key="a")
+    other = give_feedback(ledger, target, score=1, by="bob", idempotency_key="a")
+    assert other.replaces == ""
+    later = give_feedback(ledger, target, score=1 / 3, by="ann")
+    assert later.replaces == first.entry_id
+    latest = give_feedback(ledger, target, label="good", by="ann")
+    assert latest.replaces == later.entry_id
+    assert [one.score for one in feedback_on(ledger, target)] == [0, 1, 0.333333, None]
+    key = Identity("app", "agent", key_id="KEY-1", user_id="u-1")
+    with pytest.raises(EntryNotFoundError):
+        give_feedback(ledger, target, score=1, by="app", identity=key)
+    mine = _exchange(ledger, session_id="SES-B", key_id="KEY-1")
+    assert give_feedback(ledger, mine, score=1, by="app", identity=key).key_id == "KEY-1"
+
+
+def test_an_erased_target_is_refused(ledger: LedgerClient) -> None:
+    target = _exchange(ledger)
+    ledger.erase(target, reason="request 7")
+    before = ledger.count()
+    with pytest.raises(FeedbackError, match="erased"):
+        give_feedback(ledger, target, score=1, by="ann")
+    assert ledger.count() == before
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A ledger's address and the directory of all its files."""
+    if request.param == "sqlite":
+        (tmp_path / "data").mkdir()
+        yield str(tmp_path / "data" / "ledger.db"), tmp_path / "data"
+        return
+    server = PostgresServer(tmp_path / "data")
+    yield server.database(), server.data
+    server.stop()
+
+
+@pytest.mark.parametrize("how", ["entry", "session", "subject", "retention"])
+def test_a_reason_is_erased_with_what_it_is_about(place: tuple[str, Path], how: str) -> None:
+    target, directory = place
+    secret = "orchids wilt in Valparaiso"
+    with LedgerClient(target) as ledger:
+        conversation(ledger, "SES-OTHER", 3)
+        exchange = ledger.write(
+            LedgerEntry("EXCHANGE", "PRC-A-001", "SUCCESS", "ok",
+                        metadata={"session_id": "SES-A", "response": "yes", "prompt": "well?"}),
+            subject_id="person-7",
+        )  # fmt: skip
+        given = give_feedback(ledger, exchange, score=0, reason=secret, by="ann")
+        kept = give_feedback(
+            ledger, next(ledger.query(session_id="SES-OTHER")).id, score=1, reason="kept", by="ann"
+        )
+        _written(target)
+        assert files_hold(directory, secret)
+        if how == "retention":
+            ledger.retain({"EXCHANGE": 0})
+        else:
+            ledger.erase(
+                exchange if how == "entry" else None,
+                session_id="SES-A" if how == "session" else None,
+                subject_id="person-7" if how == "subject" else None,
+                reason="request 7",
+            )
+        assert files_hold(directory, secret) == []
+        said = next(feedback_on(ledger, exchange))
+        assert (said.entry_id, said.score) == (given.entry_id, 0)
+        assert isinstance(said.reason, Erased)
+        if how != "retention":
+            assert next(feedback_on(ledger, kept.target_entry_id)).reason == "kept"
+        assert ledger.verify().verified
+
+
+def _written(target: str) -> None:
+    if target.startswith("postgresql"):
+        run_sql(target, "CHECKPOINT")
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, ANSWER) as (runtime, _):
+        talk: Conversation = runtime.agent("clerk").session()
+        with talk:
+            talk.turn("How much is it?")
+        exchange = next(runtime.ledger.query(event_type="EXCHANGE"))
+    give = ("feedback", exchange.id, "--root", root)
+    said = run_remit(*give, "--score", "0.5", "--label", "vague", "--reason", "which one?")
+    assert said.returncode == 0, said.stderr
+    assert f"exchange {exchange.id}: 0.5 vague (person: " in said.stdout
+    again = run_remit(*give, "--score", "0", "--json")
+    assert json.loads(again.stdout)["replaces"] == said.stdout.split()[0]
+    assert "instead of" in run_remit(*give, "--score", "0").stdout
+    graded = json.loads(run_remit(*give, "--reference", "It is 42", "--json").stdout)
+    assert (graded["score"], graded["source"]) == (1, "reference")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+    assert json.loads(run_remit(*give, "--schema", schema, "--json").stdout)["score"] == 0
+    listed = json.loads(run_remit(*give, "--json").stdout)["feedback"]
+    assert [one["source"] for one in listed] == ["person"] * 3 + ["reference", "schema"]
+    assert len(run_remit("feedback", "--root", root, "--limit", "2").stdout.splitlines()) == 2
+    for arguments, code, words in (
+        (("--score", "2"), 2, "from 0 to 1"), (("--score", "nan"), 2, "from 0 to 1"),
+        (("--score", "1", "--reference", "x"), 2, "or --reference"), (("--reason", "x"), 2, "Give"),
+        (("--schema", tmp_path / "none"), 2, "cannot be read"),
+    ):  # fmt: skip
+        wrong = run_remit(*give, *arguments)
+        assert (wrong.returncode, words in wrong.stderr) == (code, True), wrong.stderr
+    unknown = run_remit("feedback", "LED-0000ffff", "--score", "1", "--root", root)
+    assert (unknown.returncode, "next:" in unknown.stderr) == (1, True)
+    with Runtime.open(root) as runtime:
+        assert sum(1 for _ in feedback_on(runtime.ledger)) == 5
