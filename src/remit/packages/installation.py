@@ -7,12 +7,12 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import PackageSettings
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.errors import PackageError
 from remit.packages.files import (
@@ -35,6 +35,9 @@ from remit.packages.registry import (
     receipt_path,
 )
 from remit.packages.trust import TrustPolicy, sync_trust
+
+Beside = Callable[[Transaction], Iterable[LedgerEntry]]
+"""Gives the entries that stand beside those of an operation, in the transaction of both."""
 
 _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"
 
@@ -65,7 +68,9 @@ class Installation:
         """What is installed, from the ledger."""
         return Registry.from_ledger(self._ledger)
 
-    def apply(self, plan: Plan, registry: Registry, by: str) -> Registry:
+    def apply(
+        self, plan: Plan, registry: Registry, by: str, beside: Beside | None = None
+    ) -> Registry:
         """Do what was planned on this registry; what fails but ``unfinished`` changed nothing.
 
         Returns:
@@ -77,7 +82,7 @@ class Installation:
             with disk_errors():
                 operation.stage(staged, self._step)
             self._step("record")
-            self._record(plan, operation.operation_id, registry, by)
+            self._record(plan, operation.operation_id, registry, by, beside)
         except BaseException as error:
             # Whether the entries were written is not always known, so the ledger decides. Where
             # it cannot answer, the journal stays, and the next command looks again.
@@ -234,7 +239,9 @@ class Installation:
                     files[envelope_path(candidate.package)] = candidate.envelope
         return files
 
-    def _record(self, plan: Plan, operation_id: str, registry: Registry, by: str) -> None:
+    def _record(
+        self, plan: Plan, operation_id: str, registry: Registry, by: str, beside: Beside | None
+    ) -> None:
         """Write the entries of one operation, all in one transaction."""
         entries = [self._ledger.prepare(change.entry(operation_id, by)) for change in plan.changes]
 
@@ -248,6 +255,8 @@ class Installation:
                 )
             for entry in entries:
                 tx.append(entry)
+            for other in beside(tx) if beside is not None else ():
+                tx.append(other)
 
         self._ledger.transact(write)
 

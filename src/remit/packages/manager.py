@@ -13,9 +13,16 @@ from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.checks.files import Overlay, RootDisk
 from remit.packages.errors import PackageError
 from remit.packages.files import Operation, Step, disk_errors
-from remit.packages.installation import Installation
+from remit.packages.installation import Beside, Installation
 from remit.packages.lock import package_lock
-from remit.packages.plan import Change, Plan, earlier_version, installing, make_plan
+from remit.packages.plan import (
+    Change,
+    Plan,
+    earlier_version,
+    installing,
+    make_plan,
+    require_not_learned,
+)
 from remit.packages.preconditions import check_after, check_before
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.shipped import sign_shipped
@@ -75,6 +82,7 @@ class PackageManager:
         dev: bool = False,
         approve: bool = False,
         only_upgrade: bool = False,
+        beside: Beside | None = None,
     ) -> list[InstalledPackage]:
         """Install packages together: all of them or none.
 
@@ -87,6 +95,8 @@ class PackageManager:
             dev: let unsigned ones pass; their record says so.
             approve: what they may do beyond what they might before is approved.
             only_upgrade: refuse those that are not installed in an older version.
+            beside: gives entries that are written in the same transaction; what is learned comes
+                and goes with one alone.
 
         Returns:
             The packages as they are installed now, in the order in which they need each other.
@@ -115,13 +125,17 @@ class PackageManager:
             with disk_errors():
                 self._installation.complete(there, registry)
             if changes:
-                registry = self._carry_out(plan, registry)
+                registry = self._carry_out(plan, registry, beside)
             names = [candidate.package.package_id for candidate in there]
             names += [change.package_id for change in plan.changes if change.candidate]
             return [registry.packages[name] for name in names]
 
-    def remove(self, package_id: str) -> InstalledPackage:
+    def remove(self, package_id: str, *, beside: Beside | None = None) -> InstalledPackage:
         """Remove a package and its files.
+
+        Args:
+            package_id: which package.
+            beside: as for :meth:`install`.
 
         Returns:
             What was removed.
@@ -133,11 +147,16 @@ class PackageManager:
         with self._locked() as registry:
             package = registry.require(package_id)
             changes = [Change(package_id, "remove", None, package)]
-            self._carry_out(self._plan(changes, registry), registry)
+            self._carry_out(self._plan(changes, registry), registry, beside)
             return package
 
     def rollback(
-        self, package_id: str, version: str = "", *, approve: bool = False
+        self,
+        package_id: str,
+        version: str = "",
+        *,
+        approve: bool = False,
+        beside: Beside | None = None,
     ) -> InstalledPackage:
         """Go back to an archive that was installed before and is kept.
 
@@ -145,6 +164,7 @@ class PackageManager:
             package_id: which package.
             version: to which version; the one before when empty.
             approve: as for :meth:`install`.
+            beside: likewise.
 
         Raises:
             PackageError: ``not_installed``, ``no_older_version``, ``archive_lost``, or what
@@ -155,7 +175,7 @@ class PackageManager:
             candidate = self._installation.kept(earlier_version(registry, now, version))
             changes = [Change(package_id, "rollback", candidate, now)]
             plan = self._plan(changes, registry, approve=approve)
-            return self._carry_out(plan, registry).packages[package_id]
+            return self._carry_out(plan, registry, beside).packages[package_id]
 
     def restore(self, package_ids: Collection[str] = ()) -> dict[str, str]:
         """Make installed files what they were installed as, from the archives that are kept.
@@ -212,9 +232,13 @@ class PackageManager:
             by=self._by, approve=approve, dev=dev,
         )  # fmt: skip
 
-    def _carry_out(self, plan: Plan, registry: Registry) -> Registry:
+    def _carry_out(
+        self, plan: Plan, registry: Registry, beside: Beside | None = None
+    ) -> Registry:
+        if beside is None:
+            require_not_learned(plan.changes)
         disk = RootDisk(self._root.path, ledger_path=self._ledger_path)
         check_before(registry, disk, [*plan.files, *plan.gone])
         files = Overlay(disk, plan.files, plan.gone)
         check_after(plan.after, files, self._tool_ids, self._routes)
-        return self._installation.apply(plan, registry, self._by)
+        return self._installation.apply(plan, registry, self._by, beside)

@@ -88,6 +88,11 @@ class Manifest:
     supersedes: tuple[str, ...] = ()
     digest: str = ""
 
+    @property
+    def learned(self) -> bool:
+        """Whether it was proposed by a learner, and holds on top of what other packages brought."""
+        return self.package_type == "learned"
+
     @classmethod
     def parse(cls, data: bytes, source: str = MANIFEST_NAME) -> Manifest:
         """The manifest in a JSON file.

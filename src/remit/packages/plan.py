@@ -177,6 +177,19 @@ def installing(
     return changes
 
 
+def require_not_learned(changes: Collection[Change]) -> None:
+    """What is learned is adopted and rolled back by name and reason, not merely installed."""
+    for change in changes:
+        coming = change.candidate.manifest if change.candidate else None
+        manifests = coming, change.previous.manifest if change.previous else None
+        if any(one is not None and one.learned for one in manifests):
+            raise PackageError(
+                "learned",
+                f"{change.package_id} is learned: it comes and goes with a decision on record.",
+                next_step="Use `remit learn adopt` or `remit learn rollback`.",
+            )
+
+
 def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> InstalledPackage:
     """What was installed last before ``now``, in another version, or in exactly that one."""
     history = registry.history[now.package_id]

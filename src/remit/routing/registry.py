@@ -74,10 +74,11 @@ class Registry:
             )
             self._stated[name] = candidate_of(name, stated, prices, free)
             self._default = name
+        self._set_aside = frozenset(settings.set_aside)
         self._made: tuple[Mapping[str, int], _Groups] = ({}, {})
 
     def candidates(self, names: Sequence[str] = ()) -> tuple[Candidate, ...]:
-        """Candidates as they are now.
+        """Candidates as they are now, without those set aside unless nothing else is left.
 
         Args:
             names: whose; empty: of all that can be reached.
@@ -92,9 +93,11 @@ class Registry:
         key = tuple(names)
         found = made.get(key)
         if found is None:
+            asked = key or self.reachable()
+            chosen = [name for name in asked if name not in self._set_aside] or asked
             found = made[key] = tuple(
                 replace(self._stated[name], reliability=percents.get(name, USUAL))
-                for name in (key or self.reachable())
+                for name in chosen
             )
         return found
 

@@ -9,6 +9,7 @@ from remit.kernel.settings.interop import (
     McpServerSettings,
 )
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
+from remit.kernel.settings.learned import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.routing import (
     RoutedModelSettings,
     RouteSettings,
@@ -31,6 +32,7 @@ from remit.kernel.settings.settings import (
 )
 
 __all__ = [
+    "LEARNED_FOLDER",
     "A2aSettings",
     "ApprovalSettings",
     "AttentionSettings",
@@ -57,4 +59,5 @@ __all__ = [
     "default_settings",
     "describe",
     "load_settings",
+    "not_learnable",
 ]

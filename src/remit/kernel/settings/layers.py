@@ -1,4 +1,4 @@
-"""Layers of settings: shipped defaults, ``remit.toml``, environment, flags."""
+"""Layers of settings: shipped defaults, ``remit.toml``, what was learned, environment, flags."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.kernel.settings.learned import learned_layers
 from remit.kernel.settings.settings import Settings
 
 _log = logging.getLogger("remit.settings")
@@ -79,13 +80,15 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
     installed: bool = True,
+    proposed: Mapping[str, bytes] | None = None,
 ) -> LoadedSettings:
     """Read all layers and check the result against the schema.
 
     Args:
         path: a ``remit.toml``; left out, or not there, it adds nothing.
-        installed: take the defaults that a package installed beside it; else, and where none
-            did, those that come with Remit.
+        installed: take the defaults that a package installed beside it, and what learned packages
+            installed; else, and where none did, those that come with Remit.
+        proposed: files of a learned package, by path, to see what it would make of the settings.
         environment: variables ``REMIT_SECTION__KEY``; the process's own when left out.
         flags: values by dotted key, from a command line.
 
@@ -94,12 +97,17 @@ def load_settings(
             or the file cannot be read.
         ChangedFileError: the installed defaults are not as they were installed.
     """
-    of_root = _installed_defaults(path.parent) if installed and path is not None else None
+    files = InstalledFiles(path.parent) if installed and path is not None else None
+    of_root = _installed_defaults(files) if files is not None else None
     merged = _without_removed(of_root) if of_root else _defaults()
     defaults = copy.deepcopy(merged)
     sources = {key: "default" for key, _ in flattened(merged)}
     if path is not None and path.exists():
         _merge(merged, _read(path), str(path), sources)
+    if files is not None:
+        for source, layer in learned_layers(files, merged["routing"]["models"], proposed):
+            _merge(merged, layer, source, sources)
+            _merge(defaults, _of_known(layer, defaults), source, {})  # a package brought it
     variables = os.environ if environment is None else environment
     if url := variables.get("REMIT_DATABASE_URL"):
         if not url.startswith(("postgresql://", "postgres://")):
@@ -129,12 +137,20 @@ def _defaults() -> dict[str, Any]:
     return tomllib.loads(shipped_file("PKG-KERNEL-001", _DEFAULTS).decode())
 
 
-def _installed_defaults(root: Path) -> dict[str, Any] | None:
+def _installed_defaults(files: InstalledFiles) -> dict[str, Any] | None:
     """The defaults that a package brought; ``None`` where none did."""
-    files = InstalledFiles(root)
     if not files.owner(_DEFAULTS):
         return None
     return tomllib.loads(files.read(_DEFAULTS).decode())
+
+
+def _of_known(layer: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What a layer states, without models that ``remit.toml`` alone knows."""
+    found = copy.deepcopy(dict(layer))
+    models = found.get("routing", {}).get("models", {})
+    for name in models.keys() - defaults["routing"]["models"].keys():
+        del models[name]
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -119,5 +119,9 @@ class RoutingSettings(Section):
     reliability_decisions: int = Field(
         ge=0, description="latest decisions that models' reliability is computed from; 0: it is not"
     )
+    set_aside: list[str] = Field(
+        default_factory=list,
+        description="names of [routing.models] that no route chooses while it has another",
+    )
     models: dict[str, RoutedModelSettings]
     routes: dict[str, RouteSettings]

@@ -155,7 +155,10 @@ def check_dependencies(registry: Registry) -> Iterator[Finding]:
 
 
 def _brought_twice(registry: Registry) -> Iterator[Finding]:
-    """Ids that two packages bring. By the files' names, as that is how they are looked up."""
+    """Ids that two packages bring. By the files' names, as that is how they are looked up.
+
+    A learned package brings further versions of others' contracts: that is what it is for.
+    """
     owners: dict[tuple[str, str], str] = {}
     reported: set[tuple[str, str, str]] = set()
     # Who came first has it; what is about to be installed has no entry yet.
@@ -164,6 +167,8 @@ def _brought_twice(registry: Registry) -> Iterator[Finding]:
     ):
         for asset in package.manifest.assets:
             kind = next((kind for at, kind in _NAMED.items() if asset.path.startswith(at)), "")
+            if kind == "contract" and package.manifest.learned:
+                continue
             name = PurePosixPath(asset.path).stem.partition("@")[0]
             owner = owners.setdefault((kind, name), package_id) if kind else package_id
             if owner != package_id and (kind, name, package_id) not in reported:
