@@ -144,7 +144,7 @@ def _install(
     package_id: str,
     index: str | None,
     version: str,
-    **how: bool,
+    **how: Any,
 ) -> None:
     with _manager(root) as (place, manager):
         incoming = [_archive(place, manager, one, package_id, index, version) for one in archives]

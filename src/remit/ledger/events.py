@@ -43,6 +43,8 @@ _EXCHANGE = (
 _SAID = (*_WO, "request_id", "tool_id", "decided_by", "decision_reason")
 _GRANT = ("arguments_hash", "tool_digest", "expires", "arguments", "person", "on_behalf_of")
 
+_DECIDED = ("proposal_id", "kind", "package_id", "by", "role", "decision_reason")
+
 _TABLE = (
     Event("DISPATCH", "gateway", ("contract_id", "agent_id", "session_id"),
           "A call is about to be sent; durable before a byte goes out."),
@@ -54,7 +56,7 @@ _TABLE = (
            "batch_bounds", "wire_answer",
            "fallback_from", "server_tool_uses", "cached_input_tokens", "cache_write_tokens",
            "reasoning_tokens", "audio_input_tokens", "audio_output_tokens", "audio_seconds",
-           "time_to_first_token_ms", "error_code",
+           "time_to_first_token_ms", "policy_epoch", "error_code",
            "error_message", "user_id", "team_id", "organisation_id", "charged_to",
            "response_id", "continues",
            "conversation_id", "stored", "asked", "replied",
@@ -180,10 +182,20 @@ _TABLE = (
           "`key_id` on the same target takes its place (`replaces`).",
           ("score", "label", "reason", "key_id", "user_id", "idempotency_key", "replaces")),
     Event("SIGNAL_OBSERVED", "", (), "A learning loop saw something."),
-    Event("SIGNAL_PROPOSED", "", (), "A change was proposed."),
-    Event("SIGNAL_ADOPTED", "", (), "A person adopted a proposal."),
-    Event("SIGNAL_REJECTED", "", (), "A person rejected a proposal."),
-    Event("SIGNAL_ROLLED_BACK", "", (), "An adopted proposal was taken back."),
+    Event("SIGNAL_PROPOSED", "learning",
+          ("proposal_id", "kind", "target", "package_id", "version", "base_version", "digest",
+           "evidence", "evidence_count", "evidence_sha256", "holds", "predicted", "replay", "diff",
+           "reason", "by", "role"),
+          "A learner proposed a change, as a package version; its evidence is named by entries."),
+    Event("SIGNAL_ADOPTED", "learning",
+          (*_DECIDED, "version", "previous_version", "policy_epoch"),
+          "A person adopted a proposal: its package is installed, and `policy_epoch` began.",
+          ("key_id",)),
+    Event("SIGNAL_REJECTED", "learning", _DECIDED, "A person rejected a proposal.", ("key_id",)),
+    Event("SIGNAL_ROLLED_BACK", "learning",
+          (*_DECIDED, "version", "previous_version", "policy_epoch"),
+          "An adopted proposal was taken back: `version` is in force, or none where it is empty; "
+          "`erasure_id` where content that it held was erased.", ("key_id", "erasure_id")),
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
           "Content was erased by law, by request or past its retention.",
           ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days")),

@@ -9,6 +9,7 @@ from remit.packages.errors import (
     PackError,
     SignatureError,
 )
+from remit.packages.learned import LEARNED_PACKAGES, policy_epoch
 from remit.packages.manager import PackageManager
 from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
 from remit.packages.package_key import PackageKey
@@ -30,6 +31,7 @@ from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 
 __all__ = [
     "EDITABLE_INSTALL",
+    "LEARNED_PACKAGES",
     "REGISTRY_FOLDER",
     "Archive",
     "ArchiveError",
@@ -57,6 +59,7 @@ __all__ = [
     "install_shipped",
     "pack",
     "path_problem",
+    "policy_epoch",
     "precedence",
     "read_archive",
     "read_trust",

@@ -232,9 +232,7 @@ class PackageManager:
             by=self._by, approve=approve, dev=dev,
         )  # fmt: skip
 
-    def _carry_out(
-        self, plan: Plan, registry: Registry, beside: Beside | None = None
-    ) -> Registry:
+    def _carry_out(self, plan: Plan, registry: Registry, beside: Beside | None = None) -> Registry:
         if beside is None:
             require_not_learned(plan.changes)
         disk = RootDisk(self._root.path, ledger_path=self._ledger_path)

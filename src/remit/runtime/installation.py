@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import Tool
@@ -30,6 +30,10 @@ from remit.packages.shipped import move_aside
 from remit.packages.trust import recorded_trust
 from remit.runtime.providers import resolve_model
 from remit.runtime.state import check_state
+
+if TYPE_CHECKING:
+    from remit.gateway.auth import Identity
+    from remit.learning.proposals import Governance
 
 Step = Callable[[str], None]
 
@@ -61,6 +65,21 @@ def package_manager(
         routes=settings.routing.routes.keys(),
         by=by,
         step=step,
+    )
+
+
+def governance(
+    root: Root, ledger: LedgerClient, loaded: LoadedSettings, identity: Identity
+) -> Governance:
+    """Who decides on the proposals of a root, in the name of a person."""
+    from remit.learning.proposals import Governance  # of no call
+
+    return Governance(
+        root,
+        ledger,
+        package_manager(root, ledger, loaded, by=identity.name),
+        lambda proposed: gate_context(root, ledger, proposed),
+        identity,
     )
 
 

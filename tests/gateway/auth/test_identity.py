@@ -18,8 +18,11 @@ DOCS = Path(__file__).parents[3] / "docs/keys.md"
 @pytest.mark.parametrize(
     ("role", "may"),
     [
-        ("admin", {"call", "give_feedback", "read", "verify"}),
-        ("operator", {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets"}),
+        ("admin", {"call", "give_feedback", "read", "verify", "propose", "adopt"}),
+        (
+            "operator",
+            {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets", "propose"},
+        ),
         ("agent", {"call", "give_feedback"}),
         ("auditor", {"read", "verify"}),
         ("visitor", set()),
@@ -52,7 +55,7 @@ def test_the_table_of_roles_is_the_one_in_the_code() -> None:
 
 
 def test_the_local_operator_may_all_that_an_operator_may() -> None:
-    assert all(LocalOperator().authenticate(None).may(name) for name in PERMISSIONS)
+    assert all(LocalOperator().authenticate(None).may(name) for name in ROLES["operator"])
 
 
 def test_empty_scopes_exclude_nothing() -> None:

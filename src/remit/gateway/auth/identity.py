@@ -10,9 +10,9 @@ from remit.kernel.errors import InvalidInputError
 
 ROLES: dict[str, frozenset[str]] = {
     # An admin changes things through ADMIN's governed tools only, never by a key it makes.
-    "admin": frozenset({"call", "give_feedback", "read", "verify"}),
+    "admin": frozenset({"call", "give_feedback", "read", "verify", "propose", "adopt"}),
     "operator": frozenset(
-        {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets"}
+        {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets", "propose"}
     ),
     "agent": frozenset({"call", "give_feedback"}),
     "auditor": frozenset({"read", "verify"}),

@@ -1,7 +1,16 @@
 """The eight gates: what has to hold of an installation, and whether it does (SPEC 10)."""
 
+from remit.packages.gates.constraints import check_settings
 from remit.packages.gates.context import GateContext
 from remit.packages.gates.runner import GATES, GateReport, GateResult, check_gates
 from remit.packages.gates.view import GateView
 
-__all__ = ["GATES", "GateContext", "GateReport", "GateResult", "GateView", "check_gates"]
+__all__ = [
+    "GATES",
+    "GateContext",
+    "GateReport",
+    "GateResult",
+    "GateView",
+    "check_gates",
+    "check_settings",
+]

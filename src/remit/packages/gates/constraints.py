@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
@@ -19,7 +19,7 @@ from remit.packages.manifest import Permissions
 from remit.packages.permissions import permits_tool
 from remit.packages.registry import InstalledPackage
 
-__all__ = ["check_constraints", "recorded_uses"]
+__all__ = ["check_constraints", "check_settings", "recorded_uses"]
 
 _PERMIT = "Install a package that permits it, or take it out of use."
 _USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
@@ -70,17 +70,8 @@ def check_constraints(context: GateContext) -> GateRun:
     view, packages = context.packages, context.registry.packages
     yield from check_ceilings(view)
     yield from check_dependencies(context.registry)
-    yield from _settings(context)
+    yield from check_settings(context)
     permitted = _permitted(package.manifest.permissions for package in packages.values())
-    model = "", ""
-    try:
-        model = context.model()
-    except RemitError as error:
-        problem = f"Which model answers by default is not known: {error.message}"
-        yield Finding(problem, error.next_step or "Set [model] default in remit.toml.")
-    for where, use in _configured_uses(context, model):
-        if not permitted(use):
-            yield Finding(f"{where} uses {use.shown}, which no package permits.", _PERMIT)
     entries = context.entries
     mark = context.mark("G3")
     waived = yield from check_shapes(context, mark.verified_entries)
@@ -118,7 +109,27 @@ def check_constraints(context: GateContext) -> GateRun:
     return Summary(message, {"verified_entries": entries})
 
 
-def _settings(context: GateContext) -> Iterator[Finding]:
+def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:
+    """What G3 says of the settings: under their ceilings, and nothing in use without permission.
+
+    Args:
+        context: the root, and the settings.
+        coming: paths of files that a package is about to bring.
+    """
+    yield from _ceilings(context, coming)
+    permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
+    model = "", ""
+    try:
+        model = context.model()
+    except RemitError as error:
+        problem = f"Which model answers by default is not known: {error.message}"
+        yield Finding(problem, error.next_step or "Set [model] default in remit.toml.")
+    for where, use in _configured_uses(context, model):
+        if not permitted(use):
+            yield Finding(f"{where} uses {use.shown}, which no package permits.", _PERMIT)
+
+
+def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding]:
     settings = context.settings
     if (error := context.settings_error) is not None:
         problem = f"The settings cannot be used: {error.message}"
@@ -134,7 +145,7 @@ def _settings(context: GateContext) -> Iterator[Finding]:
                 yield Finding(problem, "Change it in remit.toml, or in the environment.")
     # Rules and prices shape agents: the settings name only files that packages brought.
     named = {"routing.rules": settings.routing.rules, "budget.prices": settings.budget.prices}
-    here, owners = context.root.resolve(), context.registry.owners
+    here, owners = context.root.resolve(), {*context.registry.owners, *coming}
     for name, given in named.items():
         file = (here / given).resolve()
         if given and not (

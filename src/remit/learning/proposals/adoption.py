@@ -1,0 +1,269 @@
+"""Adopting, rejecting and rolling back: a person's decision, on record with the install."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+
+from remit.gateway.auth import Identity
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.root import Root
+from remit.kernel.settings import LoadedSettings, load_settings
+from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
+from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction
+from remit.packages import (
+    LEARNED_PACKAGES,
+    Archive,
+    IncomingArchive,
+    PackageError,
+    PackageKey,
+    PackageManager,
+    TrustPolicy,
+    policy_epoch,
+    read_archive,
+    sign,
+)
+from remit.packages.gates import GateContext, check_settings
+from remit.packages.lock import package_lock
+from remit.packages.shipped import root_key_path
+from remit.packages.trust import change_trust
+
+__all__ = ["Governance"]
+
+_LATEST = (
+    "SELECT event_type FROM entries WHERE submission_id = ? AND event_type IN "
+    "('SIGNAL_ADOPTED', 'SIGNAL_REJECTED', 'SIGNAL_ROLLED_BACK') "
+    f"AND {KERNEL_ROWS} ORDER BY seq DESC LIMIT 1"
+)
+_AGAIN = "Have it proposed again, on what is on record now."
+
+
+class Governance:
+    """Decides on the proposals of one root, in the name of a person.
+
+    Each decision is one transaction: what is installed or removed, and the entry that says who
+    decided and why. A process that is killed leaves both or neither; the next command finishes
+    the files.
+
+    Args:
+        root: the installation.
+        ledger: its record.
+        manager: of its packages.
+        context: gives what the gates look at, under other settings.
+        identity: the person; the role has to allow `adopt`.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        ledger: LedgerClient,
+        manager: PackageManager,
+        context: Callable[[LoadedSettings], GateContext],
+        identity: Identity,
+    ) -> None:
+        self.proposals = Proposals(root, ledger)
+        self._root = root
+        self._ledger = ledger
+        self._manager = manager
+        self._context = context
+        self._identity = identity
+
+    def adopt(self, proposal_id: str, *, reason: str) -> Proposal:
+        """Install what is proposed, and begin a policy epoch.
+
+        Raises:
+            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided``, ``stale``,
+                ``edited`` or ``lost``. Nothing was changed.
+            PackageError: a gate does not pass, or the package cannot be installed; likewise.
+        """
+        proposal = self._open(proposal_id, reason)
+        archive = self._archive(proposal)
+        self._require_current(proposal)
+        self._check_settings(archive)
+        envelope = sign(archive.digest, archive.manifest, self._trusted_key(reason))
+        incoming = IncomingArchive(
+            archive.data, envelope, f"proposal {proposal.proposal_id}", proposal.package_id
+        )
+
+        def beside(tx: Transaction) -> Iterator[LedgerEntry]:
+            yield self._decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
+
+        self._manager.install([incoming], approve=True, beside=beside)
+        self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
+        return self.proposals.get(proposal.proposal_id)
+
+    def reject(self, proposal_id: str, *, reason: str) -> Proposal:
+        """Decide against a proposal; its archive goes.
+
+        Raises:
+            ProposalError: ``no_role``, ``no_reason``, ``not_found`` or ``decided``.
+        """
+        proposal = self._open(proposal_id, reason)
+
+        def write(tx: Transaction) -> None:
+            tx.append(self._decision(tx, proposal, "REJECTED", reason))
+
+        self._ledger.transact(write)
+        self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
+        return self.proposals.get(proposal.proposal_id)
+
+    def rollback(self, proposal_id: str, *, reason: str) -> Proposal:
+        """Install what was in force before a proposal was adopted, and begin a policy epoch.
+
+        Raises:
+            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided`` (it is not
+                adopted), or ``not_in_force``: another one was adopted on top of it.
+            PackageError: the earlier version is not kept any longer, or a gate does not pass.
+        """
+        proposal = self._known(proposal_id, reason)
+        if proposal.state != "adopted":
+            raise ProposalError(
+                "decided",
+                f"{proposal.proposal_id} is {proposal.state.replace('_', ' ')}, not adopted.",
+                next_step="`remit learn proposals` shows which ones are.",
+            )
+        now = self._manager.registry().packages.get(proposal.package_id)
+        if now is None or now.version != proposal.version:
+            there = "is not installed" if now is None else f"is at version {now.version}"
+            raise ProposalError(
+                "not_in_force",
+                f"{proposal.package_id} {there}, not at {proposal.version}.",
+                next_step="Roll back what was adopted after it first.",
+            )
+        back = proposal.previous_version
+
+        def beside(tx: Transaction) -> Iterator[LedgerEntry]:
+            yield self._decision(tx, proposal, "ROLLED_BACK", reason, version=back)
+
+        if back:
+            self._manager.rollback(proposal.package_id, back, approve=True, beside=beside)
+        else:
+            self._manager.remove(proposal.package_id, beside=beside)
+        return self.proposals.get(proposal.proposal_id)
+
+    def _known(self, proposal_id: str, reason: str) -> Proposal:
+        if not self._identity.may("adopt"):
+            raise ProposalError(
+                "no_role",
+                f"The role {self._identity.role} may not decide on proposals.",
+                next_step="Use a key of the role admin.",
+            )
+        if not reason.strip():
+            raise ProposalError(
+                "no_reason",
+                "A decision on a proposal needs a reason.",
+                next_step="Say why: --reason. It stays on record; name no person in it.",
+            )
+        return self.proposals.get(proposal_id)
+
+    def _open(self, proposal_id: str, reason: str) -> Proposal:
+        proposal = self._known(proposal_id, reason)
+        if proposal.state != "open":
+            raise _decided(proposal.proposal_id, proposal.state)
+        return proposal
+
+    def _archive(self, proposal: Proposal) -> Archive:
+        """The archive held aside, as it was proposed."""
+        file = self.proposals.archive(proposal.proposal_id)
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise ProposalError(
+                "lost",
+                f"{file}, the package that was proposed, cannot be read: "
+                f"{error.strerror or error}.",
+                next_step="Adopt it in the root where it was proposed, or have it proposed again.",
+            ) from error
+        if f"sha256:{sha256_hex(data)}" != proposal.digest:
+            raise ProposalError(
+                "edited",
+                f"{file} is not the package that was proposed: it was changed since.",
+                next_step=f"Find out who changed it. {_AGAIN}",
+            )
+        return read_archive(io.BytesIO(data), self._manager.settings)
+
+    def _require_current(self, proposal: Proposal) -> None:
+        now = self._manager.registry().packages.get(proposal.package_id)
+        why = self.proposals.stale(proposal)
+        if not why and (now.version if now is not None else "") != proposal.base_version:
+            why = (
+                f"{proposal.package_id} was {proposal.base_version or 'not installed'} then, and "
+                f"is {now.version if now is not None else 'not installed'} now"
+            )
+        if why:
+            raise ProposalError(
+                "stale", f"{proposal.proposal_id} is stale: {why}.", next_step=_AGAIN
+            )
+
+    def _check_settings(self, archive: Archive) -> None:
+        """G3 of the settings as they would be."""
+        loaded = load_settings(self._root.config, proposed=archive.files)
+        for finding in check_settings(self._context(loaded), archive.files):
+            raise PackageError(
+                "gate_failed",
+                f"Gate G3 does not pass: {finding.message}",
+                next_step=finding.next_step,
+            )
+
+    def _trusted_key(self, reason: str) -> PackageKey:
+        """The root's own key, trusted for what is learned as well from the first adoption on."""
+        key = PackageKey.load(root_key_path(self._root))
+
+        def trusting(policy: TrustPolicy) -> TrustPolicy:
+            known = policy.get(key.key_id)
+            if known is None or known.may_sign(LEARNED_PACKAGES.replace("*", "ROUTING-001")):
+                return policy  # a key that is not on record is refused by the install
+            packages = [*known.packages, LEARNED_PACKAGES]
+            return policy.with_key(key.public, known.name, packages=packages)
+
+        file = self._root.path / TrustPolicy.FILE
+        with package_lock(self._root.path, self._manager.settings.lock_timeout_s):
+            change_trust(file, self._ledger, trusting, self._identity.name, reason=reason)
+        return key
+
+    def _decision(
+        self,
+        tx: Transaction,
+        proposal: Proposal,
+        decision: str,
+        reason: str,
+        *,
+        version: str | None = None,
+    ) -> LedgerEntry:
+        """The entry of a decision; ``version`` is what is installed by it, if anything changes."""
+        latest = tx.execute(_LATEST, (proposal.proposal_id,))
+        expected = [("SIGNAL_ADOPTED",)] if decision == "ROLLED_BACK" else []
+        if [tuple(row) for row in latest] != expected:
+            raise _decided(proposal.proposal_id, "decided on")
+        metadata: dict[str, str | int] = {
+            "proposal_id": proposal.proposal_id,
+            "kind": proposal.kind,
+            "package_id": proposal.package_id,
+            "by": self._identity.name,
+            "role": self._identity.role,
+            "decision_reason": reason,
+        }
+        if self._identity.key_id:
+            metadata["key_id"] = self._identity.key_id
+        if version is not None:
+            previous = proposal.version if decision == "ROLLED_BACK" else proposal.base_version
+            metadata |= {
+                "version": version,
+                "previous_version": previous,
+                "policy_epoch": policy_epoch(tx) + 1,
+            }
+        return LedgerEntry(
+            f"SIGNAL_{decision}",
+            proposal.proposal_id,
+            decision,
+            f"{proposal.package_id} {proposal.version} {decision.replace('_', ' ').lower()}",
+            metadata=metadata,
+        )
+
+
+def _decided(proposal_id: str, state: str) -> ProposalError:
+    return ProposalError(
+        "decided",
+        f"{proposal_id} is {state.replace('_', ' ')} already.",
+        next_step="`remit learn show` says by whom and why.",
+    )

@@ -1,0 +1,277 @@
+"""What a proposal would change, and the files of a package that does it (SPEC 11.3)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from remit.contracts import ContractLoader, PromptContract
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import InstalledFiles
+from remit.kernel.settings import LEARNED_FOLDER, not_learnable
+from remit.learning.proposals.additions import with_additions
+
+__all__ = ["KINDS", "Change", "Kind", "Target"]
+
+Kind = Literal["route", "head", "prompt", "boundary", "budget", "tool_permission", "set_aside"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_SETTINGS = {
+    "route": ("routing", "routing"),
+    "head": ("routing", "routing"),
+    "set_aside": ("routing", "routing"),
+    "budget": ("limits", "budget"),
+    "tool_permission": ("limits", "chat"),
+}
+"""By kind, the place that holds what is learned of it, and the section of the settings."""
+
+_STEP = 10_000  # versions that a contract's maker leaves for what is learned on top of one
+_DIFF_LINES = 400
+_DIFF_BYTES = 65_536  # of a file that is compared line by line
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a change is about; one package holds all that is learned of it.
+
+    Attributes:
+        name: ``routing``, ``limits``, or a contract's id.
+        package_id: ``PKG-LEARNED-…``.
+    """
+
+    name: str
+
+    @property
+    def package_id(self) -> str:
+        """Of the package that holds what is learned."""
+        name = self.name.upper()
+        return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change, in the form that its kind takes.
+
+    ``route``, ``head``, ``set_aside``, ``budget`` and ``tool_permission`` state ``settings``, as
+    nested tables in the form of ``remit.toml``, and perhaps ``files`` that these name; they are
+    merged into what was learned before, and ``None`` takes a setting back. ``prompt`` and
+    ``boundary`` make a further version of a contract.
+
+    Attributes:
+        settings: such as ``{"routing": {"models": {"gpt-4o": {"abilities": {"code": 80}}}}}``,
+            ``{"routing": {"set_aside": ["gpt-4o"]}}``, ``{"budget": {"session_tokens": 1000}}``,
+            ``{"chat": {"tools_allowed": ["read_file"]}}``; what may be learned is in
+            :data:`remit.kernel.settings.learned.LEARNABLE`.
+        files: by path, below ``HOT/learned/routing/`` or, for rules, ``HOT/routing/``. Rules are
+            named by ``{"routing": {"rules": "HOT/routing/learned.json"}}``.
+        contract_id: of ``prompt`` and ``boundary``.
+        prompt: the whole prompt pack; empty to keep the one that is there.
+        additions: of ``prompt``: texts that become bullets of its system section, each with an id.
+        dropped: ids of bullets that go.
+        boundary: fields of the contract's boundary (``max_tokens``, ``temperature``,
+            ``provider_id``, ``model_id``); ``None`` takes one away.
+    """
+
+    kind: Kind
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    contract_id: str = ""
+    prompt: str = ""
+    additions: Sequence[str] = ()
+    dropped: Sequence[str] = ()
+    boundary: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def target(self) -> Target:
+        """What it is about."""
+        known = _SETTINGS.get(self.kind)
+        return Target(known[0] if known else self.contract_id)
+
+    def check(self) -> None:
+        """Refuse what does not fit the kind.
+
+        Raises:
+            InvalidInputError: says what does not fit.
+        """
+        if self.kind not in KINDS:
+            raise InvalidInputError(
+                f"There is no kind of proposal {self.kind!r}.",
+                next_step=f"Use one of {', '.join(KINDS)}.",
+            )
+        of_contract = self.kind in ("prompt", "boundary")
+        prompt = bool(self.prompt or self.additions or self.dropped)
+        fits = {
+            "prompt": prompt and not self.boundary,
+            "boundary": bool(self.boundary) and not prompt,
+        }.get(self.kind, not prompt and not self.boundary)
+        if not fits or bool(self.contract_id) != of_contract:
+            raise InvalidInputError(
+                f"A proposal of the kind {self.kind} does not state that.",
+                next_step="A prompt or boundary names its contract and what changes there; all "
+                "other kinds state settings.",
+            )
+        if of_contract != (not self.settings and not self.files):
+            raise InvalidInputError(
+                f"A proposal of the kind {self.kind} states "
+                + ("no settings or files." if of_contract else "the settings that change."),
+            )
+        if of_contract:
+            return
+        place, section = _SETTINGS[self.kind]
+        wrong = not_learnable(self.settings) or next(iter(self.settings.keys() - {section}), "")
+        if wrong:
+            raise InvalidInputError(
+                f"{wrong} is not learned by a proposal of the kind {self.kind}.",
+                next_step="docs/learning.md lists what may be learned.",
+            )
+        own = f"{LEARNED_FOLDER}{place}/"
+        for path in self.files:
+            if path == _settings_path(place) or not (
+                path.startswith(own) or (place == "routing" and path.startswith("HOT/routing/"))
+            ):
+                raise InvalidInputError(f"A proposal of the kind {self.kind} brings no {path}.")
+
+    def made(
+        self, installed: InstalledFiles, contracts: ContractLoader, number: int
+    ) -> dict[str, bytes]:
+        """The files of version ``number`` of the package that makes this change.
+
+        It holds all that is learned of the target: what its installed version holds, and this.
+
+        Args:
+            installed: of the root.
+            contracts: of the root.
+            number: of the package's version.
+
+        Raises:
+            InvalidInputError: it changes nothing.
+            ContractError: the contract or its pack cannot be used.
+        """
+        owner = self.target.package_id
+        before = {
+            path: installed.read(path)
+            for folder in ("HOT/", "HO1/")
+            for path in installed.paths(folder)
+            if installed.owner(path) == owner
+        }
+        if self.contract_id:
+            made = self._contract_files(installed, contracts, number)
+        else:
+            made = self._settings_files(before)
+        if made == before:
+            raise InvalidInputError("The proposal changes nothing.")
+        return made
+
+    def _settings_files(self, before: Mapping[str, bytes]) -> dict[str, bytes]:
+        path = _settings_path(self.target.name)
+        state = json.loads(before.get(path, b"{}"))
+        _merge(state, self.settings)
+        return {**before, **self.files, path: canonical_json(state) + b"\n"}
+
+    def _contract_files(
+        self, installed: InstalledFiles, contracts: ContractLoader, number: int
+    ) -> dict[str, bytes]:
+        newest = contracts.load(self.contract_id)
+        path = _path_of(installed, "HO1/contracts/", newest)
+        value = json.loads(installed.read(path))
+        pack_path, pack = _pack(installed, newest.prompt_pack_id)
+        base = json.loads(installed.read(_base_path(installed, self.contract_id)))["version"]
+        value["version"] = _learned_version(base, number)
+        limits = {**value["boundary"], **self.boundary}
+        value["boundary"] = {key: item for key, item in limits.items() if item is not None}
+        text = with_additions(self.prompt or pack, self.additions, self.dropped)
+        files: dict[str, bytes] = {}
+        if text != pack or installed.owner(pack_path) == self.target.package_id:
+            letters, digits = self.contract_id.removeprefix("PRC-").rsplit("-", 1)
+            value["prompt_pack_id"] = f"PRM-LEARNED{letters}-{digits}"
+            files[f"HO1/prompt_packs/{value['prompt_pack_id']}.txt"] = text.encode()
+        if text == pack and limits == json.loads(installed.read(path))["boundary"]:
+            raise InvalidInputError("The proposal changes nothing.")
+        name = f"HO1/contracts/{self.contract_id}@{value['version']}.json"
+        return {name: json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n", **files}
+
+    def compared(
+        self, installed: InstalledFiles, contracts: ContractLoader, made: Mapping[str, bytes]
+    ) -> str:
+        """A unified diff of the files that it makes, with those in force now."""
+        lines: list[str] = []
+        for path, data in sorted(made.items()):
+            old = self._in_force(installed, contracts, path)
+            if old != data:
+                lines += _diff(path, old, data)
+        more = len(lines) - _DIFF_LINES
+        return "\n".join(lines[:_DIFF_LINES] + ([f"({more} more lines)"] if more > 0 else []))
+
+    def _in_force(self, installed: InstalledFiles, contracts: ContractLoader, path: str) -> bytes:
+        if self.contract_id:
+            newest = contracts.load(self.contract_id)
+            if path.startswith("HO1/contracts/"):
+                return installed.read(_path_of(installed, "HO1/contracts/", newest))
+            return _pack(installed, newest.prompt_pack_id)[1].encode()
+        return installed.read(path) if installed.owner(path) else b""
+
+
+def _settings_path(place: str) -> str:
+    return f"{LEARNED_FOLDER}{place}/settings.json"
+
+
+def _merge(into: dict[str, Any], change: Mapping[str, Any]) -> None:
+    for key, value in change.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, Mapping):
+            _merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+def _path_of(installed: InstalledFiles, folder: str, contract: PromptContract) -> str:
+    """The installed file of a version of a contract."""
+    for path in installed.paths(f"{folder}{contract.contract_id}"):
+        if json.loads(installed.read(path)).get("version") == contract.version:
+            return path
+    raise InvalidInputError(
+        f"{contract.contract_id} {contract.version} is of no package, so nothing is learned of it.",
+        next_step="Bring it in a package: `remit package new`.",
+    )
+
+
+def _base_path(installed: InstalledFiles, contract_id: str) -> str:
+    """The newest file of a contract that is not itself learned."""
+    found: list[tuple[Any, str]] = []
+    for path in installed.paths(f"HO1/contracts/{contract_id}"):
+        if not installed.owner(path).startswith("PKG-LEARNED-"):
+            contract = PromptContract.parse(installed.read(path), path)
+            found.append((contract.precedence, path))
+    return max(found)[1]
+
+
+def _pack(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
+    for path in installed.paths(f"HO1/prompt_packs/{pack_id}."):
+        return path, installed.read(path).decode()
+    raise InvalidInputError(f"The prompt pack {pack_id} is of no package.")
+
+
+def _learned_version(base: str, number: int) -> str:
+    """Above every patch of the base that is there, below its next minor version."""
+    major, minor, patch = base.partition("+")[0].partition("-")[0].split(".")
+    return f"{major}.{minor}.{_STEP * (int(patch) + 1) + number}"
+
+
+def _diff(path: str, old: bytes, new: bytes) -> Iterator[str]:
+    if max(len(old), len(new)) > _DIFF_BYTES:
+        yield f"{path}: {len(old)} bytes become {len(new)}"
+        return
+    before, after = (_lines(path, data) for data in (old, new))
+    yield from difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm="")
+
+
+def _lines(path: str, data: bytes) -> list[str]:
+    text = data.decode(errors="replace")
+    if path.endswith(".json") and text:
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False, sort_keys=True)
+    return text.splitlines()

@@ -1,0 +1,266 @@
+"""What a learner may do: read the record, note a signal, and propose (SPEC 11.3)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from remit.contracts import ContractLoader
+from remit.gateway.auth import Identity
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.installed import InstalledFiles
+from remit.kernel.root import Root
+from remit.kernel.settings import LoadedSettings, load_settings
+from remit.learning.proposals.change import Change
+from remit.learning.proposals.proposal import (
+    Proposal,
+    ProposalError,
+    Proposals,
+    evidence_digest,
+    is_erased,
+)
+from remit.ledger import LedgerClient, LedgerEntry, content
+from remit.packages import Archive, Manifest, Registry
+from remit.packages.files import disk_errors, write_new
+from remit.packages.lock import package_lock
+from remit.packages.manifest_file import PLACES
+
+__all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
+
+MIN_EFFECTIVE_SAMPLES = 200
+"""Below this effective sample size nothing is proposed (SPEC 11.3)."""
+
+_PREDICTED = (
+    "value", "low", "high", "confidence", "samples", "effective_samples", "method",
+)  # fmt: skip
+
+
+class Predicted(Protocol):
+    """An effect with its interval: what :class:`remit.learning.Estimate` is."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def confidence(self) -> float: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def effective_samples(self) -> float: ...
+    @property
+    def method(self) -> str: ...
+
+
+class Learner:
+    """A learner's handle on a root: it reads, and writes nothing but signals and proposals.
+
+    Args:
+        root: the installation.
+        ledger: its record.
+        loaded: its settings.
+        identity: who lets it learn; the role has to allow `propose`.
+
+    Raises:
+        ProposalError: ``no_role``.
+    """
+
+    def __init__(
+        self, root: Root, ledger: LedgerClient, loaded: LoadedSettings, identity: Identity
+    ) -> None:
+        if not identity.may("propose"):
+            raise ProposalError(
+                "no_role",
+                f"The role {identity.role} of {identity.name} may not propose changes.",
+                next_step="Use a key of the role operator or admin.",
+            )
+        self.loaded = loaded
+        self.identity = identity
+        self.installed = InstalledFiles(root.path)
+        self.contracts = ContractLoader(root.tier("ho1"), installed=self.installed)
+        self.proposals = Proposals(root, ledger)
+        self._root = root
+        self._ledger = ledger
+
+    def entry(self, entry_id: str) -> LedgerEntry:
+        """An entry with its content, such as an exchange.
+
+        Raises:
+            EntryNotFoundError: there is none.
+        """
+        return self._ledger.read(entry_id)
+
+    def entries(self, event_type: str, *, after: str | None = None) -> Iterator[LedgerEntry]:
+        """The entries of one event, oldest first, with their content."""
+        return self._ledger.query(event_type=event_type, after=after)
+
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of one portable SQL statement that only reads."""
+        return self._ledger.select(sql, parameters)
+
+    def propose(
+        self,
+        change: Change,
+        *,
+        evidence: Sequence[str],
+        predicted: Predicted,
+        replay: Mapping[str, Any],
+        reason: str,
+        holds: Sequence[str] = (),
+    ) -> Proposal:
+        """Hold a package version aside that makes a change, with what speaks for it, on record.
+
+        The same change on the same root gives an archive with the same bytes.
+
+        Args:
+            change: what would change.
+            evidence: ids of the entries that it is concluded from, such as exchanges and
+                feedback. Erasing one of them, or changing a grade, makes the proposal stale.
+            predicted: the effect that it will have; above 0 is better.
+            replay: summary of the replay on held-out exchanges, as JSON.
+            reason: what it is for, in words.
+            holds: ids of the exchanges of which the package's own bytes hold something, as
+                the neighbours of a routing head. Erasing one takes the package away.
+
+        Raises:
+            ProposalError: ``not_enough``: too few samples, or the effect may be none; nothing is
+                on record, and ``missing`` says what is missing. ``stale``: evidence is erased.
+            InvalidInputError: the change does not fit its kind, changes nothing, or is not valid.
+            ConfigError: the settings that it makes do not fit.
+        """
+        change.check()
+        _require_enough(predicted, evidence)
+        with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
+            return self._propose(change, tuple(evidence), predicted, replay, reason, tuple(holds))
+
+    def _propose(
+        self,
+        change: Change,
+        evidence: tuple[str, ...],
+        predicted: Predicted,
+        replay: Mapping[str, Any],
+        reason: str,
+        holds: tuple[str, ...],
+    ) -> Proposal:
+        self._require_evidence(evidence)
+        registry = Registry.from_ledger(self._ledger)
+        package_id = change.target.package_id
+        number = self._next_number(package_id, registry)
+        made = change.made(self.installed, self.contracts, number)
+        load_settings(self._root.config, proposed=made)
+        archive = _archive(change, made, f"{number}.0.0", registry)
+        proposal_id = f"PRP-{secrets.token_hex(16)}"
+        base = registry.packages.get(package_id)
+        entry = LedgerEntry(
+            "SIGNAL_PROPOSED",
+            proposal_id,
+            "PROPOSED",
+            f"{package_id} {archive.manifest.version} proposed: {change.kind}",
+            metadata={
+                "proposal_id": proposal_id,
+                "kind": change.kind,
+                "target": change.target.name,
+                "package_id": package_id,
+                "version": archive.manifest.version,
+                "base_version": base.version if base is not None else "",
+                "digest": archive.digest,
+                "evidence": content(list(evidence)),
+                "evidence_count": len(evidence),
+                "evidence_sha256": evidence_digest(evidence),
+                "holds": content(list(holds)),
+                "predicted": {name: getattr(predicted, name) for name in _PREDICTED},
+                "replay": content(dict(replay)),
+                "diff": content(change.compared(self.installed, self.contracts, made)),
+                "reason": content(reason),
+                "by": self.identity.name,
+                "role": self.identity.role,
+            },
+        )
+        file = self.proposals.archive(proposal_id)
+        with disk_errors():
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            write_new(file, archive.data, 0o600)
+        try:
+            self._ledger.write(entry)
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return self.proposals.get(proposal_id)
+
+    def _require_evidence(self, evidence: Sequence[str]) -> None:
+        for entry_id in evidence:
+            if is_erased(self._ledger.read(entry_id)):
+                raise ProposalError(
+                    "stale",
+                    f"The content of {entry_id}, which it is concluded from, was erased.",
+                    next_step="Conclude again without it.",
+                )
+
+    def _next_number(self, package_id: str, registry: Registry) -> int:
+        """One above every version that was ever installed or proposed."""
+        versions = [one.version for one in registry.history.get(package_id, ())]
+        versions += [one.version for one in self.proposals.all() if one.package_id == package_id]
+        return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
+
+
+def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:
+    missing = []
+    if predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
+        missing.append(
+            f"The effective sample size is {predicted.effective_samples:.0f} of "
+            f"{MIN_EFFECTIVE_SAMPLES}: more graded exchanges are needed."
+        )
+    if not predicted.low > 0:  # also where it is no number
+        missing.append(
+            f"The effect is between {predicted.low:.4f} and {predicted.high:.4f} with "
+            f"{predicted.confidence:.0%} confidence ({predicted.method}): it may be none."
+        )
+    if not evidence:
+        missing.append("No entry is named as evidence.")
+    if missing:
+        raise ProposalError(
+            "not_enough",
+            f"There is no proposal. {' '.join(missing)}",
+            next_step="Grade more exchanges (`remit feedback`), or let more be made.",
+            missing=missing,
+        )
+
+
+def _archive(
+    change: Change, files: Mapping[str, bytes], version: str, registry: Registry
+) -> Archive:
+    """The package that makes a change: data alone, and its bytes follow from what is given."""
+    assets = [
+        {
+            "path": path,
+            "sha256": f"sha256:{sha256_hex(data)}",
+            "classification": next(
+                (kind for place, kind in PLACES.items() if path.startswith(place)), "document"
+            ),
+        }
+        for path, data in sorted(files.items(), key=lambda item: item[0].encode())
+    ]
+    owner = registry.owners.get(f"HO1/contracts/{change.contract_id}.json")
+    needs = [] if owner is None else [owner.package_id]
+    manifest: dict[str, Any] = {
+        "package_id": change.target.package_id,
+        "version": version,
+        "schema_version": "1.0",
+        "title": f"Learned: {change.target.name}",
+        "package_type": "learned",
+        "spec_id": "SPEC-LEARNED-001",
+        "framework_id": "FMWK-LEARNED-001",
+        "plane_id": "hot" if any(path.startswith("HOT/") for path in files) else "ho1",
+        "layer": 12,
+        "dependencies": [
+            {"package_id": name, "version": f">={registry.packages[name].version}"}
+            for name in needs
+        ],
+        "permissions": {},
+        "assets": assets,
+    }
+    manifest_json = canonical_json(manifest) + b"\n"
+    return Archive(Manifest.parse(manifest_json), manifest_json, dict(files))

@@ -1,0 +1,239 @@
+"""Proposals as the record has them, and the archives held aside until one is adopted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
+from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
+
+__all__ = ["Proposal", "ProposalError", "Proposals", "State", "evidence_digest", "is_erased"]
+
+State = Literal["open", "adopted", "rejected", "rolled_back"]
+
+_FOLDER = "proposals"
+_ID = re.compile(r"PRP-[0-9a-f]{4,32}")
+_DECISIONS: dict[str, State] = {
+    "SIGNAL_ADOPTED": "adopted",
+    "SIGNAL_REJECTED": "rejected",
+    "SIGNAL_ROLLED_BACK": "rolled_back",
+}
+
+
+class ProposalError(RemitError):
+    """A proposal cannot be made, adopted, rejected or rolled back.
+
+    Attributes:
+        code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
+            ``edited``, ``no_role``, ``no_reason``, ``not_in_force`` or ``lost``.
+        missing: what is missing, a sentence each, for a report.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, next_step: str = "", missing: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message, next_step=next_step)
+        self.code = code
+        self.missing = list(missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change that a learner proposes, and what became of it.
+
+    Attributes:
+        proposal_id: ``PRP-`` and 32 hex digits.
+        kind: one of :data:`KINDS`.
+        target: ``routing``, ``limits`` or a contract's id.
+        package_id: of the learned package.
+        version: of it that makes the change.
+        base_version: of it that was installed when this was proposed; empty where none was.
+        digest: ``sha256:…`` of the archive.
+        evidence: ids of entries; empty once they were erased with the proposal.
+        evidence_sha256: see :func:`evidence_digest`.
+        holds: ids of the exchanges of which the package itself holds something.
+        predicted: the :class:`Estimate` as JSON, or nothing once erased.
+        replay: summary of the replay on held-out exchanges.
+        diff: unified diff of the files that change.
+        reason: why, as the learner says.
+        by: who proposed it.
+        entry_id: of its ``SIGNAL_PROPOSED``.
+        state: ``open``, ``adopted``, ``rejected`` or ``rolled_back``.
+        decision: the latest entry that decided on it; empty while it is open.
+        decided_by: who did.
+        decision_reason: and why.
+        epoch: the policy epoch that its adoption, or its rollback, began; 0 before.
+        previous_version: which version its adoption replaced; empty where there was none.
+    """
+
+    proposal_id: str
+    kind: str
+    target: str
+    package_id: str
+    version: str
+    base_version: str
+    digest: str
+    evidence: tuple[str, ...]
+    evidence_sha256: str
+    holds: tuple[str, ...]
+    predicted: Mapping[str, Any]
+    replay: Mapping[str, Any]
+    diff: str
+    reason: str
+    by: str
+    entry_id: str
+    at: str
+    state: State = "open"
+    decision: str = ""
+    decided_by: str = ""
+    decision_reason: str = ""
+    epoch: int = 0
+    previous_version: str = ""
+    adopted_at: str = ""
+    erased: bool = field(default=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+class Proposals:
+    """The proposals of one root, by the record.
+
+    Args:
+        root: the installation; its ``proposals/`` holds the archives.
+        ledger: its record.
+    """
+
+    def __init__(self, root: Root, ledger: LedgerClient) -> None:
+        self._folder = root.path / _FOLDER
+        self._ledger = ledger
+
+    def archive(self, proposal_id: str) -> Path:
+        """Where a proposal's archive is held until it is adopted."""
+        return self._folder / f"{proposal_id}.tar.gz"
+
+    def all(self) -> Iterator[Proposal]:
+        """All proposals, the latest first."""
+        decided = self._decisions()
+        found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
+        for entry in filter(is_authentic, found):
+            yield _proposal(entry, decided.get(entry.submission_id, ()))
+
+    def get(self, proposal_id: str) -> Proposal:
+        """The proposal with that id, the beginning of one, or ``last``.
+
+        Raises:
+            ProposalError: ``not_found`` or ``ambiguous``.
+        """
+        known = _ID.fullmatch(proposal_id) or proposal_id == "last"
+        found = [
+            one
+            for one in (self.all() if known else ())
+            if proposal_id == "last" or one.proposal_id.startswith(proposal_id)
+        ]
+        if not found:
+            raise ProposalError(
+                "not_found",
+                f"There is no proposal {proposal_id[:40]!r}.",
+                next_step="`remit learn proposals` lists them.",
+            )
+        if len(found) > 1 and proposal_id != "last":
+            raise ProposalError(
+                "ambiguous",
+                f"{len(found)} proposals begin with {proposal_id}.",
+                next_step="Write more of the id.",
+            )
+        return found[0]
+
+    def stale(self, proposal: Proposal) -> str:
+        """Why an open proposal has to be made again; empty when it may be adopted.
+
+        Its evidence counts as it was: an entry whose content was erased since, or a grade that
+        was changed since, takes what was concluded from it away.
+        """
+        if proposal.erased:
+            return "its evidence was erased"
+        known = set(proposal.evidence)
+        for entry_id in proposal.evidence:
+            if is_erased(self._ledger.read(entry_id)):
+                return f"the content of {entry_id}, which it is concluded from, was erased"
+        for entry in self._ledger.query(event_type="FEEDBACK", after=proposal.entry_id):
+            replaced = str(entry.metadata.get("replaces") or "")
+            if replaced and known & {replaced, str(entry.metadata.get("target_entry_id"))}:
+                return f"{entry.id} changed a grade that it is concluded from"
+        return ""
+
+    def evidence_by_key(self, proposal: Proposal) -> dict[str, int]:
+        """How many entries of the evidence each key gave, the most first."""
+        found: dict[str, int] = {}
+        for entry_id in proposal.evidence:
+            entry = self._ledger.read(entry_id, with_content=False)
+            key = str(entry.metadata.get("key_id") or "")
+            found[key or "local operator"] = found.get(key or "local operator", 0) + 1
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def _decisions(self) -> dict[str, list[LedgerEntry]]:
+        found: dict[str, list[LedgerEntry]] = {}
+        for event in _DECISIONS:
+            for entry in self._ledger.query(event_type=event):
+                if is_authentic(entry):
+                    found.setdefault(entry.submission_id, []).append(entry)
+        for entries in found.values():
+            entries.sort(key=lambda entry: parse_entry_id(entry.id) or 0)
+        return found
+
+
+def evidence_digest(entry_ids: Sequence[str]) -> str:
+    """``sha256:`` and the SHA-256 in hex of the ids, in their order, a line each."""
+    lines = "".join(f"{one}\n" for one in entry_ids)
+    return f"sha256:{sha256_hex(lines.encode())}"
+
+
+def is_erased(entry: LedgerEntry) -> bool:
+    """Whether content that the entry showed is gone."""
+    return any(isinstance(value, Erased) for value in entry.metadata.values())
+
+
+def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
+    data = entry.metadata
+
+    def value(name: str, otherwise: Any) -> Any:
+        found = data.get(name, otherwise)
+        return otherwise if isinstance(found, Erased) else found
+
+    adopted = next((one for one in decisions if one.event_type == "SIGNAL_ADOPTED"), None)
+    last = decisions[-1] if decisions else None
+    return Proposal(
+        proposal_id=entry.submission_id,
+        kind=data["kind"],
+        target=data["target"],
+        package_id=data["package_id"],
+        version=data["version"],
+        base_version=data["base_version"],
+        digest=data["digest"],
+        evidence=tuple(value("evidence", ())),
+        evidence_sha256=data["evidence_sha256"],
+        holds=tuple(value("holds", ())),
+        predicted=value("predicted", {}),
+        replay=value("replay", {}),
+        diff=value("diff", ""),
+        reason=value("reason", ""),
+        by=data["by"],
+        entry_id=entry.id,
+        at=entry.timestamp,
+        state=_DECISIONS[last.event_type] if last else "open",
+        decision=last.id if last else "",
+        decided_by=str(last.metadata.get("by", "")) if last else "",
+        decision_reason=str(last.metadata.get("decision_reason", "")) if last else "",
+        epoch=int(last.metadata.get("policy_epoch", 0)) if last else 0,
+        previous_version=str(adopted.metadata["previous_version"]) if adopted else "",
+        adopted_at=adopted.timestamp if adopted else "",
+        erased=is_erased(entry),
+    )

@@ -1,0 +1,1 @@
+"""Proposals: made, adopted, taken back."""

@@ -1,0 +1,96 @@
+"""A root with exchanges on record, a learner, and a person who decides."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import PromptRequest
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.learning.proposals import Change, Governance, Learner, Proposal
+from remit.providers import MockProvider
+from remit.runtime.installation import governance
+from tests.support.roots import new_root
+
+OPERATOR = Identity("otto", "operator", key_id="key-otto")
+ADMIN = Identity("anna", "admin", key_id="key-anna")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a learner predicts; by default enough for a proposal."""
+
+    value: float = 0.1
+    low: float = 0.05
+    high: float = 0.15
+    confidence: float = 0.95
+    samples: int = 400
+    effective_samples: float = 300.0
+    method: str = "betting"
+
+
+@dataclass
+class World:
+    """One root, open.
+
+    Attributes:
+        exchanges: ids of those on record.
+    """
+
+    place: Path
+    runtime: Runtime
+    exchanges: list[str]
+
+    @property
+    def root(self) -> Root:
+        return Root(self.place)
+
+    def learner(self, identity: Identity = OPERATOR) -> Learner:
+        return Learner(self.root, self.runtime.ledger, self.runtime.loaded, identity)
+
+    def propose(self, change: Change, **more: Any) -> Proposal:
+        given = {
+            "evidence": self.exchanges[:2], "predicted": Effect(), "replay": {"held_out": 40},
+            "reason": "It answers better.", **more,
+        }  # fmt: skip
+        return self.learner().propose(change, **given)
+
+    def governance(self, identity: Identity = ADMIN) -> Governance:
+        loaded = load_settings(self.root.config)
+        return governance(self.root, self.runtime.ledger, loaded, identity)
+
+    def exchange(self, prompt: str = "What is tea?") -> str:
+        request = PromptRequest(
+            prompt, "PRM-EXECUTE-001", "PRC-EXECUTE-001", "tester", "RESIDENT", "", "", "",
+            "SES-1", "ho1", model_id="mock-model-1", provider_id="mock",
+        )  # fmt: skip
+        return self.runtime.gateway.route(request).exchange_entry_id
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with _opened(tmp_path / "root") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A root for tests that leave nothing there."""
+    with _opened(tmp_path_factory.mktemp("asked") / "root") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _opened(place: Path) -> Iterator[World]:
+    with Runtime.open(new_root(place), providers={"mock": MockProvider()}) as runtime:
+        made = World(place, runtime, [])
+        made.exchanges = [made.exchange(f"What is tea {number}?") for number in range(3)]
+        yield made

@@ -1,0 +1,235 @@
+"""A proposal is made, adopted and rolled back on a real root, through the package manager."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from remit import Runtime
+from remit.contracts import ContractError
+from remit.gateway.auth import Identity
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.settings import load_settings
+from remit.learning.proposals import Change, ProposalError, additions_of
+from remit.packages import PackageError, Registry, policy_epoch
+from remit.packages.gates import check_gates
+from tests.learning.proposals.conftest import OPERATOR, Effect, World
+
+BUDGET = Change("budget", settings={"budget": {"session_tokens": 12_345}})
+BOUNDARY = Change("boundary", contract_id="PRC-EXECUTE-001", boundary={"max_tokens": 777})
+UNIT = "Always state the unit of a number."
+PROMPT = Change("prompt", contract_id="PRC-EXECUTE-001", additions=[UNIT])
+
+
+def test_a_setting_is_adopted_and_taken_back(world: World) -> None:
+    before = load_settings(world.root.config).settings.budget.session_tokens
+    proposal = world.propose(BUDGET)
+    assert (proposal.state, proposal.package_id) == ("open", "PKG-LEARNED-LIMITS-001")
+    assert "12345" in proposal.diff
+    assert load_settings(world.root.config).settings.budget.session_tokens == before
+    adopted = world.governance().adopt(proposal.proposal_id, reason="Sessions run over.")
+    assert (adopted.state, adopted.epoch, adopted.decided_by) == ("adopted", 1, "anna")
+    loaded = load_settings(world.root.config)
+    assert loaded.settings.budget.session_tokens == 12_345
+    assert "PKG-LEARNED-LIMITS-001" in loaded.sources["budget.session_tokens"]
+    back = world.governance().rollback(proposal.proposal_id, reason="It hurts.")
+    assert (back.state, back.epoch) == ("rolled_back", 2)
+    assert load_settings(world.root.config).settings.budget.session_tokens == before
+    assert policy_epoch(world.runtime.ledger) == 2
+    assert "PKG-LEARNED-LIMITS-001" not in Registry.from_ledger(world.runtime.ledger).packages
+
+
+def test_each_kind_takes_effect_and_all_gates_pass(world: World) -> None:
+    changes = [
+        BUDGET,
+        Change("tool_permission", settings={"chat": {"tools_allowed": ["read_file"]}}),
+        Change("set_aside", settings={"routing": {"set_aside": ["gpt-4o"]}}),
+        Change(
+            "route",
+            settings={"routing": {"models": {"gpt-4o": {"abilities": {"code": 77}}}}},
+        ),
+        BOUNDARY,
+        PROMPT,
+    ]
+    shown = load_settings(world.root.config).settings.routing.models
+    name = next(iter(shown))
+    for change in changes:
+        if change.kind == "route":
+            models = {name: {"abilities": {"code": 77}}}
+            change = dataclasses.replace(change, settings={"routing": {"models": models}})
+        if change.kind == "set_aside":
+            change = dataclasses.replace(change, settings={"routing": {"set_aside": [name]}})
+        proposal = world.propose(change)
+        world.governance().adopt(proposal.proposal_id, reason="Why not.")
+    settings = load_settings(world.root.config).settings
+    assert settings.budget.session_tokens == 12_345
+    assert settings.chat.tools_allowed == ["read_file"]
+    assert settings.routing.set_aside == [name]  # learned before, and kept by what came after
+    assert settings.routing.models[name].abilities["code"] == 77
+    contract = world.learner().contracts.load("PRC-EXECUTE-001")
+    assert contract.boundary.max_tokens == 777
+    assert contract.package_id == "PKG-LEARNED-PRC-EXECUTE-001"
+    pack = world.learner().contracts.load_pack(contract.prompt_pack_id)
+    text = pack.render({"user_input": "hello", "prior_results": [], "tool_results": []})
+    assert UNIT in str(text[0]["content"])
+    with Runtime.open(world.place) as runtime:
+        report = check_gates(runtime.gate_context(), by="test")
+    assert report.passed, report
+
+
+def test_the_same_change_gives_the_same_bytes(world: World) -> None:
+    first = world.propose(PROMPT)
+    data = world.learner().proposals.archive(first.proposal_id).read_bytes()
+    assert first.digest == f"sha256:{sha256_hex(data)}"
+    world.governance().reject(first.proposal_id, reason="Once more.")
+    second = world.propose(PROMPT)
+    assert second.version == "2.0.0"
+    made = PROMPT.made(world.learner().installed, world.learner().contracts, 1)
+    assert made == PROMPT.made(world.learner().installed, world.learner().contracts, 1)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "says"),
+    [
+        (Effect(effective_samples=199.9), "200 of 200"),
+        (Effect(low=0.0), "may be none"),
+        (Effect(low=math.nan), "may be none"),
+        (Effect(low=-0.1, effective_samples=10), "10 of 200"),
+    ],
+)
+def test_too_little_is_no_proposal(asked: World, predicted: Effect, says: str) -> None:
+    with pytest.raises(ProposalError, match=says) as refused:
+        asked.propose(BUDGET, predicted=predicted)
+    assert refused.value.missing
+    assert not list(asked.learner().proposals.all())
+    assert not list((asked.place / "proposals").glob("*"))
+
+
+def test_roles_and_reasons(world: World) -> None:
+    with pytest.raises(ProposalError, match="may not propose"):
+        world.learner(Identity("eve", "agent"))
+    proposal = world.propose(BUDGET)
+    with pytest.raises(ProposalError, match="may not decide"):
+        world.governance(OPERATOR).adopt(proposal.proposal_id, reason="I like it.")
+    with pytest.raises(ProposalError, match="needs a reason"):
+        world.governance().adopt(proposal.proposal_id, reason=" ")
+    world.governance().reject(proposal.proposal_id, reason="No.")
+    for decide in (world.governance().adopt, world.governance().reject):
+        with pytest.raises(ProposalError, match="rejected already"):
+            decide(proposal.proposal_id, reason="Yes.")
+    with pytest.raises(ProposalError, match="not adopted"):
+        world.governance().rollback(proposal.proposal_id, reason="Back.")
+    assert policy_epoch(world.runtime.ledger) == 0
+
+
+def test_an_edited_package_is_refused(world: World) -> None:
+    proposal = world.propose(BUDGET)
+    file = world.learner().proposals.archive(proposal.proposal_id)
+    data = file.read_bytes()
+    file.write_bytes(data.replace(b"12345", b"99999"))
+    with pytest.raises(ProposalError, match="changed since") as refused:
+        world.governance().adopt(proposal.proposal_id, reason="Fine.")
+    assert refused.value.code == "edited"
+    file.write_bytes(data)
+    world.governance().adopt(proposal.proposal_id, reason="Fine.")
+
+
+def test_erased_evidence_makes_it_stale(world: World) -> None:
+    proposal = world.propose(BUDGET)
+    world.runtime.ledger.erase(proposal.evidence[0], reason="request", requested_by="otto")
+    with pytest.raises(ProposalError, match="was erased") as refused:
+        world.governance().adopt(proposal.proposal_id, reason="Fine.")
+    assert refused.value.code == "stale"
+    with pytest.raises(ProposalError, match="was erased"):
+        world.propose(BUDGET)
+
+
+def test_what_was_adopted_in_between_makes_it_stale(world: World) -> None:
+    first, second = world.propose(BUDGET), world.propose(
+        Change("budget", settings={"budget": {"session_turns": 9}})
+    )  # fmt: skip
+    world.governance().adopt(second.proposal_id, reason="Turns.")
+    with pytest.raises(ProposalError, match="is stale"):
+        world.governance().adopt(first.proposal_id, reason="Tokens.")
+
+
+def test_only_the_latest_is_rolled_back_and_to_the_one_before(world: World) -> None:
+    first = world.propose(BUDGET)
+    world.governance().adopt(first.proposal_id, reason="Tokens.")
+    second = world.propose(Change("budget", settings={"budget": {"session_turns": 9}}))
+    world.governance().adopt(second.proposal_id, reason="Turns.")
+    budget = load_settings(world.root.config).settings.budget
+    assert (budget.session_tokens, budget.session_turns) == (12_345, 9)
+    with pytest.raises(ProposalError, match="after it first"):
+        world.governance().rollback(first.proposal_id, reason="Back.")
+    world.governance().rollback(second.proposal_id, reason="Back.")
+    budget = load_settings(world.root.config).settings.budget
+    assert budget.session_tokens == 12_345
+    assert budget.session_turns != 9
+
+
+def test_a_learned_package_comes_by_adoption_alone(world: World) -> None:
+    from remit.packages import IncomingArchive
+    from remit.runtime import package_manager
+
+    proposal = world.propose(BUDGET)
+    data = world.learner().proposals.archive(proposal.proposal_id).read_bytes()
+    manager = package_manager(world.root, world.runtime.ledger, world.runtime.loaded, by="x")
+    with pytest.raises(PackageError, match="decision on record"):
+        manager.install([IncomingArchive(data)], dev=True, approve=True)
+    world.governance().adopt(proposal.proposal_id, reason="Yes.")
+    with pytest.raises(PackageError, match="decision on record"):
+        manager.remove(proposal.package_id)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("budget", settings={"providers": {"openai": {"base_url": "http://evil"}}}),
+        Change("route", settings={"routing": {"models": {"gpt-4o": {"provider": "x"}}}}),
+        Change("route", settings={"chat": {"tools_allowed": ["read_file"]}}),
+        Change("budget", files={"HOT/config/defaults.toml": b""}),
+        Change("prompt", contract_id="PRC-EXECUTE-001"),
+        Change("boundary", contract_id="PRC-EXECUTE-001", additions=["x"], boundary={"a": 1}),
+        Change("prompt", contract_id="PRC-EXECUTE-001", additions=["{{ user_input }}"]),
+        Change("prompt", contract_id="PRC-EXECUTE-001", additions=["two\nlines"]),
+        Change("prompt", contract_id="PRC-EXECUTE-001", dropped=["00000000"]),
+        Change("boundary", contract_id="PRC-EXECUTE-001", boundary={"temperature": 0}),
+        Change("other", settings={"budget": {}}),  # type: ignore[arg-type]
+    ],
+)
+def test_what_may_not_be_learned(asked: World, change: Change) -> None:
+    with pytest.raises(InvalidInputError):
+        asked.propose(change)
+
+
+def test_no_contract_of_that_name(asked: World) -> None:
+    with pytest.raises(ContractError):
+        asked.propose(Change("boundary", contract_id="PRC-NONE-001", boundary={"max_tokens": 5}))
+
+
+def test_ceilings_hold_for_what_is_learned(world: World) -> None:
+    tools = Change("tool_permission", settings={"chat": {"tools_allowed": ["launch_missiles"]}})
+    with pytest.raises(PackageError, match="no package permits"):
+        world.governance().adopt(world.propose(tools).proposal_id, reason="Bold.")
+    assert policy_epoch(world.runtime.ledger) == 0
+
+
+def test_bullets_are_merged_by_their_ids(world: World) -> None:
+    world.governance().adopt(world.propose(PROMPT).proposal_id, reason="Units.")
+    more = dataclasses.replace(PROMPT, additions=[UNIT, "Answer in one sentence."])
+    world.governance().adopt(world.propose(more).proposal_id, reason="Short.")
+    learner = world.learner()
+    pack_id = learner.contracts.load("PRC-EXECUTE-001").prompt_pack_id
+    text = learner.installed.read(f"HO1/prompt_packs/{pack_id}.txt").decode()
+    found = additions_of(text)
+    assert list(found.values()) == [UNIT, "Answer in one sentence."]
+    fewer = Change("prompt", contract_id="PRC-EXECUTE-001", dropped=list(found))
+    world.governance().adopt(world.propose(fewer).proposal_id, reason="Plain again.")
+    text = learner.installed.read(f"HO1/prompt_packs/{pack_id}.txt").decode()
+    base = learner.installed.read("HO1/prompt_packs/PRM-EXECUTE-001.txt").decode()
+    assert not additions_of(text)
+    assert text.split() == base.split()
