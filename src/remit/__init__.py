@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from remit.agents.tools import Context, Tool, current_call, tool
     from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.ledger import LedgerClient, LedgerEntry
-    from remit.runtime import Runtime
+    from remit.runtime import Runtime, Schedule
 
 __all__ = [
     "Context",
@@ -30,6 +30,7 @@ __all__ = [
     "RemitError",
     "RouteOutcome",
     "Runtime",
+    "Schedule",
     "Tool",
     "TurnFailedError",
     "TurnResult",
@@ -47,6 +48,7 @@ _PLACES = {
     "PromptResponse": "remit.kernel.exchange",
     "RouteOutcome": "remit.kernel.exchange",
     "Runtime": "remit.runtime",
+    "Schedule": "remit.runtime",
     "Tool": "remit.agents.tools",
     "TurnFailedError": "remit.agents.supervisor",
     "TurnResult": "remit.agents.supervisor",

@@ -27,7 +27,7 @@ do. Methods with an async form (`aturn`, `arun`, …) have the same arguments wi
 PARTS: dict[str, tuple[str, ...]] = {
     "remit": ("Runtime", "tool", "Tool", "Context", "current_call", "File", "TurnResult",
               "TurnFailedError", "RemitError"),
-    "remit.runtime": ("Agent", "Conversation", "TurnEnded"),
+    "remit.runtime": ("Agent", "Conversation", "Schedule", "TurnEnded"),
     "remit.agents.supervisor": ("Plan", "PlanStep", "TurnContext", "TurnPendingError",
                                 "TurnCancelledError", "thread_tools"),
     "remit.agents.workorders": ("TextDelta", "PartialOutput", "ToolStarted", "ToolEnded",

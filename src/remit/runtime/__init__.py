@@ -5,11 +5,13 @@ from remit.runtime.conversation import Conversation, TurnEnded
 from remit.runtime.installation import known_tools, make_root, package_manager
 from remit.runtime.providers import require_reachable, resolve_model, weight_store
 from remit.runtime.runtime import Runtime
+from remit.runtime.schedules import Schedule
 
 __all__ = [
     "Agent",
     "Conversation",
     "Runtime",
+    "Schedule",
     "TurnEnded",
     "known_tools",
     "make_root",

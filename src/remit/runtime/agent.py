@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, overload
 
 from remit.agents.files import UserMessage
-from remit.agents.outputs import OutputT, OutputType
+from remit.agents.outputs import OutputT
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
-    Planner,
-    PlanStep,
     Responder,
     Services,
     TurnResult,
@@ -32,11 +30,9 @@ from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import blocking
-from remit.kernel.settings import (
-    SupervisorSettings,
-)
 from remit.ledger import Transaction
 from remit.runtime.agent_record import agent_record
+from remit.runtime.agent_shape import AgentShape, check_limit
 from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
@@ -44,37 +40,6 @@ from remit.runtime.resources import Resources
 from remit.runtime.subagents import AgentTool, check_callers, handoff_tool
 
 _Asked = TypeVar("_Asked")
-
-
-@dataclass(frozen=True, slots=True)
-class AgentShape:
-    """What the agent's author decided."""
-
-    agent_id: str
-    agent_class: str
-    answer: PlanStep
-    output: OutputType[Any] | None
-    supervisor: SupervisorSettings
-    model: tuple[str, str] | None = None
-    planner: Planner | None = None
-    session_tokens: int | None = None
-    session_usd: float | None = None
-    package_id: str = ""
-
-    def __post_init__(self) -> None:
-        for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
-            _check_limit(f"session_{what}", value)
-        retries = self.supervisor.max_retries
-        if type(retries) is not int or retries < 0:
-            raise InvalidInputError(f"max_retries is {retries!r}; it takes 0 or more.")
-
-
-def _check_limit(name: str, value: float | None) -> None:
-    """Make sure that a limit is one: finite and not negative."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise InvalidInputError(f"{name} is {value!r}; it takes a number from 0 on.")
 
 
 class Agent(Generic[OutputT]):
@@ -89,6 +54,7 @@ class Agent(Generic[OutputT]):
 
     Attributes:
         agent_id: its name on the record.
+        shared: what it has in common with the other agents of the root.
 
     Raises:
         UnknownToolError: it may use a tool that does not exist.
@@ -104,7 +70,7 @@ class Agent(Generic[OutputT]):
         shares_sessions: bool,
     ) -> None:
         root, ledger, settings = shared.root, shared.ledger, shared.settings
-        self._shared = shared
+        self.shared = shared
         self._shape = shape
         self.agent_id = shape.agent_id
         self._contracts, self._own = contracts, own
@@ -201,6 +167,19 @@ class Agent(Generic[OutputT]):
             return self._conversation(session)
         return self._conversation(session, self._start(session, None, None))
 
+    def scheduled_session(
+        self,
+        session_id: str,
+        principal: Principal,
+        tokens: int | None,
+        usd: float | None,
+        about: Mapping[str, Any],
+    ) -> Conversation[OutputT]:
+        """The session of a tick of a :class:`remit.runtime.Schedule`: begun, or gone on with."""
+        session = self._manager(session_id, principal)
+        starting = None if session.has_begun() else self._start(session, tokens, usd, about)
+        return self._conversation(session, starting)
+
     def as_tool(self, *, name: str = "", description: str = "") -> Tool:
         """A tool that has this agent do a task, for ``tools=`` of another agent.
 
@@ -218,7 +197,7 @@ class Agent(Generic[OutputT]):
             ToolError: the name cannot be a tool's id.
         """
         about = description or str(self._shape.answer.input.get("instructions", ""))
-        longest = self._shared.settings.worker.timeout_s
+        longest = self.shared.settings.worker.timeout_s
         return AgentTool(self).tool(name or self.agent_id, about, longest, self._taking_deps)
 
     def as_handoff(self, *, description: str = "") -> Tool:
@@ -243,7 +222,7 @@ class Agent(Generic[OutputT]):
 
     def _manager(self, session_id: str | None, principal: Principal = NOBODY) -> SessionManager:
         return SessionManager(
-            self._shared.ledger.scoped(tier="ho2"),
+            self.shared.ledger.scoped(tier="ho2"),
             session_id,
             agent_id=self._shape.agent_id,
             agent_class=self._shape.agent_class,
@@ -253,7 +232,7 @@ class Agent(Generic[OutputT]):
     def _conversation(
         self, session: SessionManager, starting: Callable[[], Awaitable[None]] | None = None
     ) -> Conversation:
-        shared, shape = self._shared, self._shape
+        shared, shape = self.shared, self._shape
         services = Services(
             agent=self._responder,
             ledger=shared.ledger.scoped(tier="ho2"),
@@ -331,7 +310,7 @@ class Agent(Generic[OutputT]):
     @functools.cached_property
     def _on_record(self) -> Mapping[str, Any]:
         """What its sessions say of it: hashed once, as its author made it."""
-        shared, shape = self._shared, self._shape
+        shared, shape = self.shared, self._shape
         return agent_record(
             shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
             shape.package_id, shape.output,
@@ -344,16 +323,20 @@ class Agent(Generic[OutputT]):
         return tuple(tool for tool in tools if tool.deps is not None or tool.behind)
 
     def _start(
-        self, session: SessionManager, tokens: int | None, usd: float | None
+        self,
+        session: SessionManager,
+        tokens: int | None,
+        usd: float | None,
+        about: Mapping[str, Any] | None = None,
     ) -> Callable[[], Awaitable[None]] | None:
         """Begin a session and give it its limits, in one transaction.
 
         Where a loop runs, which must not be blocked, the write is under way: what the session does
         first waits for it, by what this gives. Else it has been made.
         """
-        _check_limit("tokens", tokens)
-        _check_limit("usd", usd)
-        budget = self._shared.settings.budget
+        check_limit("tokens", tokens)
+        check_limit("usd", usd)
+        budget = self.shared.settings.budget
         most = tokens if tokens is not None else self._shape.session_tokens
         limit_usd = usd if usd is not None else self._shape.session_usd
         limits = BudgetLimits(
@@ -362,28 +345,28 @@ class Agent(Generic[OutputT]):
             turns=budget.session_turns or None,
         )
         scope = BudgetScope(session.session_id)
-        entry = self._shared.ledger.prepare(
-            session.start_entry(self._on_record),
+        entry = self.shared.ledger.prepare(
+            session.start_entry({**self._on_record, **(about or {})}),
             subject_id=session.principal.subject_id or None,
         )
 
         def start(tx: Transaction) -> None:
             tx.append(entry)
-            self._shared.budgeter.allocate(scope, limits=limits, by=self.agent_id, tx=tx)
+            self.shared.budgeter.allocate(scope, limits=limits, by=self.agent_id, tx=tx)
 
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            self._shared.ledger.transact(start)
+            self.shared.ledger.transact(start)
             return None
-        writing = self._shared.ledger.submit(start)
+        writing = self.shared.ledger.submit(start)
 
         async def begun() -> None:
             if writing.done() or writing.get_loop() is asyncio.get_running_loop():
                 await writing
                 return
             # Another loop than the one that began it: that one may be gone.
-            await asyncio.to_thread(self._shared.ledger.flush)
+            await asyncio.to_thread(self.shared.ledger.flush)
             session.require()
 
         return begun

@@ -11,7 +11,8 @@ from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.kernel.errors import InvalidInputError
 from remit.packages import Registry
-from remit.runtime.agent import Agent, AgentShape
+from remit.runtime.agent import Agent
+from remit.runtime.agent_shape import AgentShape
 from remit.runtime.resources import Resources
 
 if TYPE_CHECKING:

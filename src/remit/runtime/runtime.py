@@ -30,7 +30,8 @@ from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, l
 from remit.ledger import RetentionSchedule, open_root_ledger
 from remit.packages import record_settings, require_ownership
 from remit.packages.gates import GateContext
-from remit.runtime.agent import Agent, AgentShape
+from remit.runtime.agent import Agent
+from remit.runtime.agent_shape import AgentShape
 from remit.runtime.conversation import Conversation
 from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages

@@ -1,0 +1,46 @@
+"""What the author of an agent decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from remit.agents.outputs import OutputType
+from remit.agents.supervisor import Planner, PlanStep
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.settings import SupervisorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class AgentShape:
+    """What the agent's author decided.
+
+    Raises:
+        InvalidInputError: a limit is not one.
+    """
+
+    agent_id: str
+    agent_class: str
+    answer: PlanStep
+    output: OutputType[Any] | None
+    supervisor: SupervisorSettings
+    model: tuple[str, str] | None = None
+    planner: Planner | None = None
+    session_tokens: int | None = None
+    session_usd: float | None = None
+    package_id: str = ""
+
+    def __post_init__(self) -> None:
+        for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
+            check_limit(f"session_{what}", value)
+        retries = self.supervisor.max_retries
+        if type(retries) is not int or retries < 0:
+            raise InvalidInputError(f"max_retries is {retries!r}; it takes 0 or more.")
+
+
+def check_limit(name: str, value: float | None) -> None:
+    """Make sure that a limit is one: finite and not negative; ``None`` is none."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        raise InvalidInputError(f"{name} is {value!r}; it takes a number from 0 on.")

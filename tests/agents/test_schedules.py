@@ -1,0 +1,226 @@
+"""Schedules: each tick one turn, over all processes, crashes and changes of the clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime, Schedule, Tool
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import run_blocking
+from remit.ledger import LedgerEntry
+from remit.runtime.schedules import _Cron
+from tests.agents import killed_schedule
+from tests.agents.test_subagents import check, store
+from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.processes import run_forked
+from tests.support.wire import message, tool_use
+
+__all__ = ["store"]
+
+HOUR = 3600
+NOON = int(datetime(2026, 11, 2, 12, tzinfo=UTC).timestamp())
+
+
+def _due(schedule: Schedule[Any], now: int) -> Any:
+    return run_blocking(schedule._due(now))
+
+
+def _ticks(runtime: Runtime) -> list[dict[str, Any]]:
+    """What the record says of each tick, without the schedule's own form."""
+    found: Iterator[LedgerEntry] = runtime.ledger.query(event_type="SESSION_START")
+    abouts = [entry.metadata["schedule"] for entry in found if "schedule" in entry.metadata]
+    return [
+        {name: about[name] for name in ("tick", "missed", "skipped") if name in about}
+        for about in abouts
+    ]
+
+
+def test_each_tick_is_one_turn_whichever_process_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+
+        def hourly(of: Runtime) -> Schedule[str]:
+            at = lambda tick: f"Count what came before {tick:%H:%M}."  # noqa: E731
+            return Schedule(of.agent("clerk"), "hourly", at, every_s=HOUR, usd=1)
+
+        first = hourly(runtime)
+        assert _due(first, NOON + 5) is None, "a new schedule begins with its next tick"
+        assert _due(first, NOON + HOUR - 1) is None
+        assert _due(first, NOON + HOUR).response == "Counted."
+        assert "before 13:00" in json.dumps(server.calls[0].body)
+        with Runtime.open(root) as other:
+            second = hourly(other)
+            assert _due(second, NOON + HOUR + 10) is None
+            assert _due(second, NOON + 5 * HOUR).response == "Counted."
+        assert _due(first, NOON + 5 * HOUR + 1) is None
+        assert len(server.calls) == 2
+        assert _ticks(runtime) == [
+            {"tick": "2026-11-02T12:00:00+00:00", "missed": 0, "skipped": True},
+            {"tick": "2026-11-02T13:00:00+00:00", "missed": 0},
+            {"tick": "2026-11-02T17:00:00+00:00", "missed": 3},
+        ]
+        assert runtime.ledger.count_by_event()["SESSION_END"] == 3
+        check(runtime)
+
+
+def test_processes_that_look_at_once_do_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+        others = 4
+        together = threading.Barrier(others)
+
+        def look(of: Runtime) -> list[bool]:
+            schedule = Schedule(of.agent("clerk"), "hourly", "Count.", every_s=HOUR)
+            together.wait()
+            return [_due(schedule, NOON + n * HOUR) is not None for n in range(3)]
+
+        with ExitStack() as stack, ThreadPoolExecutor(others) as pool:
+            runtimes = [stack.enter_context(Runtime.open(root)) for _ in range(others)]
+            done = list(pool.map(look, runtimes))
+        assert len(server.calls) == sum(map(sum, done)) <= 2
+        ticks = [one["tick"] for one in _ticks(runtime)]
+        assert len(ticks) == len(set(ticks))
+        check(runtime)
+
+
+def test_ticks_that_were_missed_can_be_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+        schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, missed="skip")
+        assert _due(schedule, NOON) is None
+        assert _due(schedule, NOON + 4 * HOUR + 120) is None
+        assert _due(schedule, NOON + 4 * HOUR + 180) is None
+        assert _due(schedule, NOON + 5 * HOUR + 20).response == "Counted."
+        assert _ticks(runtime)[1:] == [
+            {"tick": "2026-11-02T16:00:00+00:00", "missed": 4, "skipped": True},
+            {"tick": "2026-11-02T17:00:00+00:00", "missed": 0},
+        ]
+
+
+def test_a_tick_stays_within_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (
+        runtime,
+        server,
+    ):
+        schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, tokens=30)
+        _due(schedule, NOON)
+        for hours in (1, 2):
+            assert _due(schedule, NOON + hours * HOUR).error_code == "budget_exhausted"
+        assert server.calls == []
+        check(runtime)
+
+
+def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    script = [
+        tools_only(tool_use("pay", {"text": "Ann"})), message("Nothing to pay."), message("Paid."),
+    ]  # fmt: skip
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+        pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "paid")
+        agent = runtime.agent("clerk", tools=[pay], approve=["pay"])
+        schedule = Schedule(agent, "hourly", "Pay.", every_s=HOUR)
+        _due(schedule, NOON)
+        (asked,) = _due(schedule, NOON + HOUR).waiting_for
+        assert _due(schedule, NOON + HOUR + 30) is None
+        assert _due(schedule, NOON + 2 * HOUR).response == "Nothing to pay."
+        runtime.approvals.decide(asked.request_id, granted=True, by="Joe")
+        assert _due(schedule, NOON + 2 * HOUR + 30).response == "Paid."
+        assert _due(schedule, NOON + 2 * HOUR + 60) is None
+        assert (ran, len(server.calls)) == (["Ann"], 3)
+        check(runtime)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
+def test_a_tick_whose_process_is_killed_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, _):
+        schedule = Schedule(runtime.agent("clerk", max_retries=0), "hourly", "Count.", every_s=HOUR)
+        _due(schedule, NOON)
+        done = run_forked(
+            killed_schedule.main, str(root), at, NOON + HOUR, environment=dict(os.environ)
+        )
+        assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+        for later in (1, 2):
+            _due(schedule, NOON + HOUR + later)
+        (turn,) = runtime.ledger.query(event_type="TURN_RECORDED")
+        assert turn.metadata["response"] == "Counted."
+        exchanges = runtime.ledger.query(event_type="EXCHANGE")
+        assert [one.metadata["outcome"] for one in exchanges].count("success") == 1
+        assert len(_ticks(runtime)) == 2
+        check(runtime)
+
+
+def test_turns_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+        schedule = Schedule(runtime.agent("clerk"), "often", "Count.", every_s=1)
+        turns = schedule.turns()
+        assert [next(turns).response for _ in range(2)] == ["Counted."] * 2
+        ticks = [one["tick"] for one in _ticks(runtime)]
+        assert len(ticks) == len(set(ticks)) == 3
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "day", "expected"),
+    [
+        # The hour from 2 to 3 does not exist: what is due in it comes right after.
+        ("30 2 * * *", "Europe/Vienna", datetime(2026, 3, 29), ["01:00"]),
+        # It comes twice: what is due in it comes once.
+        ("30 2 * * *", "Europe/Vienna", datetime(2026, 10, 25), ["00:30"]),
+        ("0 8 * * 1-5", "America/New_York", datetime(2026, 7, 1), ["12:00"]),
+        ("0 8 * * 1-5", "America/New_York", datetime(2026, 12, 1), ["13:00"]),
+        ("0 8 * * 1-5", "America/New_York", datetime(2026, 12, 5), []),
+        ("0 */12 * * *", "UTC", datetime(2026, 12, 5), ["00:00", "12:00"]),
+    ],
+)
+def test_ticks_of_a_time_zone(cron: str, zone: str, day: datetime, expected: list[str]) -> None:
+    ticks = _Cron(cron, zone)
+    start = int(day.replace(tzinfo=UTC).timestamp())
+    found, tick = [], ticks.following(start - 1)
+    while tick < start + 24 * HOUR:
+        assert ticks.latest(tick) == ticks.latest(tick + 1) == tick
+        found.append(f"{datetime.fromtimestamp(tick, UTC):%H:%M}")
+        tick = ticks.following(tick)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {}, {"every_s": HOUR, "cron": "* * * * *"}, {"every_s": 0}, {"every_s": -5},
+        {"every_s": 1.5}, {"every_s": True}, {"every_s": 10**12}, {"cron": "soon"},
+        {"cron": "61 * * * *"}, {"cron": "0 0 30 2 *"},
+        {"cron": "* * * * *", "timezone": "Vienna/Europe"},
+        {"cron": "* * * * *", "timezone": "../../etc/passwd"},
+        {"every_s": HOUR, "missed": "all"}, {"every_s": HOUR, "usd": -1},
+        {"every_s": HOUR, "tokens": float("nan")}, {"every_s": HOUR, "task": "  "},
+        {"every_s": HOUR, "schedule_id": "a/b"}, {"every_s": HOUR, "schedule_id": ""},
+    ],
+)  # fmt: skip
+def test_what_is_no_schedule_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    given: dict[str, Any] = {"schedule_id": "hourly", "task": "Count.", **wrong}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+        agent = runtime.agent("clerk")
+        with pytest.raises(InvalidInputError):
+            Schedule(agent, **given)
