@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.runtime.state import check_state
+from tests.support.processes import Program
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
@@ -37,7 +38,7 @@ class Served:
     root: Path
     store: str
     ledger: LedgerClient
-    process: subprocess.Popen[str]
+    process: Program | subprocess.Popen[str]
     errors: Path
     token: str = ""
     killed: bool = False
@@ -209,18 +210,16 @@ def serving(
         **({"REMIT_DATABASE_URL": database} if database else {}),
         **(environment or {}),
     }
-    command = [sys.executable, "-m", "remit"]
     if not (root / "remit.toml").exists():
         new_root(root, toml, database=database)
     log = root.parent / f"{root.name}-{uuid.uuid4().hex[:8]}.log"
     store = database or str(root / "ledger.db")
     with (
         log.open("w", encoding="utf-8") as errors,
-        subprocess.Popen(
-            [*command, "serve", "--root", str(root), "--port", "0", *arguments],
-            env=variables, stdout=subprocess.PIPE, stderr=errors, text=True,
+        _started(
+            ["serve", "--root", str(root), "--port", "0", *arguments], variables, errors
         ) as process,
-    ):  # fmt: skip
+    ):
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -236,6 +235,18 @@ def serving(
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def _started(
+    line: list[str], variables: dict[str, str], errors: IO[str]
+) -> Program | subprocess.Popen[str]:
+    """``remit LINE``; started as a user does where it starts processes, which read variables."""
+    if "--workers" not in line:
+        return Program("remit", *line, environment=variables, errors=Path(errors.name))
+    return subprocess.Popen(
+        [sys.executable, "-m", "remit", *line],
+        env=variables, stdout=subprocess.PIPE, stderr=errors, text=True,
+    )  # fmt: skip
 
 
 def received(connection: socket.socket) -> bytes:

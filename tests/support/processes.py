@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import runpy
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO, Self
 
-__all__ = ["run_forked"]
+__all__ = ["Program", "run_forked"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["remit.runtime", "remit.packages", "remit.agents.supervisor"])
+_CONTEXT.set_forkserver_preload(
+    ["remit.runtime", "remit.packages", "remit.agents.supervisor", "remit.cli.serve",
+     "remit.server.current", "remit.server.http_server", "aiohttp.web",
+     "tests.support.upstream_answers"]
+)  # fmt: skip
 
 
 def run_forked(
@@ -49,6 +58,121 @@ def run_forked(
         code = process.exitcode
         process.close()
     return subprocess.CompletedProcess([function.__name__], code, *texts)
+
+
+class Program:
+    """``python -m MODULE ARGUMENTS``, with what tests use of :class:`subprocess.Popen`.
+
+    Entered and left as that is: at the end of the block its pipes are closed, and it is waited for.
+
+    Args:
+        module: the program.
+        arguments: for it.
+        environment: all its variables. What an interpreter reads as it starts has no effect.
+        cwd: the directory to run in; the present one when left out.
+        errors: the file that its standard error goes to; left out, that of this process.
+        new_session: it leads a session of its own.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str],
+        cwd: Path | None = None,
+        errors: Path | None = None,
+        new_session: bool = False,
+    ) -> None:
+        self.args = [sys.executable, "-m", module, *arguments]
+        self._exit: int | None = None
+        read_in, write_in = _CONTEXT.Pipe(duplex=False)
+        read_out, write_out = _CONTEXT.Pipe(duplex=False)
+        self._process = _CONTEXT.Process(
+            target=_program,
+            args=(self.args[2:], dict(environment), cwd or Path.cwd(), read_in, write_out, errors,
+                  new_session),
+        )  # fmt: skip
+        self._process.start()
+        read_in.close()
+        write_out.close()
+        self.stdin: IO[str] = os.fdopen(os.dup(write_in.fileno()), "w", encoding="utf-8")
+        self.stdout: IO[str] = os.fdopen(os.dup(read_out.fileno()), encoding="utf-8")
+        write_in.close()
+        read_out.close()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, negative for a signal; ``None`` until it was seen to have ended."""
+        return self._exit
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        if self._exit is None:
+            self._exit = self._process.exitcode
+        return self._exit
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended; :class:`subprocess.TimeoutExpired`."""
+        if self._exit is None:
+            self._process.join(timeout)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdout.close()
+        self.stdin.close()
+        self.wait()
+        self._process.close()
+
+
+def _program(
+    line: list[str],
+    environment: dict[str, str],
+    cwd: Path,
+    given: Connection,
+    out: Connection,
+    errors: Path | None,
+    new_session: bool,
+) -> None:
+    if new_session:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    for connection, number in ((given, 0), (out, 1)):
+        os.dup2(connection.fileno(), number)
+        connection.close()
+    if errors is not None:
+        descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1, closefd=False)
+    module, *sys.argv[1:] = line
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        gc.collect()  # what was never awaited says so, as at the end of any interpreter
 
 
 def _child(

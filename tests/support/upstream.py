@@ -22,7 +22,6 @@ import hashlib
 import http.client
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,6 +35,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.support import upstream_answers as answers
+from tests.support.processes import Program
 
 __all__ = ["Upstream", "upstream"]
 
@@ -159,7 +159,7 @@ class Upstream:
     url: str
     pid: int
     log: Path
-    _process: subprocess.Popen[str]
+    _process: Program
 
     def calls(self) -> list[dict[str, Any]]:
         """Every request whose body arrived, oldest first; also when the process is dead."""
@@ -187,23 +187,10 @@ def upstream(log: Path | None = None) -> Iterator[Upstream]:
     """An upstream of one's own until the block ends; without ``log`` its log ends with it."""
     with tempfile.TemporaryDirectory() as scratch:
         path = (log or Path(scratch, "calls.jsonl")).absolute()
-        command = [
-            sys.executable,
-            "-m",
-            "tests.support.upstream",
-            "--until-eof",
-            "--log",
-            str(path),
-        ]
-        with subprocess.Popen(
-            command,
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            assert process.stdout is not None
+        with Program(
+            "tests.support.upstream", "--until-eof", "--log", str(path),
+            environment=os.environ, new_session=True,
+        ) as process:  # fmt: skip
             ready = json.loads(process.stdout.readline() or "null")
             assert ready, "the upstream did not start"
             running = Upstream(ready["url"], ready["pid"], path, process)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+from tests.support.processes import Program
 
 __all__ = ["running"]
 
@@ -15,12 +15,7 @@ __all__ = ["running"]
 @contextmanager
 def running() -> Iterator[str]:
     """Its URL, until the block ends."""
-    command = [sys.executable, "-m", "tests.support.strict"]
-    with subprocess.Popen(
-        command, cwd=Path(__file__).parents[3], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
+    with Program("tests.support.strict", environment=os.environ) as process:
         try:
             yield json.loads(process.stdout.readline())["url"]
         finally:
