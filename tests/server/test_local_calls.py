@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     except ModelError as error:
         pytest.skip(f"the local model's weights are not here: {error.message}")
     root = tmp_path_factory.mktemp("calls") / "root"
-    toml = f"[local]\ncontext_tokens = {_WINDOW}\n"
+    toml = f"[local]\ncontext_tokens = {_WINDOW}\nthreads = 1\n"
     with serving(root, "http://127.0.0.1:9", "--model", "local", toml=toml) as running:
         yield running
 
@@ -219,7 +219,7 @@ def test_a_hang_up_stops_the_model(served: Served, streamed: bool) -> None:
 
 
 def test_an_end_during_a_call_leaves_its_record(served: Served, tmp_path: Path) -> None:
-    toml = f"[local]\ncontext_tokens = {_WINDOW}\n[server]\ndrain_s = 1\n"
+    toml = f"[local]\ncontext_tokens = {_WINDOW}\nthreads = 1\n[server]\ndrain_s = 1\n"
     with serving(tmp_path / "root", "http://127.0.0.1:9", "--model", "local", toml=toml) as ending:
         session = new_session()
         asking = threading.Thread(
