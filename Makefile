@@ -16,7 +16,7 @@ WORKERS ?= 3
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-clients test-live lint bench bench-gateways bench-agents packages lock audit release clean
+.PHONY: run test test-clients test-programs test-mcp clients development test-live lint bench bench-gateways bench-agents packages lock audit release clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -31,11 +31,19 @@ test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	exit $$status
 
 # Other people's clients, each against a strict provider and through Remit (tests/clients).
-CLIENTS := current openai2 crewai agents aider node
+CLIENTS := current openai2 crewai agents aider mcp node
 
-test-clients: $(VENV)/.dev $(CLIENTS:%=$(VENV)/clients/.%)  ## other people's clients, directly and through Remit
+test-clients: test-programs test-mcp  ## other people's clients, directly and through Remit
+
+test-programs: clients
 	@$(BIN)/python -m tests.clients
+
+test-mcp: clients
 	@$(BIN)/python -m tests.mcp
+
+development: $(VENV)/.dev $(VENV)/.oracles $(VENV)/.release  ## the environments of all that is not a client
+
+clients: $(VENV)/.dev $(CLIENTS:%=$(VENV)/clients/.%)  ## the clients' environments
 
 test-live: $(VENV)/.dev  ## the acceptance conversation against the real Anthropic API
 	@if [ -n "$$ANTHROPIC_API_KEY" ]; then $(BIN)/python -m pytest -m live tests/live; \
