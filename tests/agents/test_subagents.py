@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import Runtime, Tool
+from remit.agents.supervisor import TurnCancelledError
 from remit.agents.workorders import sub_session_id
 from remit.gateway.budget import audit_budgets
 from remit.packages.gates import check_gates
@@ -298,4 +301,157 @@ def test_a_cancelled_turn_ends_what_its_sub_agents_wait_for(
         assert session.unfinished() is None
         assert ran == []
         assert session.cost()["llm_calls"] == 2
+        check(runtime)
+
+
+def test_different_ones_at_once_stay_within_their_callers_dollars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    names = [f"helper{n}" for n in range(6)]
+    uses = [tool_use(name, {"task": "Find."}, f"t{n}") for n, name in enumerate(names)]
+    helpers: dict[str, list[Any]] = {
+        name: [message("42", input_tokens=400, output_tokens=600)] for name in names
+    }
+    script = by_agent(boss=[tools_only(*uses), message("Enough.")], **helpers)
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        below = [
+            runtime.agent(name, instructions=f"You are the {name}.", max_retries=0).as_tool()
+            for name in names
+        ]
+        session = runtime.agent("boss", instructions=_BOSS, tools=below).session(usd=0.10)
+        session.turn("Find all.")
+        (state,) = runtime.budgeter.list(f"session:{session.session_id}")[:1]
+        assert state.spent_nano <= 100_000_000
+        assert (state.reserved_nano, state.reserved_tokens) == (0, 0)
+        cost = session.cost()["cost_usd"]
+        assert 0 < cost <= 0.10
+        assert round(cost * 1e9) == state.spent_nano
+        assert len(server.calls) > 2
+        check(runtime)
+
+
+def test_one_that_calls_itself_through_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = by_agent(
+        boss=[ask(), message("Done.")],
+        helper=[ask(name="middle"), message("No way.")],
+        middle=[ask(name="again"), message("I cannot.")],
+    )
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        same = runtime.agent("helper", instructions=_HELPER)
+        middle = runtime.agent(
+            "middle", instructions="You are the middle.", tools=[same.as_tool(name="again")]
+        )
+        helper = runtime.agent("helper", instructions=_HELPER, tools=[middle.as_tool()])
+        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool()])
+        assert boss.run("Go round.").response == "Done."
+        assert len(server.calls) == 6
+        told = json.dumps([call.body for call in server.calls])
+        assert "helper is at work on this already: boss -> helper -> middle -> helper." in told
+        check(runtime)
+
+
+def test_one_at_work_ends_with_its_cancelled_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    def late(_: dict[str, Any]) -> dict[str, Any]:
+        asked.set()
+        released.wait(60)
+        return message("42")
+
+    root = tmp_path / "root"
+    script = by_agent(boss=[ask(), message("Never.")], helper=[late])
+    with (
+        anthropic_runtime(root, monkeypatch, script) as (runtime, server),
+        ThreadPoolExecutor(1) as pool,
+        Runtime.open(root) as other,
+    ):
+        boss, _ = pair(runtime)
+        session = boss.session()
+        turn = pool.submit(session.turn, "What is it?")
+        assert asked.wait(60)
+        assert pair(other)[0].session(session.session_id).cancel()
+        with pytest.raises(TurnCancelledError):
+            turn.result(60)
+        released.set()
+        assert len(server.calls) == 2
+        turns = runtime.ledger.query(event_type="TURN_RECORDED")
+        assert [entry.metadata["outcome"] for entry in turns] == ["cancelled"] * 2
+        assert session.unfinished() is None
+        exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
+        spent = sum(e.metadata["input_tokens"] + e.metadata["output_tokens"] for e in exchanges)
+        assert session.cost()["total_tokens"] == spent
+        (state,) = runtime.budgeter.list(f"session:{session.session_id}")[:1]
+        assert (state.spent_tokens, state.reserved_tokens) == (spent, 0)
+        check(runtime)
+
+
+def test_the_cost_of_a_caller_that_timed_out_holds_the_call_that_was_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    released = threading.Event()
+
+    def late(_: dict[str, Any]) -> dict[str, Any]:
+        released.wait(60)
+        return message("42")
+
+    script = by_agent(boss=[ask(), message("Never.")], helper=[late])
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+        boss, _ = pair(runtime, timeout_s=3)
+        session = boss.session()
+        result = session.turn("What is it?")
+        released.set()
+        assert result.error_code == "timeout"
+        exchanges = list(runtime.ledger.query(event_type="EXCHANGE"))
+        spent = sum(e.metadata["input_tokens"] + e.metadata["output_tokens"] for e in exchanges)
+        assert result.cost_summary["total_tokens"] == session.cost()["total_tokens"] == spent
+        check(runtime)
+
+
+def test_one_that_the_program_has_no_more_does_not_keep_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    both = tools_only(
+        tool_use("gone", {"task": "Pay Ann."}, "t1"), tool_use("helper", {"task": "Pay."}, "t2")
+    )
+    pays: list[Any] = [tools_only(tool_use("pay", {"text": "Ann"}))]
+    script = by_agent(boss=[both], helper=pays, gone=pays)
+    with anthropic_runtime(root, monkeypatch, script) as (runtime, _):
+
+        def boss(of: Runtime, *names: str) -> Agent:
+            schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+            pay = Tool("pay", "Pay.", schema, lambda text: text)
+            below = [
+                of.agent(
+                    name, instructions=f"You are the {name}.", tools=[pay], approve=["pay"]
+                ).as_tool()
+                for name in names
+            ]
+            return of.agent("boss", instructions=_BOSS, tools=below)
+
+        session = boss(runtime, "gone", "helper").session()
+        asked = session.turn("Pay Ann.").waiting_for
+        assert len(asked) == 2
+        with Runtime.open(root) as other:
+            assert boss(other, "helper").session(session.session_id).cancel()
+            states = sorted(other.approvals.get(one.request_id).state for one in asked)
+        assert states == ["void", "void"]
+
+
+def test_one_waits_within_a_keyed_order_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _paying()) as (runtime, server):
+        session = _asking(runtime, ran).session()
+        (request_id,) = session.work("Pay Ann.", key="ann").waiting_for
+        assert session.work("Pay Ann.", key="ann").waiting_for == (request_id,)
+        runtime.approvals.decide(request_id, granted=True, by="Joe")
+        done = session.work("Pay Ann.", key="ann")
+        assert done.output_result["text"] == "Ann is paid."
+        assert (ran, len(server.calls), done.cost.llm_calls) == (["Ann"], 4, 4)
         check(runtime)

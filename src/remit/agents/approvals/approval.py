@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from remit.agents.workorders import callers_of
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 
@@ -103,7 +104,7 @@ def approval_of(
     state: Literal["pending", "granted", "denied", "void"] = "pending"
     if decision is not None:
         state = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
-    elif wo_id and _has_ended(ledger, wo_id):
+    elif wo_id and _has_ended(ledger, wo_id, session_id):
         state = "void"
     answer = decision.metadata if decision is not None else {}
     edit = last_edit(said if decision is None else [decision])
@@ -154,12 +155,15 @@ def user_of(ledger: LedgerClient, session_id: str) -> str:
     return next((str(start.metadata.get("user_id") or "") for start in starts), "")
 
 
-def _has_ended(ledger: LedgerClient, wo_id: str) -> bool:
+def _has_ended(ledger: LedgerClient, wo_id: str, session_id: str) -> bool:
+    """Whether an order of a session has ended, or one that its session is a part of."""
+    above = (caller.work_order_id for caller in callers_of(ledger, session_id))
     return any(
         True
+        for order_id in (wo_id, *above)
         for event_type in ("WO_COMPLETED", "WO_FAILED")
         for _ in ledger.query(
-            work_order_id=wo_id, event_type=event_type, limit=1, with_content=False
+            work_order_id=order_id, event_type=event_type, limit=1, with_content=False
         )
     )
 

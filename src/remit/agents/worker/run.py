@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 import orjson
 
 from remit.agents.files import attached
-from remit.agents.tools import UnknownToolError
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.output import HeldOutput
@@ -135,8 +133,7 @@ class Run:
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
         """End an order that will not be resumed, and what its sub-agents left unfinished."""
         self.begin()
-        with contextlib.suppress(UnknownToolError):  # the program has it no more
-            await self._toolbox.cancel_sub_agents()
+        await self._toolbox.cancel_sub_agents()
         return await self.end(None, error)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from remit.agents.approvals import Permit
-from remit.agents.tools import Context, Tool, ToolResult, given_deps, is_tool_id
+from remit.agents.tools import Context, Tool, ToolResult, UnknownToolError, given_deps, is_tool_id
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
 from remit.agents.worker.permissions import Permissions
 from remit.agents.workorders import (
@@ -68,9 +69,10 @@ class Toolbox:
     async def cancel_sub_agents(self) -> None:
         """End what sub-agents began and nobody will go on with."""
         for key, tool_id in self._history.open_sub_agents.items():
-            (tool,) = self._dispatcher.tools([tool_id])
-            if tool.sub_agent is not None:
-                await tool.sub_agent.cancel(key)
+            with contextlib.suppress(UnknownToolError):  # the program has it no more
+                (tool,) = self._dispatcher.tools([tool_id])
+                if tool.sub_agent is not None:
+                    await tool.sub_agent.cancel(key)
 
     def available(self) -> list[Tool]:
         """The tools the order may use."""
