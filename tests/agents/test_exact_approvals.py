@@ -6,7 +6,8 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,11 +19,13 @@ from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue, Permi
 from remit.agents.tools import Tool
 from remit.agents.worker import permissions
 from remit.agents.worker.toolbox import Toolbox
+from remit.agents.workorders import ApprovalNeeded
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError, Transaction
-from tests.support.agents import anthropic_runtime
-from tests.support.wire import message, tool_use
+from remit.runtime import Conversation, Runtime
+from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.wire import WireServer, message, tool_use
 from tests.upgrade.conftest import unpack
 
 SCHEMA = {
@@ -416,18 +419,28 @@ def _pay(paid: list[dict[str, Any]], description: str = "Pay an order back.") ->
     return Tool("refund", description, SCHEMA, pay)
 
 
+@contextmanager
+def _asked(
+    root: Path, monkeypatch: pytest.MonkeyPatch, paid: list[dict[str, Any]], answer: str
+) -> Iterator[tuple[Runtime, WireServer, Conversation[Any], ApprovalNeeded]]:
+    """A turn of a clerk that waits for a refund to be approved, before it says ``answer``."""
+    script = tools_only(tool_use("refund", WANTED, "t1")), message(answer)
+    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+        session = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"]).session()
+        (request,) = session.turn("refund it").waiting_for
+        yield runtime, server, session, request
+
+
 def test_what_a_person_changed_runs_and_the_model_is_shown_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[dict[str, Any]] = []
-    script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
-    script[0]["content"] = script[0]["content"][1:]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
+    with _asked(tmp_path / "root", monkeypatch, paid, "Done.") as (
         runtime,
         server,
+        session,
+        request,
     ):
-        session = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"]).session()
-        (request,) = session.turn("refund it").waiting_for
         runtime.approvals.decide(
             request.request_id, granted=True, by="Ann", arguments={"order": 12, "usd": 1}
         )
@@ -451,14 +464,12 @@ def test_a_tool_that_changed_after_the_grant_is_refused_before_its_first_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[dict[str, Any]] = []
-    script = message("", tool_use("refund", WANTED, "t1")), message("I could not.")
-    script[0]["content"] = script[0]["content"][1:]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
+    with _asked(tmp_path / "root", monkeypatch, paid, "I could not.") as (
         runtime,
         server,
+        session,
+        request,
     ):
-        session = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"]).session()
-        (request,) = session.turn("refund it").waiting_for
         runtime.approvals.decide(request.request_id, granted=True, by="Ann")
         changed = runtime.agent(
             "clerk", tools=[_pay(paid, "Pay it back twice.")], approve=["refund"]

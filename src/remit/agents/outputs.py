@@ -12,11 +12,11 @@ from typing_extensions import TypeVar
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import schema_problem
+from remit.kernel.validation import all_errors
 
 OutputT = TypeVar("OutputT", default=Any)
 
 _WRAPPER = "result"  # providers take only objects: any other value is the one member of one
-_SHOWN_PROBLEMS = 3
 
 
 class OutputType(Generic[OutputT]):
@@ -69,13 +69,7 @@ class OutputType(Generic[OutputT]):
                 data = data[_WRAPPER]
             return self._adapter.validate_json(orjson.dumps(data))
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-            shown = "; ".join(
-                f"{'/'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
-                for problem in found[:_SHOWN_PROBLEMS]
-            )
-            more = len(found) - _SHOWN_PROBLEMS
-            raise ValueError(f"{shown}{f'; and {more} more' if more > 0 else ''}") from error
+            raise ValueError(all_errors(error)) from error
 
     def problem(self, data: Any) -> str:
         """Why data is not of the type; empty where it is."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 _T = TypeVar("_T")
+_SHOWN = 3
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
@@ -19,6 +20,17 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     return ".".join(str(part) for part in first["loc"]), message[:1].lower() + message[1:]
+
+
+def all_errors(error: ValidationError) -> str:
+    """What does not fit and where, in one line; of many problems the first three."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    shown = "; ".join(
+        f"{'/'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
+        for problem in found[:_SHOWN]
+    )
+    more = len(found) - _SHOWN
+    return f"{shown}; and {more} more" if more > 0 else shown
 
 
 def changed(value: _T, **changes: Any) -> _T:

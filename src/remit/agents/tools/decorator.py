@@ -18,11 +18,11 @@ from typing_extensions import override
 
 from remit.agents.tools.tool import Context, OnUnknown, Tool, ToolError
 from remit.kernel.schemas import schema_problem
+from remit.kernel.validation import all_errors
 
 _Function = Callable[..., Any]
 _SECTION = re.compile(r"(Args|Arguments|Parameters):\s*")
 _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
-_SHOWN_PROBLEMS = 3
 
 
 @overload
@@ -288,12 +288,6 @@ def _prepared(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str,
     try:
         checked = model.model_validate(dict(arguments))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        shown = "; ".join(
-            f"{'/'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
-            for problem in found[:_SHOWN_PROBLEMS]
-        )
-        more = len(found) - _SHOWN_PROBLEMS
-        raise ToolError(f"{shown}{f'; and {more} more' if more > 0 else ''}") from error
+        raise ToolError(all_errors(error)) from error
     fields = type(checked).model_fields
     return {str(fields[name].alias): getattr(checked, name) for name in checked.model_fields_set}

@@ -1,11 +1,11 @@
-"""Sessions: conversations, read from the ledger and written to it (SPEC 9.2)."""
+"""One session: begun, continued and ended, in the ledger (SPEC 9.2)."""
 
 from __future__ import annotations
 
 import base64
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,17 +19,6 @@ from remit.agents.workorders import (
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, utc_now
 
-__all__ = [
-    "SessionManager",
-    "SessionNotFoundError",
-    "SessionOverview",
-    "Turn",
-    "list_sessions",
-    "new_session_id",
-    "session_overview",
-]
-
-_CALLS_LOOKED_AT = 10_000
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
 
 
@@ -187,7 +176,7 @@ class SessionManager:
 
     def has_ended(self) -> bool:
         """Whether a ``SESSION_END`` is on record."""
-        return _latest(self._ledger, self.session_id, "SESSION_END") is not None
+        return latest_of(self._ledger, self.session_id, "SESSION_END") is not None
 
     def answer(self) -> tuple[str, tuple[str, ...]]:
         """What the last turn delivered, and why it is no answer; nothing where it is one.
@@ -215,7 +204,7 @@ class SessionManager:
     def turn_count(self) -> int:
         """Turns recorded so far."""
         if self._turn_count is None:
-            latest = _latest(self._ledger, self.session_id, "TURN_RECORDED")
+            latest = latest_of(self._ledger, self.session_id, "TURN_RECORDED")
             self._turn_count = latest.metadata["turn_number"] if latest is not None else 0
         return self._turn_count
 
@@ -365,88 +354,9 @@ class SessionManager:
         )
 
 
-def _latest(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:
+def latest_of(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:
+    """The session's latest entry of a type, without its content."""
     found = ledger.query(
         session_id=session_id, event_type=event_type, order="desc", limit=1, with_content=False
     )
     return next(found, None)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOverview:
-    """One session in a line.
-
-    Attributes:
-        caller_session_id: the session that a sub-agent's is part of; empty of others.
-    """
-
-    session_id: str
-    agent_id: str
-    started_at: str
-    turns: int
-    last_turn_at: str
-    ended: bool
-    caller_session_id: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[SessionOverview]:
-    """Sessions, the latest first."""
-    for entry in ledger.query(
-        event_type="SESSION_START", order="desc", limit=limit, with_content=False
-    ):
-        yield _overview(ledger, entry.submission_id, entry.metadata, entry.timestamp)
-
-
-def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOverview]:
-    """Sessions, the latest first; those too that calls to models belong to and no agent began.
-
-    Of calls, the latest ones are looked at.
-    """
-    latest = list(list_sessions(ledger, limit=limit))
-    ids = {session.session_id for session in latest}
-    for call in ledger.query(
-        event_type="DISPATCH", order="desc", limit=_CALLS_LOOKED_AT, with_content=False
-    ):
-        if len(latest) >= limit and call.timestamp < latest[limit - 1].started_at:
-            break
-        session_id = str(call.metadata["session_id"])
-        if session_id in ids:
-            continue
-        ids.add(session_id)
-        if session_overview(ledger, session_id) is None:
-            agent_id = str(call.metadata["agent_id"])
-            began = next(ledger.query(session_id=session_id, limit=1, with_content=False), call)
-            latest.append(SessionOverview(session_id, agent_id, began.timestamp, 0, "", False))
-            latest.sort(key=lambda session: session.started_at, reverse=True)
-    return latest[:limit]
-
-
-def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:
-    """One session, or ``None`` where the ledger has no such."""
-    for entry in ledger.query(
-        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
-    ):
-        return _overview(ledger, session_id, entry.metadata, entry.timestamp)
-    return None
-
-
-def _overview(
-    ledger: LedgerPort, session_id: str, metadata: dict[str, Any], started_at: str
-) -> SessionOverview:
-    turn, end = (
-        _latest(ledger, session_id, event_type) for event_type in ("TURN_RECORDED", "SESSION_END")
-    )
-    ended = end is not None and (turn is None or int(end.id[4:], 16) > int(turn.id[4:], 16))
-    return SessionOverview(
-        session_id=session_id,
-        agent_id=str(metadata.get("provenance", {}).get("agent_id", "")),
-        started_at=started_at,
-        turns=turn.metadata["turn_number"] if turn else 0,
-        last_turn_at=turn.timestamp if turn else "",
-        ended=ended,
-        caller_session_id=str((metadata.get("caller") or {}).get("session_id", "")),
-    )

@@ -1,0 +1,25 @@
+"""Sessions: conversations, read from the ledger and written to it (SPEC 9.2)."""
+
+from remit.agents.sessions.manager import (
+    SessionManager,
+    SessionNotFoundError,
+    Turn,
+    new_session_id,
+)
+from remit.agents.sessions.overview import (
+    SessionOverview,
+    list_sessions,
+    session_overview,
+    sessions_with_calls,
+)
+
+__all__ = [
+    "SessionManager",
+    "SessionNotFoundError",
+    "SessionOverview",
+    "Turn",
+    "list_sessions",
+    "new_session_id",
+    "session_overview",
+    "sessions_with_calls",
+]

@@ -1,0 +1,92 @@
+"""Sessions in a line each, the latest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from remit.agents.sessions.manager import latest_of
+from remit.ledger import LedgerPort
+
+_CALLS_LOOKED_AT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOverview:
+    """One session in a line.
+
+    Attributes:
+        caller_session_id: the session that a sub-agent's is part of; empty of others.
+    """
+
+    session_id: str
+    agent_id: str
+    started_at: str
+    turns: int
+    last_turn_at: str
+    ended: bool
+    caller_session_id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[SessionOverview]:
+    """Sessions, the latest first."""
+    for entry in ledger.query(
+        event_type="SESSION_START", order="desc", limit=limit, with_content=False
+    ):
+        yield _overview(ledger, entry.submission_id, entry.metadata, entry.timestamp)
+
+
+def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOverview]:
+    """Sessions, the latest first; those too that calls to models belong to and no agent began.
+
+    Of calls, the latest ones are looked at.
+    """
+    latest = list(list_sessions(ledger, limit=limit))
+    ids = {session.session_id for session in latest}
+    for call in ledger.query(
+        event_type="DISPATCH", order="desc", limit=_CALLS_LOOKED_AT, with_content=False
+    ):
+        if len(latest) >= limit and call.timestamp < latest[limit - 1].started_at:
+            break
+        session_id = str(call.metadata["session_id"])
+        if session_id in ids:
+            continue
+        ids.add(session_id)
+        if session_overview(ledger, session_id) is None:
+            agent_id = str(call.metadata["agent_id"])
+            began = next(ledger.query(session_id=session_id, limit=1, with_content=False), call)
+            latest.append(SessionOverview(session_id, agent_id, began.timestamp, 0, "", False))
+            latest.sort(key=lambda session: session.started_at, reverse=True)
+    return latest[:limit]
+
+
+def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:
+    """One session, or ``None`` where the ledger has no such."""
+    for entry in ledger.query(
+        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
+    ):
+        return _overview(ledger, session_id, entry.metadata, entry.timestamp)
+    return None
+
+
+def _overview(
+    ledger: LedgerPort, session_id: str, metadata: dict[str, Any], started_at: str
+) -> SessionOverview:
+    turn, end = (
+        latest_of(ledger, session_id, event_type) for event_type in ("TURN_RECORDED", "SESSION_END")
+    )
+    ended = end is not None and (turn is None or int(end.id[4:], 16) > int(turn.id[4:], 16))
+    return SessionOverview(
+        session_id=session_id,
+        agent_id=str(metadata.get("provenance", {}).get("agent_id", "")),
+        started_at=started_at,
+        turns=turn.metadata["turn_number"] if turn else 0,
+        last_turn_at=turn.timestamp if turn else "",
+        ended=ended,
+        caller_session_id=str((metadata.get("caller") or {}).get("session_id", "")),
+    )
