@@ -11,12 +11,14 @@ import orjson
 
 from remit.cli.shared import (
     FILE,
+    echo_json,
     emit,
     limited,
     open_ledger,
     print_json_list,
     reads,
     say_list,
+    table,
     whoami,
 )
 from remit.kernel.errors import InvalidInputError
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     "--schema", type=FILE, help="Grade the answer instead: 1 where this JSON Schema takes it."
 )
 @click.option("--idempotency-key", default="", help="Makes two calls with the same one count once.")
+@click.option("--shares", is_flag=True, help="How much of the feedback each party gave.")
 @limited
 @reads
 def feedback(
@@ -52,6 +55,7 @@ def feedback(
     reference: str | None,
     schema: Path | None,
     idempotency_key: str,
+    shares: bool,
 ) -> None:
     """Say how good an answer was. Without a score or label: what was said.
 
@@ -60,6 +64,9 @@ def feedback(
     """
     from remit.learning import feedback_on, give_feedback, grade_by_reference, grade_by_schema
 
+    if shares:
+        _shares(root, as_json, limit)
+        return
     grades = [reference is not None, schema is not None, score is not None or bool(label)]
     if sum(grades) > 1:
         raise click.UsageError("Give a score and label, or --reference, or --schema.")
@@ -83,6 +90,21 @@ def feedback(
                 idempotency_key=idempotency_key,
             )  # fmt: skip
     emit(as_json, _plain(given), [_line(given)])
+
+
+def _shares(root: Path | None, as_json: bool, limit: int | None) -> None:
+    from remit.learning import rater_shares, read_samples
+
+    with open_ledger(root) as client:
+        found = rater_shares(read_samples(client))
+    if as_json:
+        echo_json({"raters": [asdict(one) for one in found[:limit]]})
+        return
+    rows = [
+        (one.rater, str(one.graded), f"{one.weight:.3f}", f"{100 * one.share:.1f} %")
+        for one in found
+    ]
+    say_list(table(("who", "exchanges", "weight of each", "of a signal"), rows), limit)
 
 
 def _list(found: Iterator[Feedback], as_json: bool, limit: int | None) -> None:

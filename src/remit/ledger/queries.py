@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, Unpack
@@ -12,7 +12,7 @@ from remit.ledger.clock import steps_back
 from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import EntryNotFoundError
-from remit.ledger.reader import EntryRow, decode_record
+from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
@@ -83,6 +83,18 @@ class LedgerQueries:
             EntryNotFoundError: there is none.
         """
         return self._store.entries([self._row(entry_id)], with_content)[0]
+
+    def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
+        """Entries by id, their content in place, in ledger order; those there are not, are left
+        out."""
+        seqs = sorted({seq for one in entry_ids if (seq := parse_entry_id(one)) is not None})
+        for part in chunks(seqs):
+            rows = self.select(
+                f"SELECT seq, entry_hash, {self._store.record_sql} FROM entries "
+                f"WHERE seq IN ({marks(part)}) ORDER BY seq",
+                part,
+            )
+            yield from self._store.entries([EntryRow(s, h, as_bytes(r)) for s, h, r in rows])
 
     def read_record(self, entry_id: str) -> bytes:
         """The canonical record of an entry: the exact bytes that its hash covers."""

@@ -8,11 +8,14 @@ from remit.learning.evidence.feedback import (
 )
 from remit.learning.evidence.grading import grade_by_reference, grade_by_schema, grade_by_test
 from remit.learning.evidence.sample import Sample
+from remit.learning.evidence.samples import read_samples
+from remit.learning.evidence.shares import RaterShare, rater_shares, rater_weights
 from remit.learning.evidence.target import TargetNotFoundError
 
 __all__ = [
     "Feedback",
     "FeedbackError",
+    "RaterShare",
     "Sample",
     "TargetNotFoundError",
     "feedback_on",
@@ -20,4 +23,7 @@ __all__ = [
     "grade_by_reference",
     "grade_by_schema",
     "grade_by_test",
+    "rater_shares",
+    "rater_weights",
+    "read_samples",
 ]

@@ -28,8 +28,12 @@ class Sample:
         failed: the exchange's outcome is not success.
         retried: another attempt followed this one.
         rejected: the quality gate rejected the work that this exchange was part of.
-        repaired: its output was repaired, or the user's next message corrects it.
-        reward: mean of its feedback from 0 to 1, each key counting once; None without any.
+        repaired: its output did not fit what was asked for, and the model was asked again.
+        corrected: the user's next message corrects the turn that it was part of.
+        cancelled: the caller gave it up.
+        tool_errors: how many of the tools that it called failed.
+        reward: mean of its feedback from 0 to 1, each party counting once; None without any.
+        raters: who gave that feedback: user ids, key ids or names.
         tainted: why no learner may use it; empty for a clean one.
         at: time of the exchange, ISO 8601 in UTC.
     """
@@ -58,6 +62,10 @@ class Sample:
     retried: bool = False
     rejected: bool = False
     repaired: bool = False
+    corrected: bool = False
+    cancelled: bool = False
+    tool_errors: int = 0
     reward: float | None = None
+    raters: tuple[str, ...] = ()
     tainted: Taint = ""
     at: str = ""

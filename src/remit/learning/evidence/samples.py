@@ -1,0 +1,353 @@
+"""Exchanges joined with what came of them: one pass over the ledger, a page at a time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from remit.learning.evidence.corrections import corrects
+from remit.learning.evidence.feedback import erased_of, rater_of
+from remit.learning.evidence.sample import Sample, Taint
+from remit.ledger import LedgerClient, entry_id, parse_entry_id
+
+__all__ = ["read_samples"]
+
+_PAGE = 1_000  # exchanges that are joined at once
+_AT_ONCE = 400  # parameters of one statement
+_NANO = 1_000_000_000
+_CONTRACTS = "HO1/contracts/"
+# An answer that is complete by itself: another call in its order asks for it again.
+_WHOLE = frozenset({"stop", "end_turn", "stop_sequence"})
+_OF_ORDERS = ("EXCHANGE", "WO_PLANNED", "WO_QUALITY_GATE", "TOOL_CALL")
+_OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
+
+
+class _Row(NamedTuple):
+    """An entry as its record says it, content left out."""
+
+    seq: int
+    record: dict[str, Any]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.record["metadata"]
+        return found
+
+
+def read_samples(
+    ledger: LedgerClient,
+    *,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+    after: str | None = None,
+    model_id: str | None = None,
+    contract_id: str | None = None,
+) -> Iterator[Sample]:
+    """Exchanges with what came of them, oldest first; memory does not grow with the ledger.
+
+    What the record says of them is read off it: failure, retry, the quality gate's verdict, errors
+    of tools, an output that was asked for again, cancelling, a next user message that corrects
+    (:func:`corrects`). Feedback counts for the exchange that it is about; where there is none, that
+    of its work order, then its turn, then its decision. A judge's counts where no one else's does.
+    A retry is seen where it is among these exchanges, at most 1,000 later.
+
+    Args:
+        ledger: read with every index that this needs: `entries_event_type` for exchanges,
+            `entries_submission_id` for feedback, `entries_work_order_id`, `entries_session_event`.
+        since: first instant, inclusive.
+        until: last instant, exclusive.
+        after: id of an entry: only exchanges after it.
+        model_id: of which model alone.
+        contract_id: of which contract alone.
+    """
+    packages = _Packages(ledger)
+    entries = ledger.query(
+        event_type="EXCHANGE", since=since, until=until, after=after, model_id=model_id,
+        contract_id=contract_id, with_content=False,
+    )  # fmt: skip
+    pages = _pages(_Row(parse_entry_id(entry.id) or 0, entry.to_dict()) for entry in entries)
+    page = next(pages, None)
+    while page is not None:
+        following = next(pages, None)
+        retried = {str(row.metadata.get("retry_of")) for row in (*page, *(following or ()))}
+        joined = _join(ledger, page)
+        for row in page:
+            yield _sample(row, joined, packages.of(row), retried)
+        page = following
+
+
+def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    page: list[_Row] = []
+    for row in rows:
+        page.append(row)
+        if len(page) == _PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+@dataclass(slots=True)
+class _Joined:
+    """What belongs to a page of exchanges.
+
+    Attributes:
+        erased: commitments of content that was erased.
+        orders: of each work order its entries, in order.
+        turns: of each session the sequence numbers of its turns, in order.
+        degradations: of each session those of its degradations.
+        corrected: ids of turns whose next user message corrects.
+        decisions: entry of each decision.
+        feedback: by target, what counts of each party: its source, and its score if it gave one.
+    """
+
+    erased: set[str]
+    orders: dict[str, list[_Row]] = field(default_factory=lambda: defaultdict(list))
+    turns: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    degradations: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    corrected: set[str] = field(default_factory=set)
+    decisions: dict[str, str] = field(default_factory=dict)
+    feedback: dict[str, dict[tuple[str, str], float | None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+    def turn_of(self, row: _Row) -> int | None:
+        """The turn that an exchange is part of, by the sequence number of its entry."""
+        metadata = row.metadata
+        plan = self._of(row, "WO_PLANNED")
+        if not plan or plan[0].metadata.get("turn_number") is None:
+            return None
+        turns = self.turns.get(str(metadata.get("session_id")), [])
+        place = bisect_right(turns, row.seq)
+        return turns[place] if place < len(turns) else None
+
+    def is_degraded(self, row: _Row) -> bool:
+        """Whether the turn's loop had failed when the exchange was made."""
+        session = str(row.metadata.get("session_id"))
+        degraded = self.degradations.get(session, [])
+        last = bisect_right(degraded, row.seq) - 1
+        if last < 0:
+            return False
+        turns = self.turns.get(session, [])
+        place = bisect_right(turns, degraded[last])
+        return place == len(turns) or turns[place] > row.seq
+
+    def rejected(self, row: _Row) -> bool:
+        """Whether the quality gate rejected what the order came to."""
+        return any(gate.metadata.get("verdict") != "accept" for gate in self._of(
+            row, "WO_QUALITY_GATE"))  # fmt: skip
+
+    def asked_again(self, row: _Row) -> bool:
+        """Whether a whole answer was followed by another call in its order, which is no retry."""
+        if row.metadata.get("finish_reason") not in _WHOLE:
+            return False
+        later = [one for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
+        return bool(later) and later[0].metadata.get("retry_of") != entry_id(row.seq)
+
+    def tool_errors(self, row: _Row) -> int:
+        """Tools that failed between this exchange and the next one of its order."""
+        later = [one.seq for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
+        end = later[0] if later else None
+        return sum(
+            call.metadata.get("status") != "ok"
+            for call in self._of(row, "TOOL_CALL")
+            if call.seq > row.seq and (end is None or call.seq < end)
+        )
+
+    def said_of(self, row: _Row, turn_id: str) -> tuple[float | None, tuple[str, ...]]:
+        """Mean of the feedback on an exchange, each party counting once, and who gave it."""
+        metadata = row.metadata
+        plan = self._of(row, "WO_PLANNED")
+        order = entry_id(plan[0].seq) if plan else ""
+        decision = self.decisions.get(str(metadata.get("decision_id", "")), "")
+        for judges in (False, True):
+            for target in (entry_id(row.seq), order, turn_id, decision):
+                by_party: dict[str, list[float]] = defaultdict(list)
+                for (source, party), score in self.feedback.get(target, {}).items():
+                    if score is not None and (source == "judge") == judges:
+                        by_party[party].append(score)
+                if by_party:
+                    means = [sum(scores) / len(scores) for scores in by_party.values()]
+                    return sum(means) / len(means), tuple(sorted(by_party))
+        return None, ()
+
+    def _of(self, row: _Row, event_type: str) -> list[_Row]:
+        order = str(row.metadata.get("work_order_id") or "")
+        return [one for one in self.orders.get(order, []) if one.record["event_type"] == event_type]
+
+
+def _join(ledger: LedgerClient, page: Sequence[_Row]) -> _Joined:
+    """All that belongs to a page, in a few statements."""
+    has_erased = bool(ledger.select("SELECT 1 FROM erasures LIMIT 1"))
+    erased = erased_of(ledger.select, [row.metadata for row in page]) if has_erased else set()
+    joined = _Joined(erased)
+    orders = {str(order) for row in page if (order := row.metadata.get("work_order_id"))}
+    for row in _rows(ledger, "work_order_id", orders, _OF_ORDERS):
+        joined.orders[_order_of(row)].append(row)
+    if orders:
+        _join_turns(ledger, page, joined)
+    wanted = {str(one) for row in page if (one := row.metadata.get("decision_id"))}
+    for part in _parts(wanted):
+        found = ledger.select(
+            f"SELECT thought_id, seq FROM thoughts WHERE thought_id IN ({_marks(part)})", part
+        )
+        joined.decisions.update((str(name), entry_id(int(seq))) for name, seq in found)
+    targets = {entry_id(row.seq) for row in page} | set(joined.decisions.values())
+    targets.update(entry_id(seq) for row in page if (seq := joined.turn_of(row)) is not None)
+    targets.update(
+        entry_id(row.seq)
+        for rows in joined.orders.values()
+        for row in rows
+        if row.record["event_type"] == "WO_PLANNED"
+    )
+    for row in _rows(ledger, "submission_id", targets, ("FEEDBACK",)):
+        data = row.metadata
+        party = (str(data["source"]), rater_of(data))
+        joined.feedback[str(data["target_entry_id"])][party] = data.get("score")
+    return joined
+
+
+def _join_turns(ledger: LedgerClient, page: Sequence[_Row], joined: _Joined) -> None:
+    """The turns and degradations of a page's sessions; which turns were corrected."""
+    sessions = {
+        str(row.metadata["session_id"]) for row in page if row.metadata.get("work_order_id")
+    }
+    for part in _parts(sessions):
+        # Answered from the index alone: no record is read.
+        found = ledger.select(
+            "SELECT session_id, event_type, seq FROM entries "
+            f"WHERE session_id IN ({_marks(part)}) AND event_type IN (?, ?) ORDER BY seq",
+            [*part, *_OF_SESSIONS],
+        )
+        for session, event_type, seq in found:
+            of = joined.turns if event_type == "TURN_RECORDED" else joined.degradations
+            of[str(session)].append(int(seq))
+    following: dict[int, int] = {}
+    for row in page:
+        turn = joined.turn_of(row)
+        turns = joined.turns.get(str(row.metadata["session_id"]), [])
+        if turn is not None and (place := bisect_right(turns, turn)) < len(turns):
+            following[turn] = turns[place]
+    said = {
+        parse_entry_id(entry.id): entry.metadata.get("user_message")
+        for entry in ledger.read_many(map(entry_id, {*following, *following.values()}))
+    }
+    for turn, later in following.items():
+        asked, message = said[turn], said[later]
+        if isinstance(asked, str) and isinstance(message, str) and corrects(message, asked):
+            joined.corrected.add(entry_id(turn))
+
+
+def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> Sample:
+    data, record = row.metadata, row.record
+    turn = joined.turn_of(row)
+    turn_id = "" if turn is None else entry_id(turn)
+    reward, raters = joined.said_of(row, turn_id)
+    cost = data.get("cost_usd")
+    failed = data.get("outcome") != "success"
+    decision_id = str(data.get("decision_id", ""))
+    return Sample(
+        exchange_id=entry_id(row.seq),
+        decision_id=decision_id,
+        turn_id=turn_id,
+        package_id=package_id,
+        prompt_pack_id=next(iter(record["prompts_used"]), ""),
+        route=_text(data, "requested_model_id") if decision_id else "",
+        epoch=int(data.get("policy_epoch", 0)),
+        propensity=float(data.get("propensity", 1)),
+        cost_nano=None if cost is None else round(cost * _NANO),
+        latency_ms=int(data.get("latency_ms", 0)),
+        failed=failed,
+        retried=entry_id(row.seq) in retried,
+        rejected=joined.rejected(row),
+        repaired=joined.asked_again(row),
+        corrected=turn_id in joined.corrected,
+        cancelled=data.get("error_code") == "CANCELLED",
+        tool_errors=joined.tool_errors(row),
+        reward=reward,
+        raters=raters,
+        tainted=_taint(row, joined),
+        at=str(record["timestamp"]),
+        session_id=_text(data, "session_id"),
+        work_order_id=_text(data, "work_order_id"),
+        agent_id=_text(data, "agent_id"),
+        framework_id=_text(data, "framework_id"),
+        contract_id=_text(data, "contract_id"),
+        contract_version=_text(data, "contract_version"),
+        model_id=_text(data, "model_id"),
+        provider_id=_text(data, "provider_id"),
+        key_id=_text(data, "key_id"),
+    )
+
+
+def _taint(row: _Row, joined: _Joined) -> Taint:
+    data = row.metadata
+    if joined.erased and any(
+        isinstance(item, dict) and str(item.get("$content", ""))[12:] in joined.erased
+        for item in data.values()
+    ):
+        return "erased"
+    if joined.is_degraded(row):
+        return "degradation"
+    return "fallback" if data.get("fallback_from") else ""
+
+
+class _Packages:
+    """Which package brought a contract, at each place of the ledger."""
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self._changes: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for entry in ledger.query(event_type="INSTALLED"):
+            for asset in orjson.loads(entry.metadata["manifest"])["assets"]:
+                path = str(asset["path"])
+                if path.startswith(_CONTRACTS):
+                    contract = path.removeprefix(_CONTRACTS).removesuffix(".json")
+                    change = (parse_entry_id(entry.id) or 0, str(entry.metadata["package_id"]))
+                    self._changes[contract].append(change)
+
+    def of(self, row: _Row) -> str:
+        """The package whose contract an exchange was made under; empty where no package's."""
+        changes = self._changes.get(_text(row.metadata, "contract_id"), [])
+        place = bisect_right(changes, (row.seq, "")) - 1
+        return changes[place][1] if place >= 0 else ""
+
+
+def _rows(
+    ledger: LedgerClient, column: str, values: set[str], events: Sequence[str]
+) -> Iterator[_Row]:
+    """Entries of some types by a column of theirs, in order."""
+    for part in _parts(values):
+        found = ledger.select(
+            f"SELECT seq, record FROM entries WHERE {column} IN ({_marks(part)}) "
+            f"AND event_type || '' IN ({_marks(events)}) ORDER BY seq",
+            [*part, *events],
+        )
+        for seq, record in found:
+            yield _Row(int(seq), orjson.loads(record))
+
+
+def _order_of(row: _Row) -> str:
+    provenance = row.metadata.get("provenance")
+    place = provenance if isinstance(provenance, dict) else {}
+    return str(row.metadata.get("work_order_id") or place.get("work_order_id") or "")
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    found = data.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _parts(values: Iterable[str]) -> Iterator[list[str]]:
+    wanted = sorted(values)
+    for start in range(0, len(wanted), _AT_ONCE):
+        yield wanted[start : start + _AT_ONCE]
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,69 @@
+"""How much of the feedback each party gave, and what is done about one that gives most of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from remit.learning.evidence.sample import Sample
+
+__all__ = ["MOST_OF_ONE", "RaterShare", "rater_shares", "rater_weights"]
+
+MOST_OF_ONE = 0.25
+"""The most of a signal that one party's feedback makes up, where there are four parties or more;
+of fewer, each counts at most for its part of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaterShare:
+    """One party's part in the feedback.
+
+    Attributes:
+        rater: a user's id, a key's id, or a name.
+        graded: exchanges whose reward it had a part in.
+        weight: by which its rewards are multiplied in a signal, 0 to 1.
+        share: its part of the signal then, 0 to 1.
+    """
+
+    rater: str
+    graded: int
+    weight: float
+    share: float
+
+
+def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
+    """Each party's part in the rewards of some samples, the largest first; one pass."""
+    counts = Counter(rater for sample in samples for rater in sample.raters)
+    weights = rater_weights(counts)
+    total = sum(weights[rater] * graded for rater, graded in counts.items())
+    return [
+        RaterShare(rater, graded, weights[rater], weights[rater] * graded / total)
+        for rater, graded in counts.most_common()
+    ]
+
+
+def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:
+    """A weight for each party, so that none has more than :data:`MOST_OF_ONE` of the whole.
+
+    Those above it are lowered to it together, the largest first: with a limit s, k parties lowered
+    and r feedback of all others, each lowered party counts s * r / (1 - k * s).
+    """
+    ordered = sorted(counts, key=lambda rater: (-counts[rater], rater))
+    weights = dict.fromkeys(ordered, 1.0)
+    if not ordered:
+        return weights
+    limit = max(MOST_OF_ONE, 1 / len(ordered))
+    rest = sum(counts.values())
+    for lowered, rater in enumerate(ordered, 1):
+        rest -= counts[rater]
+        left = 1 - lowered * limit
+        if left <= 1e-9:  # all of those that are left count alike
+            least = counts[ordered[-1]]
+            return {rater: least / counts[rater] for rater in ordered}
+        each = limit * rest / left
+        if counts[ordered[lowered]] <= each:
+            for one in ordered[:lowered]:
+                weights[one] = min(1.0, each / counts[one])
+            return weights
+    return weights
