@@ -145,6 +145,18 @@ def check_scores(record: dict, told: dict) -> list:
     chain = sorted(own, key=lambda model: (-own[model], model))
     return differ + ["candidates_considered"] * (chain != record["candidates_considered"])
 
+def check_draw(record: dict, told: dict, name: str) -> list:
+    """Whether the decision's id draws its propensity, and who is asked first."""
+    if "propensity" not in told: return []
+    chain, share = record["candidates_considered"], told.get("exploration", 0)
+    u = int(sha256(f"remit-exploration:{name}".encode()).hexdigest()[:16], 16) / 2 ** 64
+    first = min(int(u / share * len(chain)), len(chain) - 1) if u < share else 0
+    chance = share / len(chain) + (0 if first else 1 - share)
+    lists = [told.get("skipped"), told.get("attempts")]
+    asked = [one["model_id"] for some in lists if isinstance(some, list) for one in some]
+    drawn = round(chance, 6) == told["propensity"] and (not asked or chain[first] in asked)
+    return [] if drawn else ["propensity"]
+
 def check(entries: list) -> dict:
     """All thoughts, in the order of the ledger."""
     found = {"decisions": 0, "hashes_equal": 0, "scores_equal": 0, "thoughts": 0, "chains": 0,
@@ -172,7 +184,7 @@ def check(entries: list) -> dict:
                     record = json.loads(content)
                     hashes = check_hashes(record, told)
                     found["hashes_equal"] += not hashes
-                    wrong += hashes
+                    wrong += hashes + check_draw(record, told, name)
                     if record["rule_version_hash"] == UNAVAILABLE:
                         found["rules_unavailable"].append(name)
                     if told["scoring"] == "remit":

@@ -108,6 +108,7 @@ class Attempts:
             attempt.retry_of = attempt.retry_of or routed.retry_of
             attempt.decision_id = routed.decision_id
             attempt.fallback_from = routed.fallback_from
+            attempt.drawn = routed.drawn
         error: BaseException | None = None
         result: ProviderResponse | Failure | None = None
         try:

@@ -144,6 +144,7 @@ class Attempt(Struct):
         arrived: the answer as its stream had added up when it broke off, as JSON text.
         decision_id: of the decision that chose the model.
         fallback_from: the models that were passed over, and the error code of each.
+        drawn: metadata that say how the model was drawn.
     """
 
     number: int
@@ -159,3 +160,4 @@ class Attempt(Struct):
     arrived: bytes = b""
     decision_id: str = ""
     fallback_from: Sequence[tuple[str, str]] = ()
+    drawn: Mapping[str, Any] = {}

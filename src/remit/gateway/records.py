@@ -117,6 +117,7 @@ def exchange_entry(
         metadata["requested_model_id"] = attempt.asked_model_id
     if attempt.decision_id:
         metadata["decision_id"] = attempt.decision_id
+        metadata.update(attempt.drawn)
     if attempt.number > 1:
         metadata["attempt"] = attempt.number
         metadata["retry_of"] = attempt.retry_of

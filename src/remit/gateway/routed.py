@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from remit.gateway.auth import Identity
 from remit.gateway.steps import Beside, FinishCall
@@ -31,6 +31,7 @@ class Routed:
         number: which try of the same it is, from 1; a first try counts as a turn.
         retry_of: the ``EXCHANGE`` of the try before it.
         fallback_from: the models that were passed over, and the error code of each.
+        drawn: metadata of its exchange that say how it was drawn.
         on_answer: called with the step that will put an answer on record, and how long the answer
             took in milliseconds; gives what goes on record right after it.
         on_record: called with the outcome once it is on record, also when the caller has gone away.
@@ -44,6 +45,7 @@ class Routed:
     number: int = 1
     retry_of: str = ""
     fallback_from: tuple[tuple[str, str], ...] = ()
+    drawn: Mapping[str, Any] = field(default_factory=dict)
     on_answer: Callable[[FinishCall, float], Beside | None] | None = None
     on_record: Callable[[PromptResponse], None] | None = None
 

@@ -14,6 +14,7 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, T
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt
+from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions
 from remit.routing.scoring import unmet_need
 
@@ -92,6 +93,7 @@ class Calls:
         final: a refusal that no other model would change.
         retry_after_s: when the first of the open circuits is tried again.
         responses: what each call that is on record came to.
+        drawn: how the order of the candidates was drawn.
         deciding: called when an answer is about to be on record; gives the decision.
     """
 
@@ -106,6 +108,7 @@ class Calls:
     retry_after_s: float | None = None
     responses: list[PromptResponse] = field(default_factory=list)
     deciding: Deciding | None = None
+    drawn: Drawn | None = None
 
     @property
     def cost_usd(self) -> float:
@@ -226,6 +229,7 @@ class Calls:
             number=number,
             retry_of="" if retry_of is None else retry_of.exchange_entry_id,
             fallback_from=tuple([(made.model_id, made.error.code) for made in self.failed]),
+            drawn=self._drawn(candidate, number),
             on_answer=functools.partial(self._answered, candidate, noted),
             on_record=functools.partial(self._recorded, noted),
         )
@@ -247,6 +251,12 @@ class Calls:
         if response.outcome is RouteOutcome.REJECTED and response.error_code in _FINAL:
             self.final = response
         return None
+
+    def _drawn(self, candidate: Candidate, number: int) -> Mapping[str, Any]:
+        drawn = self.drawn
+        if drawn is None or number > 1 or candidate is not drawn.chain[0]:
+            return {}
+        return drawn.of_exchange
 
     def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:
         """Note that a call was cancelled at its time limit."""

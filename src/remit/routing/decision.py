@@ -206,6 +206,7 @@ class RoutingDecision:
         route: the name that the call asked for.
         session_id: whose content it is.
         subject_id: the person that the prompt speaks of.
+        drawn: with what ``propensity`` the model was chosen, and the share of ``exploration``.
         encoded: ``context`` and ``profiles``, encoded, where they are at hand.
         exact: the prompt's messages as the JSON text that came, encoded, where they are at hand.
         text: canonical JSON of ``record``.
@@ -223,6 +224,7 @@ class RoutingDecision:
     route: str = ""
     session_id: str = ""
     subject_id: str | None = None
+    drawn: Mapping[str, float] = field(default_factory=dict)
     encoded: Mapping[str, EncodedValue] = field(default_factory=dict, repr=False, compare=False)
     exact: Sequence[EncodedValue] = field(default=(), repr=False, compare=False)
     text: str = field(default="", repr=False, compare=False)

@@ -185,6 +185,7 @@ def _replayable(decision: RoutingDecision, attempts: Sequence[Mapping[str, Any]]
         "skipped": _listed(decision.skipped),
         "attempts": _listed(attempts),
         "scoring": decision.scoring,
+        **decision.drawn,
         "model_id": decision.record.chosen_model_id,
         "outcome": "error" if decision.record.routing_mode == "fail" else "success",
     }

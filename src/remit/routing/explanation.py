@@ -177,6 +177,11 @@ def _why(
     preference = context.get("operator_preference")
     if preference:
         sentences.append(f"The operator prefers {preference}.")
+    if share := meta.get("exploration"):
+        sentences.append(
+            f"{100 * share:g} % of such decisions explore: who was asked first was drawn with the "
+            f"probability {meta['propensity']:g}."
+        )
     for row in candidates:
         model, score = row["model_id"], row["score"]
         if row["status"] == "answered" and model == chosen:

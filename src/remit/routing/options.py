@@ -19,6 +19,7 @@ from remit.kernel.validation import check_fields
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
+from remit.routing.exploration import Exploration
 from remit.routing.prompts import StagePrompts
 from remit.routing.scoring import ScoringFn, score_candidates
 from remit.routing.weights import Rules
@@ -90,6 +91,7 @@ class RouteOptions:
         ensemble: of mode ``ensemble``.
         stages: of mode ``pipeline``, in order.
         prompts: makes a stage's or a judge's request out of its contract.
+        exploration: draws another than the best model now and then; in the mode `single` alone.
         route: the name that the call asked for, as records show it.
         identity: who calls, where already authenticated.
         on_text: receives the answer's text as it comes: of the model that answers, alone.
@@ -112,6 +114,7 @@ class RouteOptions:
     ensemble: EnsembleOptions = field(default_factory=EnsembleOptions)
     stages: Sequence[Stage] = ()
     prompts: StagePrompts | None = None
+    exploration: Exploration | None = None
     route: str = ""
     identity: Identity | None = None
     on_text: TextSink | None = None

@@ -12,6 +12,7 @@ from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
 from remit.routing.errors import DecisionNotFoundError
+from remit.routing.exploration import draws_agree
 from remit.routing.scoring import ScoringInputs, chain_of, score_candidates
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import Weights
@@ -155,6 +156,8 @@ def _recomputed(
     yield "decision_hash", compute_decision_hash(hashed, record["chosen_model_id"])
     checks["profiles"] = sorted(meta["profiles"]) == list(context["candidates"])
     checks["attempts"] = _attempts_agree(meta, record)
+    if (agree := draws_agree(meta, record)) is not None:
+        checks["propensity"] = agree
     if meta.get("scoring", "remit") != "remit":
         checks["scores"] = checks["candidates_considered"] = None
         notes.append(f"Scored by {meta['scoring']}, which is not run again.")

@@ -31,6 +31,7 @@ from remit.routing.emitters import (
 )
 from remit.routing.ensemble import ask_ensemble
 from remit.routing.errors import FallbackChainExhaustedError
+from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import run_stages
 from remit.routing.scoring import Ranking, ScoringInputs, name_of, rank, task_of
@@ -152,7 +153,11 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
                 return beside
 
             calls.deciding = decide
-        answer = await calls.first_answer(ranking.chain, task, request, listeners)
+        drawn = calls.drawn = Drawn(ranking.chain)
+        if options.exploration is not None:
+            inputs = _inputs(options, options.candidates, prompt, task)
+            drawn = calls.drawn = await options.exploration.draw(decision_id, inputs, ranking.chain)
+        answer = await calls.first_answer(drawn.chain, task, request, listeners)
     refusal = await _refusal(options, calls, request) if answer is None else None
     emitted = None
     if beside is not None and beside.done is not None:
@@ -226,9 +231,14 @@ def _pass_on(asked: Asked, text: str) -> None:
 def _rank(
     options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
 ) -> Ranking:
+    return rank(_inputs(options, candidates, prompt, task), options.scoring_fn)
+
+
+def _inputs(
+    options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
+) -> ScoringInputs:
     weights = (options.rules or Rules.shipped()).weights
-    inputs = ScoringInputs(prompt, task, options.operator_preference, candidates, weights)
-    return rank(inputs, options.scoring_fn)
+    return ScoringInputs(prompt, task, options.operator_preference, candidates, weights)
 
 
 def _decision(
@@ -274,6 +284,7 @@ def _decision(
         route=options.route,
         session_id=request.session_id,
         subject_id=request.subject_id,
+        drawn=calls.drawn.of_decision if calls.drawn is not None else {},
         encoded=ranking.encoded,
         exact=exact,
         text=text,

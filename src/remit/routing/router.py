@@ -24,6 +24,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.emitters import ThoughtRecordEmitter
 from remit.routing.errors import RouteNotFoundError
 from remit.routing.explanation import explain
+from remit.routing.exploration import Exploration
 from remit.routing.intent import read_intent
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.prompts import StagePrompts
@@ -63,6 +64,7 @@ class Router:
         self._ledger = ledger
         self._settings = settings
         self._registry = registry
+        self._exploration = Exploration(ledger, settings.exploration)
         self._prompts = prompts
         self.rules = rules
         self.routes: Mapping[str, RouteSettings] = read_routes(settings, registry, rules, prompts)
@@ -352,6 +354,7 @@ class Router:
             model_timeout_s=self._timeout_s,
             emitter_timeout_s=self._settings.emitter_timeout_s,
             prompts=self._prompts,
+            exploration=self._exploration,
             route=name,
             mode=route.mode,
             task=route.task,

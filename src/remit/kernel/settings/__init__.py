@@ -11,6 +11,7 @@ from remit.kernel.settings.interop import (
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
 from remit.kernel.settings.learned import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.routing import (
+    ExplorationSettings,
     RoutedModelSettings,
     RouteSettings,
     RoutingSettings,
@@ -37,6 +38,7 @@ __all__ = [
     "ApprovalSettings",
     "AttentionSettings",
     "EffectiveSettings",
+    "ExplorationSettings",
     "GateSettings",
     "LeaseSettings",
     "LedgerSettings",

@@ -102,6 +102,28 @@ class RouteSettings(Section):
         return self
 
 
+class ExplorationSettings(Section):
+    """``[routing.exploration]``: how often another model than the best answers, to learn from."""
+
+    share: float = Field(
+        ge=0,
+        le=0.5,
+        allow_inf_nan=False,
+        description="part of the decisions in which one of all candidates at random is asked "
+        "first; 0: exploration is off",
+    )
+    tasks: list[str] = Field(description="of which tasks alone; empty: of all")
+    usd_per_day: _Usd = Field(
+        description="most that calls of models chosen so may cost in a day (UTC)"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.share and not self.usd_per_day:
+            raise ValueError("exploration needs usd_per_day, the most that it may cost")
+        return self
+
+
 class RoutingSettings(Section):
     """``[routing]``: how a model is chosen for calls that name a route."""
 
@@ -123,5 +145,6 @@ class RoutingSettings(Section):
         default_factory=list,
         description="names of [routing.models] that no route chooses while it has another",
     )
+    exploration: ExplorationSettings
     models: dict[str, RoutedModelSettings]
     routes: dict[str, RouteSettings]
