@@ -184,7 +184,7 @@ def check(entries: list) -> dict:
                     record = json.loads(content)
                     hashes = check_hashes(record, told)
                     found["hashes_equal"] += not hashes
-                    wrong += hashes + check_draw(record, told, name)
+                    wrong += hashes
                     if record["rule_version_hash"] == UNAVAILABLE:
                         found["rules_unavailable"].append(name)
                     if told["scoring"] == "remit":
@@ -192,6 +192,7 @@ def check(entries: list) -> dict:
                         found["scores_equal"] += not scores
                         wrong += scores
                     else: found["other_scoring"].append(name)
+                    if not wrong: wrong += check_draw(record, told, name)
                 except Exception as error: wrong.append(f"form ({error!r})")
         if unknown: found["erased"].append(name)
         if wrong: found["bad"].append({"id": name, "entry_id": entry["id"], "differs": wrong})

@@ -79,7 +79,7 @@ def test_the_explanation_is_what_is_printed(tmp_path: Path, upstream: Upstream) 
 
 def test_the_configuration_on_the_page_is_read(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     file = tmp_path / "remit.toml"
     file.write_text("\n".join(blocks))
     routes = load_settings(file, environment={}).settings.routing.routes

@@ -106,15 +106,18 @@ class ExplorationSettings(Section):
     """``[routing.exploration]``: how often another model than the best answers, to learn from."""
 
     share: float = Field(
+        default=0.0,
         ge=0,
         le=0.5,
         allow_inf_nan=False,
         description="part of the decisions in which one of all candidates at random is asked "
         "first; 0: exploration is off",
     )
-    tasks: list[str] = Field(description="of which tasks alone; empty: of all")
+    tasks: list[str] = Field(
+        default_factory=list, description="of which tasks alone; empty: of all"
+    )
     usd_per_day: _Usd = Field(
-        description="most that calls of models chosen so may cost in a day (UTC)"
+        default=0.0, description="most that calls of models chosen so may cost in a day (UTC)"
     )
 
     @model_validator(mode="after")
@@ -145,6 +148,6 @@ class RoutingSettings(Section):
         default_factory=list,
         description="names of [routing.models] that no route chooses while it has another",
     )
-    exploration: ExplorationSettings
+    exploration: ExplorationSettings = ExplorationSettings()
     models: dict[str, RoutedModelSettings]
     routes: dict[str, RouteSettings]
