@@ -32,7 +32,7 @@ usd_per_day = 1.0
 
 
 def test_a_draw_follows_from_the_id_and_has_the_propensity_that_it_says() -> None:
-    assert draw("DEC-1", CHAIN, 0).chain is CHAIN
+    assert draw("DEC-1", CHAIN, 0).chain == tuple(CHAIN)
     assert draw("DEC-1", ["one"], 0.5).of_decision == {"propensity": 1.0}
     known = draw("DEC-" + "0" * 32, CHAIN, 0.4)
     assert known == draw("DEC-" + "0" * 32, CHAIN, 0.4)

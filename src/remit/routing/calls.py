@@ -77,6 +77,7 @@ class Listeners:
         return passed
 
 
+_NOTHING: Mapping[str, Any] = {}
 _NOBODY = Listeners()
 
 
@@ -229,7 +230,7 @@ class Calls:
             number=number,
             retry_of="" if retry_of is None else retry_of.exchange_entry_id,
             fallback_from=tuple([(made.model_id, made.error.code) for made in self.failed]),
-            drawn=self._drawn(candidate, number),
+            drawn=_NOTHING if self.drawn is None else self._drawn(self.drawn, candidate, number),
             on_answer=functools.partial(self._answered, candidate, noted),
             on_record=functools.partial(self._recorded, noted),
         )
@@ -252,11 +253,9 @@ class Calls:
             self.final = response
         return None
 
-    def _drawn(self, candidate: Candidate, number: int) -> Mapping[str, Any]:
-        drawn = self.drawn
-        if drawn is None or number > 1 or candidate is not drawn.chain[0]:
-            return {}
-        return drawn.of_exchange
+    def _drawn(self, drawn: Drawn, candidate: Candidate, number: int) -> Mapping[str, Any]:
+        first = number == 1 and candidate is drawn.chain[0]
+        return drawn.of_exchange if first else _NOTHING
 
     def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:
         """Note that a call was cancelled at its time limit."""

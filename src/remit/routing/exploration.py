@@ -36,7 +36,7 @@ class Drawn(NamedTuple):
         explored: whether another than the best comes first.
     """
 
-    chain: Sequence[Any]
+    chain: tuple[Any, ...]
     propensity: float = 1.0
     share: float = 0.0
 
@@ -84,12 +84,12 @@ def draw(decision_id: str, chain: Sequence[Any], share: float) -> Drawn:
     """
     count = len(chain)
     if share <= 0 or count < 2:
-        return Drawn(chain)
+        return Drawn(tuple(chain))
     digest = hashlib.sha256(f"{_SEED}{decision_id}".encode()).digest()
     number = int.from_bytes(digest[:8], "big") / (1 << 64)
     first = min(int(number / share * count), count - 1) if number < share else 0
     propensity = share / count + (0.0 if first else 1 - share)
-    drawn = [chain[first], *chain[:first], *chain[first + 1 :]]
+    drawn = (chain[first], *chain[:first], *chain[first + 1 :])
     return Drawn(drawn, round(propensity, 6), share, first > 0)
 
 
@@ -125,15 +125,15 @@ class Exploration:
         """
         settings = self._settings
         if not settings.share or len(chain) < 2:
-            return Drawn(chain)
+            return Drawn(tuple(chain))
         task = inputs.task.partition("+")[0]
         if settings.tasks:
             if task == ANY_TASK:
                 task = read_intent(inputs.prompt, inputs.weights).task
             if task not in settings.tasks:
-                return Drawn(chain)
+                return Drawn(tuple(chain))
         if await asyncio.to_thread(self._spent) >= settings.usd_per_day:
-            return Drawn(chain)
+            return Drawn(tuple(chain))
         return draw(decision_id, chain, settings.share)
 
     def _spent(self) -> float:

@@ -31,7 +31,6 @@ from remit.routing.emitters import (
 )
 from remit.routing.ensemble import ask_ensemble
 from remit.routing.errors import FallbackChainExhaustedError
-from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import run_stages
 from remit.routing.scoring import Ranking, ScoringInputs, name_of, rank, task_of
@@ -39,6 +38,8 @@ from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
 _log = logging.getLogger("remit.routing")
+
+_NOT_DRAWN = {"propensity": 1.0}
 
 # Of the reasons why nothing was sent, those that say most, in this order.
 _REASONS = ("BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED", "CIRCUIT_OPEN")
@@ -153,11 +154,12 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
                 return beside
 
             calls.deciding = decide
-        drawn = calls.drawn = Drawn(ranking.chain)
+        chain = ranking.chain
         if options.exploration is not None:
             inputs = _inputs(options, options.candidates, prompt, task)
-            drawn = calls.drawn = await options.exploration.draw(decision_id, inputs, ranking.chain)
-        answer = await calls.first_answer(drawn.chain, task, request, listeners)
+            calls.drawn = await options.exploration.draw(decision_id, inputs, chain)
+            chain = calls.drawn.chain
+        answer = await calls.first_answer(chain, task, request, listeners)
     refusal = await _refusal(options, calls, request) if answer is None else None
     emitted = None
     if beside is not None and beside.done is not None:
@@ -284,7 +286,7 @@ def _decision(
         route=options.route,
         session_id=request.session_id,
         subject_id=request.subject_id,
-        drawn=calls.drawn.of_decision if calls.drawn is not None else {},
+        drawn=_NOT_DRAWN if calls.drawn is None else calls.drawn.of_decision,
         encoded=ranking.encoded,
         exact=exact,
         text=text,

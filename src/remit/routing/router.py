@@ -354,7 +354,7 @@ class Router:
             model_timeout_s=self._timeout_s,
             emitter_timeout_s=self._settings.emitter_timeout_s,
             prompts=self._prompts,
-            exploration=self._exploration,
+            exploration=self._exploration if self._settings.exploration.share else None,
             route=name,
             mode=route.mode,
             task=route.task,
