@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.steps import LeaseLostError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderResponse
+from tests.support.processes import Program
 from tests.support.requests import prompt_request
 from tests.support.wire import Raw, message, serve
 
@@ -22,6 +22,7 @@ import sys, threading
 from remit.gateway.budget import TokenBudgeter
 from remit.gateway import LLMGateway, RouterConfig
 from remit.ledger import LedgerClient
+from tests.support.processes import Program
 from tests.support.requests import anthropic_provider, prompt_request
 ledger = LedgerClient(sys.argv[1])
 config = RouterConfig(default_timeout_ms=300, lease_margin_ms=200, max_retries=0)
@@ -47,17 +48,11 @@ def test_killed_callers_leave_orphans_that_are_settled_once(tmp_path: Path) -> N
         budgeter = TokenBudgeter(ledger)
         budgeter.allocate(BudgetScope("SES-TESTTEST"), 10_000_000)
         for _ in range(8):
-            caller = subprocess.Popen(
-                [sys.executable, "-c", _CALLER, str(path), server.url],
-                stdout=subprocess.PIPE,
-                cwd=Path(__file__).parents[2],
-            )
-            assert caller.stdout is not None
-            caller.stdout.readline()
-            time.sleep(chance.uniform(0.05, 0.4))
-            caller.kill()
-            caller.wait()
-            caller.stdout.close()
+            caller = Program("-c", _CALLER, str(path), server.url, environment=os.environ)
+            with caller:
+                caller.stdout.readline()
+                time.sleep(chance.uniform(0.05, 0.4))
+                caller.kill()
         waiting = len(ledger.orphans())
         assert waiting > 0
         time.sleep(0.8)  # until the leases have run out

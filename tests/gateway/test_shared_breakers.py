@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +26,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from tests.support import wire
+from tests.support.processes import Program
 from tests.support.requests import anthropic_provider, prompt_request
 from tests.support.wire import Raw, Step, WireServer, message, serve
 
@@ -39,6 +38,7 @@ _PROCESS = """
 import asyncio, json, sys
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouterConfig
 from remit.ledger import LedgerClient
+from tests.support.processes import Program
 from tests.support.requests import anthropic_provider, prompt_request
 target, url, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 async def main():
@@ -73,17 +73,12 @@ class _Process:
             "failure_threshold": 3, "recovery_timeout_ms": 600_000, "half_open_max": 1,
             "timeout_ms": 30_000, "margin_ms": 30_000, **settings,
         }  # fmt: skip
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROCESS, target, url, json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
+        self._process = Program(
+            "-c", _PROCESS, target, url, json.dumps(settings), environment=os.environ
         )
         assert self._hear() == "ready"
 
     def order(self, **order: Any) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
 
@@ -104,14 +99,11 @@ class _Process:
         self.end()
 
     def end(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(_SECONDS)
         self._process.stdout.close()
 
     def _hear(self) -> str:
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the process has ended"
         return line.strip()

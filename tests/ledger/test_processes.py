@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError
+from tests.support.processes import Program
 
 _WRITER = """
 import sys, threading
@@ -42,16 +43,17 @@ ledger.close()
 """
 
 
-def _start(path: Path, name: str, count: int, threads: int) -> subprocess.Popen[bytes]:
-    arguments = [sys.executable, "-c", _WRITER, str(path), name, str(count), str(threads)]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE)
+def _start(path: Path, name: str, count: int, threads: int) -> Program:
+    numbers = map(str, (count, threads))
+    return Program("-c", _WRITER, str(path), name, *numbers, environment=os.environ)
 
 
 def test_four_processes_write_one_unforked_chain(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"  # not there yet: all four try to make it
     writers = [_start(path, f"P{n}", 500, 1) for n in range(4)]
     for writer in writers:
-        writer.communicate(timeout=240)
+        with writer:
+            writer.stdout.read()
         assert writer.returncode == 0
     with LedgerClient(path) as client:
         report = client.verify()
@@ -68,13 +70,13 @@ def test_nothing_acknowledged_is_lost_at_kill_9(tmp_path: Path) -> None:
     acknowledged: set[str] = set()
     for round_number in range(20):
         writer = _start(path, f"R{round_number}", 100_000, 4)
-        assert writer.stdout is not None
         first = writer.stdout.readline()  # under way
         time.sleep(chance.uniform(0.0, 0.25))
         writer.send_signal(signal.SIGKILL)
-        out = first + writer.communicate()[0]
-        lines = out.split(b"\n")[:-1]  # the last may be cut short
-        acknowledged.update(line.split()[0].decode() for line in lines)
+        with writer:
+            out = first + writer.stdout.read()
+        lines = out.split("\n")[:-1]  # the last may be cut short
+        acknowledged.update(line.split()[0] for line in lines)
         with LedgerClient(path) as client:
             before = client.count()
             client.write(LedgerEntry("AFTER", "S", "D", "the next write works"))

@@ -41,6 +41,7 @@ from remit.routing import (
 )
 from remit.routing.trail import create_thought_record, hash_thought
 from tests.support.postgres import PostgresServer
+from tests.support.processes import run_program
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 
@@ -276,10 +277,9 @@ class Made:
     entries: Entries
 
     def remit(self, *arguments: str) -> str:
-        command = [sys.executable, "-m", "remit", *arguments, "--root", str(self.root)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=True, env=self.environment
-        )
+        command = ("-m", "remit", *arguments, "--root", str(self.root))
+        done = run_program(*command, environment=self.environment)
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     def export(self) -> Entries:

@@ -242,7 +242,7 @@ def _started(
 ) -> Program | subprocess.Popen[str]:
     """``remit LINE``; started as a user does where it starts processes, which read variables."""
     if "--workers" not in line:
-        return Program("remit", *line, environment=variables, errors=Path(errors.name))
+        return Program("-m", "remit", *line, environment=variables, errors=Path(errors.name))
     return subprocess.Popen(
         [sys.executable, "-m", "remit", *line],
         env=variables, stdout=subprocess.PIPE, stderr=errors, text=True,

@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from remit.ledger import LedgerClient
 from remit.ledger.tlog import SignedCheckpoint
 from tests.server.running import Served, serving
 from tests.support.postgres import PostgresServer
+from tests.support.processes import run_program
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
@@ -25,10 +25,7 @@ _QUICK = "\n[ledger]\nlock_timeout_s = 20\n"
 
 def _remit(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if name[:6] != "REMIT_"}
-    return subprocess.run(
-        [sys.executable, "-m", "remit", *arguments, "--root", str(root)],
-        env=variables, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    return run_program("-m", "remit", *arguments, "--root", str(root), environment=variables)
 
 
 def _assert_refused(served: Served, missing: str) -> str:

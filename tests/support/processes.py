@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Self
 
-__all__ = ["Program", "run_forked"]
+__all__ = ["Program", "run_forked", "run_program"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
@@ -61,13 +62,12 @@ def run_forked(
 
 
 class Program:
-    """``python -m MODULE ARGUMENTS``, with what tests use of :class:`subprocess.Popen`.
+    """``python ARGUMENTS``, with what tests use of :class:`subprocess.Popen`.
 
     Entered and left as that is: at the end of the block its pipes are closed, and it is waited for.
 
     Args:
-        module: the program.
-        arguments: for it.
+        arguments: ``-m`` with a module or ``-c`` with a program, and what it is given.
         environment: all its variables. What an interpreter reads as it starts has no effect.
         cwd: the directory to run in; the present one when left out.
         errors: the file that its standard error goes to; left out, that of this process.
@@ -76,20 +76,19 @@ class Program:
 
     def __init__(
         self,
-        module: str,
         *arguments: str,
         environment: Mapping[str, str],
         cwd: Path | None = None,
         errors: Path | None = None,
         new_session: bool = False,
     ) -> None:
-        self.args = [sys.executable, "-m", module, *arguments]
+        self.args = [sys.executable, *arguments]
         self._exit: int | None = None
         read_in, write_in = _CONTEXT.Pipe(duplex=False)
         read_out, write_out = _CONTEXT.Pipe(duplex=False)
         self._process = _CONTEXT.Process(
             target=_program,
-            args=(self.args[2:], dict(environment), cwd or Path.cwd(), read_in, write_out, errors,
+            args=(self.args[1:], dict(environment), cwd or Path.cwd(), read_in, write_out, errors,
                   new_session),
         )  # fmt: skip
         self._process.start()
@@ -144,6 +143,19 @@ class Program:
         self._process.close()
 
 
+def run_program(
+    *arguments: str, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a :class:`Program` to its end: its exit code and output."""
+    with tempfile.TemporaryDirectory() as directory:
+        errors = Path(directory, "stderr")
+        with Program(*arguments, environment=environment, errors=errors) as program:
+            program.stdin.close()
+            said = program.stdout.read()
+            code = program.wait()
+        return subprocess.CompletedProcess(program.args, code, said, errors.read_text())
+
+
 def _program(
     line: list[str],
     environment: dict[str, str],
@@ -168,9 +180,13 @@ def _program(
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1, closefd=False)
-    module, *sys.argv[1:] = line
+    kind, what, *sys.argv[1:] = line
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            sys.modules["__main__"] = main = ModuleType("__main__")
+            exec(compile(what, "<string>", "exec"), main.__dict__)
     finally:
         gc.collect()  # what was never awaited says so, as at the end of any interpreter
 

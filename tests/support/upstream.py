@@ -188,7 +188,7 @@ def upstream(log: Path | None = None) -> Iterator[Upstream]:
     with tempfile.TemporaryDirectory() as scratch:
         path = (log or Path(scratch, "calls.jsonl")).absolute()
         with Program(
-            "tests.support.upstream", "--until-eof", "--log", str(path),
+            "-m", "tests.support.upstream", "--until-eof", "--log", str(path),
             environment=os.environ, new_session=True,
         ) as process:  # fmt: skip
             ready = json.loads(process.stdout.readline() or "null")

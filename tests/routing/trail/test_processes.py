@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 from remit.ledger import LedgerClient
 from remit.routing.trail import create_thought_record, list_thought_records, verify_trail
+from tests.support.processes import Program
 
 TASKS = 4
 THINKER = """
@@ -33,14 +33,9 @@ asyncio.run(main())
 """
 
 
-def _start(target: str, name: str, count: int, lanes: int) -> subprocess.Popen[bytes]:
-    arguments = [sys.executable, "-c", THINKER, target, name]
-    return subprocess.Popen(
-        [*arguments, str(count), str(TASKS), str(lanes)],
-        bufsize=0,  # what is read must not be read ahead: `communicate` looks past it
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+def _start(target: str, name: str, count: int, lanes: int) -> Program:
+    numbers = map(str, (count, TASKS, lanes))
+    return Program("-c", THINKER, target, name, *numbers, environment=os.environ)
 
 
 def _check(ledger: LedgerClient, told: set[str]) -> list[str]:
@@ -67,9 +62,9 @@ def test_sixteen_processes_and_four_tasks(target: str) -> None:
     thinkers = [_start(target, f"P{number}", 10, 2) for number in range(16)]
     told: set[str] = set()
     for thinker in thinkers:
-        out, err = thinker.communicate(timeout=240)
-        assert thinker.returncode == 0, err.decode()
-        told.update(line.split()[0].decode() for line in out.splitlines())
+        with thinker:
+            told.update(line.split()[0] for line in thinker.stdout)
+        assert thinker.returncode == 0
     assert len(told) == 16 * 10 * 2
     with LedgerClient(target) as ledger:
         contents = _check(ledger, told)
@@ -91,14 +86,14 @@ def test_killed_while_they_think(target: str) -> None:
         thinkers = [_start(target, f"R{round_number}P{n}", 100_000, 4) for n in range(4)]
         first = []
         for thinker in thinkers:
-            assert thinker.stdout is not None
             first.append(thinker.stdout.readline())
         for thinker in thinkers:
             time.sleep(chance.uniform(0.0, 0.1))
             thinker.send_signal(signal.SIGKILL)
         for thinker, line in zip(thinkers, first, strict=True):
-            lines = (line + thinker.communicate()[0]).split(b"\n")[:-1]  # the last may be cut
-            told.update(one.split()[0].decode() for one in lines)
+            with thinker:
+                lines = (line + thinker.stdout.read()).split("\n")[:-1]  # the last may be cut
+            told.update(one.split()[0] for one in lines)
         with LedgerClient(target) as ledger:
             last = list_thought_records(ledger, "TASK-0")[-1]
             after = create_thought_record(

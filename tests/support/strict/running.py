@@ -15,7 +15,7 @@ __all__ = ["running"]
 @contextmanager
 def running() -> Iterator[str]:
     """Its URL, until the block ends."""
-    with Program("tests.support.strict", environment=os.environ) as process:
+    with Program("-m", "tests.support.strict", environment=os.environ) as process:
         try:
             yield json.loads(process.stdout.readline())["url"]
         finally:
