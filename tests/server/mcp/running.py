@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -21,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from remit.gateway.auth import KeyStore, NewKey
 from remit.ledger import LedgerClient
+from tests.support.processes import Program
 
 TOP = Path(__file__).parents[3]
 DOUBLED = (sys.executable, "-m", "tests.server.mcp.doubled")
@@ -62,7 +62,7 @@ class Served:
 
     url: str
     root: Path
-    process: subprocess.Popen[str]
+    process: Program
     errors: Path
     token: str = ""
 
@@ -122,16 +122,11 @@ def serving(
 ) -> Iterator[Served]:
     """``remit mcp --http`` of a root, or ``remit mcp gateway --http``, until the block ends."""
     log = root.parent / f"{uuid.uuid4().hex}.log"
-    with (
-        log.open("w", encoding="utf-8") as errors,
-        subprocess.Popen(
-            [*command, "mcp", *["gateway"][: int(gateway)], "--http", "--port", "0", "--root",
-             str(root), *arguments],
-            env=variables(env), cwd=TOP, stdout=subprocess.PIPE, stderr=errors, text=True,
-        ) as process,
-    ):  # fmt: skip
+    with Program(
+        *command[1:], "mcp", *["gateway"][: int(gateway)], "--http", "--port", "0", "--root",
+        str(root), *arguments, environment=variables(env), cwd=TOP, errors=log,
+    ) as process:  # fmt: skip
         try:
-            assert process.stdout is not None
             line = process.stdout.readline()
             assert line.startswith("Remit speaks MCP at http://"), log.read_text()
             served = Served(line.split()[-1], root, process, log)
