@@ -121,7 +121,7 @@ _TABLE = (
     Event("LLM_CALL", "worker",
           (*_WO, "exchange_entry_id", "dispatch_entry_id", "outcome", "model_id",
            "input_tokens", "output_tokens", "latency_ms"),
-          "The worker called a model; the exchange holds the text."),
+          "The worker called a model; the exchange holds the text.", ("left_out",)),
     Event("TOOL_INTENT", "worker", (*_WO, "tool_id", "arguments", "idempotency_key"),
           "A tool is about to run; `approval` is the request that lets it, used up by this; "
           "`sub_session_id` names the session of a sub-agent.",

@@ -97,6 +97,7 @@ class Agent(Generic[OutputT]):
             session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
             on_request=shared.approvals.announce,
             enforce=settings.budget.mode == "enforce",
+            context_tokens=shape.context_tokens,
         )
         targets = [tool.handoff for tool in own if isinstance(tool.handoff, Responder)]
         handoffs = {to.agent_id: to for to in targets}

@@ -16,7 +16,7 @@ from remit.kernel.settings import EffectiveSettings, SupervisorSettings
 from remit.ledger import content
 from remit.packages import fitting
 
-_OF_AN_AGENT = ("classify", "verify", "max_retries")
+_OF_AN_AGENT = ("classify", "verify", "max_retries", "context_tokens")
 _BY_CODE = thread_tools()  # the supervisor's own, which packages permit
 
 

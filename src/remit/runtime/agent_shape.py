@@ -29,6 +29,7 @@ class AgentShape:
     session_tokens: int | None = None
     session_usd: float | None = None
     package_id: str = ""
+    context_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
@@ -36,6 +37,9 @@ class AgentShape:
         retries = self.supervisor.max_retries
         if type(retries) is not int or retries < 0:
             raise InvalidInputError(f"max_retries is {retries!r}; it takes 0 or more.")
+        most = self.context_tokens
+        if most is not None and (type(most) is not int or most < 1):
+            raise InvalidInputError(f"context_tokens is {most!r}; it takes 1 or more.")
 
 
 def check_limit(name: str, value: float | None) -> None:

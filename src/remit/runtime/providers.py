@@ -33,6 +33,11 @@ class Providers:
     configured: tuple[str, ...]
     own: Mapping[str, str]
 
+    def have_native_tools(self, provider_id: str, model_id: str) -> bool:
+        """Whether a model chooses tools by itself."""
+        capabilities = getattr(self.reachable.get(provider_id), "capabilities", None)
+        return bool(capabilities and capabilities(model_id).native_tools)
+
     def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
         """Models that can be named, each with its provider."""
         found = {

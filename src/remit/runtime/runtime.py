@@ -37,7 +37,7 @@ from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
 from remit.runtime.prices import prices_of
-from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
+from remit.runtime.providers import choose_model, require_reachable, resolve_model
 from remit.runtime.resources import Resources
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
@@ -129,7 +129,7 @@ class Runtime(Closeable):
         own: Mapping[str, AnyProvider],
     ) -> None:
         providers, self.provider_id, self.model_id = resolve_model(settings, model, own)
-        self._providers: Providers = providers
+        self._providers = providers
         self.prices = prices_of(self.root, settings.budget.prices)
         self.budgeter = TokenBudgeter(self.ledger, allow_unpriced=settings.budget.allow_unpriced)
         self.gateway = LLMGateway(
@@ -158,8 +158,9 @@ class Runtime(Closeable):
             ConfiguredSecrets(settings), self.approvals, self.effective,
         )  # fmt: skip
         self._agents = AgentFactory(self._shared, self._contracts)
+        native = providers.have_native_tools(self.provider_id, self.model_id)
         # A misspelt tool shows here, not in the first turn.
-        self._admin = self._agents.admin(tools, native_tools=self._has_native_tools())
+        self._admin = self._agents.admin(tools, native_tools=native)
 
     def record_settings(self, by: str) -> None:
         """Put settings and prices on record, where the last on record are others."""
@@ -213,6 +214,7 @@ class Runtime(Closeable):
         order_usd: float | None = None,
         turn_limit: int = 0,
         timeout_s: float = 0.0,
+        context_tokens: int | None = None,
     ) -> Agent[OutputT]:
         """An agent of your own.
 
@@ -243,6 +245,8 @@ class Runtime(Closeable):
             order_usd: most US dollars of one work order.
             turn_limit: most model calls of one order.
             timeout_s: longest order, seconds.
+            context_tokens: most tokens, estimated, of earlier turns; in a turn, of its calls and
+                results of tools. The oldest are left out, on record.
 
         Raises:
             UnknownToolError: there is no such tool.
@@ -252,9 +256,7 @@ class Runtime(Closeable):
         """
         settings = self.loaded.settings
         own, ids = self._agents.tools_of(tools, mcp, approve)
-        loader = self._contracts
-        if contracts is not None:
-            loader = self._loader(Path(contracts))
+        loader = self._contracts if contracts is None else self._loader(Path(contracts))
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
         check_criteria(acceptance or {})
@@ -264,7 +266,10 @@ class Runtime(Closeable):
         elif model is not None:
             chosen = choose_model(settings, model, self._providers)
             require_reachable(settings, self._providers, *chosen)
-        changes = {"classify": classify, "verify": verify, "max_retries": max_retries}
+        changes = {
+            "classify": classify, "verify": verify, "max_retries": max_retries,
+            "context_tokens": context_tokens,
+        }  # fmt: skip
         step = PlanStep(
             "answer",
             contract,
@@ -286,11 +291,8 @@ class Runtime(Closeable):
             settings.supervisor.model_copy(
                 update={name: value for name, value in changes.items() if value is not None}
             ),
-            chosen,
-            planner,
-            session_tokens,
-            session_usd,
-        )
+            chosen, planner, session_tokens, session_usd, context_tokens=context_tokens,
+        )  # fmt: skip
         return Agent(self._shared, shape, loader, own, shares_sessions=shares_sessions)
 
     def _loader(self, *more: Path) -> ContractLoader:
@@ -352,11 +354,6 @@ class Runtime(Closeable):
             order_usd=found.usd_budget,
         )
         return made.of_package(found.package_id)
-
-    def _has_native_tools(self) -> bool:
-        provider = self._providers.reachable.get(self.provider_id)
-        capabilities = getattr(provider, "capabilities", None)
-        return bool(capabilities and capabilities(self.model_id).native_tools)
 
     def unfinished(self) -> Iterator[str]:
         """Ids of the sessions whose last turn was interrupted or waits, the latest first."""

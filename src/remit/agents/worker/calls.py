@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from remit.agents.worker.execution import Execution, WorkFailedError
+from remit.agents.worker.shortening import left_out
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
 from remit.kernel.errors import InvalidInputError
@@ -125,6 +126,7 @@ class ModelCalls:
         used, self.used = self.used, None  # until it is known what the call came to
         response = await self._services.gateway.aroute(request, on_text=on_text)
         self._count(response, used)
+        without = left_out(messages) if self._services.context_tokens is not None else 0
         journal.note(  # the exchange holds its text, and is durable
             "LLM_CALL",
             exchange_entry_id=response.exchange_entry_id,
@@ -134,6 +136,7 @@ class ModelCalls:
             input_tokens=response.input_tokens,
             output_tokens=response.output_tokens,
             latency_ms=response.latency_ms,
+            **({"left_out": without} if without else {}),
         )
         if response.outcome is not RouteOutcome.SUCCESS:
             raise _failure_of(response)

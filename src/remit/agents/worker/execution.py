@@ -90,6 +90,7 @@ class Services:
     session_usage: Callable[[str], Usage]
     on_request: Callable[[str], None]
     enforce: bool
+    context_tokens: int | None
 
 
 class Execution:

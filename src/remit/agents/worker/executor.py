@@ -56,6 +56,8 @@ class HO1Executor:
         session_usage: what a sub-agent's session has used, by its id.
         on_request: called with the id of each request for approval; it returns at once.
         enforce: whether tools that a budget cannot pay are refused.
+        context_tokens: where an order's conversation is longer, by estimate, the oldest results of
+            its tools are left out of what models are shown; ``None``: none are.
     """
 
     def __init__(
@@ -72,10 +74,11 @@ class HO1Executor:
         session_usage: Callable[[str], Usage] = lambda _: Usage(),
         on_request: Callable[[str], None] = lambda _: None,
         enforce: bool = True,
+        context_tokens: int | None = None,
     ) -> None:
         self._services = Services(
             gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model,
-            session_usage, on_request, enforce,
+            session_usage, on_request, enforce, context_tokens,
         )  # fmt: skip
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:

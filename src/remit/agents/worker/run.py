@@ -14,6 +14,7 @@ from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.output import HeldOutput
 from remit.agents.worker.printed import printed_answer
+from remit.agents.worker.shortening import shortened
 from remit.agents.worker.toolbox import Toolbox, not_run, sendable
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
@@ -271,6 +272,8 @@ class Run:
                 if self._toolbox.handed_to:
                     return answer  # another agent goes on
             messages.append({"role": "user", "content": results})
+            if (most := self._services.context_tokens) is not None:
+                messages = shortened(messages, most)
             answer = None
 
     def _handed_over(self) -> dict[str, Any]:
