@@ -11,6 +11,7 @@ import pytest
 from remit import Context, Tool
 from remit.agents.supervisor import Plan, PlanStep
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import run_blocking
 from remit.runtime import Agent, Runtime
 from remit.tools import ToolError
 from tests.agents.test_subagents import by_agent, check
@@ -323,3 +324,40 @@ def test_names_of_sub_agents_handoffs_and_tools_that_collide_are_refused(
         ):
             with pytest.raises(ToolError, match="There are two tools"):
                 runtime.agent("boss", tools=tools)
+
+
+def test_a_model_that_chooses_tools_by_a_list_hands_over_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def model(body: dict[str, Any]) -> dict[str, Any]:
+        schema = body.get("output_config", {}).get("format", {}).get("schema", {})
+        if "enum" in schema:
+            return message(json.dumps(schema["enum"][0]))
+        return message(json.dumps({"reason": "Money."}) if schema else "You are owed 5.")
+
+    flags = {"providers.anthropic.prose": False, "supervisor.classify": False}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, model, flags=flags) as (runtime, _):
+        billing = runtime.agent("billing", instructions="You are the billing.")
+        desk = runtime.agent(
+            "desk",
+            instructions="You are the desk.",
+            tools=[billing.as_handoff(description="For refunds.")],
+        )
+        session = desk.session()
+        result = session.turn("transfer to billing please")
+        assert result.response == "You are owed 5."
+        assert "goes on" not in result.response
+        assert _agents(runtime)[-1] == "billing"
+
+
+def test_an_order_of_a_program_outside_is_not_offered_a_handoff(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+        session = _desk(runtime, []).session()
+
+        async def offered() -> list[str]:
+            async with session.attached("Do it.") as order:
+                return [tool.tool_id for tool in order.tools]
+
+        assert run_blocking(offered()) == []

@@ -71,7 +71,6 @@ class AgentTool:
 _REASON = {
     "type": "object",
     "properties": {"reason": {"type": "string", "description": "Why, in one sentence."}},
-    "required": ["reason"],
     "additionalProperties": False,
 }
 
@@ -83,7 +82,7 @@ def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
         to.tool_id,
         f"Hand the conversation over to {agent_id}, who answers from now on. {about}".strip(),
         _REASON,
-        lambda reason: f"{agent_id} goes on.",
+        lambda reason="": f"{agent_id} goes on.",
         on_unknown="retry",
         handoff=to,
         behind=behind,
