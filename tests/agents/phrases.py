@@ -66,7 +66,9 @@ class Talk:
     def outcome(self, case: dict[str, Any]) -> tuple[str, TurnResult]:
         """What became of one phrase."""
         result, last, spoken = self.say(self.fill(case["phrase"]))
-        if spoken or not _grounded(result, last):
+        refused = result.response.startswith("I cannot")  # it may quote what it was asked
+        asked = self.fill(case["phrase"]) if refused else ""
+        if spoken or not _grounded(result, (*last, asked)):
             return "invented", result
         wanted: Sequence[str] = case["tools"]
         said = {
@@ -77,7 +79,9 @@ class Talk:
         if result.response in {said[name] for name in wanted if name in said}:
             return "right", result
         used = list(result.tool_results)
-        if not used:
+        if "@abilities" in wanted and result.response.startswith("I answer from"):
+            return "right", result
+        if not used or result.response.startswith("I cannot answer that from"):
             if result.response.startswith("I cannot"):
                 return "right" if "@cannot" in wanted else "cannot", result
             greeted = "@greeting" in wanted and result.response.startswith(_GREETINGS)
@@ -95,7 +99,7 @@ class Talk:
         return "right" if tool["tool_id"] in wanted and fits else "beside", result
 
 
-def _grounded(result: TurnResult, last: tuple[str, str]) -> bool:
+def _grounded(result: TurnResult, last: tuple[str, ...]) -> bool:
     """Whether each value that is said stands in a tool's result, or was said before."""
     sources = json.dumps([result.tool_results, last], default=str)
     lines = [line for line in result.response.splitlines() if not line.startswith("- ")]

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.worker.candidates import (
-    asks_to_act,
-    named,
-    narrow,
-    narrowed_schema,
-    only_value,
-)
+from remit.agents.worker.arguments import named, narrowed_schema, only_value
+from remit.agents.worker.candidates import Offer, asks_to_act, choose
+from remit.agents.worker.english import stem
 
-EXAMPLES = {
-    "none": ["hello", "thank you"],
-    "weather": ["what is the weather in Rome?", "will it rain?"],
-    "timer": ["set a timer", "wake me in 5 minutes"],
+NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
+CITY = {"properties": {"city": {"type": "string"}}, "required": ["city"]}
+OFFERS = {
+    "weather": Offer(["what is the weather in Rome?", "will it rain?"], [], CITY),
+    "timer": Offer(["set a timer", "wake me in 5 minutes"], [], NOTHING),
+    "sales": Offer(["how many sales were there?", "list all sales"], ["List sales."], NOTHING),
+    "refunds": Offer(["list all refunds", "which refunds are open?"], ["List refunds."], NOTHING),
 }
+TALK = ["hello", "thank you"]
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -34,27 +34,72 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def test_the_likeliest_class_comes_first() -> None:
-    rain = narrow("will it rain in Paris?", EXAMPLES, {})
-    assert (rain.classes[0], rain.alike, rain.clear) == ("weather", True, True)
-    assert narrow("hello there", EXAMPLES, {}).classes[0] == "none"
-    assert not narrow("who wrote Hamlet?", EXAMPLES, {}).alike
+@pytest.mark.parametrize(
+    ("message", "chosen"),
+    [
+        ("will it rain?", "weather"),
+        ("what is the weather in Paris?", "weather"),  # an argument takes it
+        ("wether in Rome?", "weather"),
+        ("sales", "sales"),
+        ("Could you please give me an overview of all the sales?", "sales"),
+        ("shw the saless", "sales"),
+        ("set a timer", "timer"),
+        ("hello there", ""),
+        ("who wrote Hamlet?", ""),
+    ],
+)
+def test_a_tool_answers_what_it_accounts_for(message: str, chosen: str) -> None:
+    assert choose(message, OFFERS, TALK).chosen == chosen
 
 
-def test_a_misspelt_word_is_known_and_words_of_grammar_say_little() -> None:
-    spelt = narrow("wether in Rome?", EXAMPLES, {})
-    assert (spelt.classes[0], spelt.clear) == ("weather", True)
-    assert not narrow("what is the capital in 12?", EXAMPLES, {}).alike
+@pytest.mark.parametrize(
+    "message",
+    [
+        "list all sales of yesterday",
+        "who made the sales?",
+        "why were there so many sales?",
+        "which sales were not open?",
+        "should I list all sales?",
+        "list all sales and refunds",
+        "zeige alle sales",
+        "how many sales will there be?",
+        "list all sales for Bob",
+        "17 sales",
+    ],
+)
+def test_what_a_tool_does_not_account_for_it_does_not_answer(message: str) -> None:
+    choice = choose(message, OFFERS, TALK)
+    assert choice.chosen == ""
+    assert not choice.between
 
 
-def test_what_a_class_hardly_speaks_of_is_not_clearly_its_own() -> None:
-    assert not narrow("timer wombat quokka lemur gibbon otter stoat", EXAMPLES, {}).clear
+def test_what_is_not_accounted_for_is_said() -> None:
+    choice = choose("list all sales of yesterday", OFFERS, TALK)
+    assert (choice.near[0], choice.unknown) == ("sales", ("yesterday",))
 
 
-def test_the_own_example_of_a_class_is_clearly_its_own() -> None:
-    examples = {**EXAMPLES, "clock": ["set a clock", "set a watch", "set a timer or clock"]}
-    own = narrow("set a timer", examples, {})
-    assert (own.classes[0], own.clear) == ("timer", True)
+def test_a_name_that_no_argument_takes_is_left_to_the_result() -> None:
+    choice = choose("list all sales of SHOP-7", OFFERS, TALK)
+    assert (choice.chosen, choice.names) == ("sales", ("SHOP-7",))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("configuration", "configured", "configures"),
+        ("verify", "verified", "verifies", "verification"),
+        ("last", "latest", "newest"),
+        ("planned", "planning", "plans"),
+        ("packages", "package"),
+    ],
+)
+def test_forms_of_a_word_are_one(words: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in words}) == 1
+
+
+def test_words_that_only_begin_alike_are_two() -> None:
+    for one, other in (("confirm", "configured"), ("country", "count"), ("instant", "installed")):
+        assert stem(one) != stem(other)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +133,10 @@ def test_a_name_typed_as_it_stands_is_for_a_tool_that_takes_it() -> None:
 
 
 @given(st.text())
-def test_two_classes_and_only_their_examples(message: str) -> None:
-    narrowed = narrow(message, EXAMPLES, {})
-    assert len(set(narrowed.classes)) == 2
-    assert set(narrowed.classes) <= set(EXAMPLES)
-    assert all(phrase in EXAMPLES[name] for phrase, name in narrowed.examples)
-    assert narrow(message, EXAMPLES, {}) == narrowed
+def test_a_choice_is_always_the_same_and_among_what_there_is(message: str) -> None:
+    choice = choose(message, OFFERS, TALK)
+    assert {choice.chosen, *choice.between, *choice.near} <= {"", *OFFERS}
+    assert choose(message, OFFERS, TALK) == choice
 
 
 def test_arguments_come_from_the_message() -> None:

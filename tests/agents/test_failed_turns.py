@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from remit import Runtime
 from remit.agents.supervisor import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.failures import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
+from remit.kernel.root import RootError
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
 from tests.support.wire import Raw, message, tool_use
 
@@ -25,6 +27,47 @@ def test_a_turn_that_is_answered_has_not_failed(
     with anthropic_runtime(tmp_path / "r", monkeypatch, message("Three minutes.")) as (runtime, _):
         result = runtime.agent("guide").run("How long?")
     assert (result.failed, result.error_code, result.error_detail) == (False, "", "")
+
+
+def test_a_model_without_a_price_under_a_limit_in_dollars_is_called_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "r", monkeypatch, message("Three minutes.")) as (
+        runtime,
+        server,
+    ):
+        result = runtime.agent("guide", order_usd=1.0, model="own-model").run("How long?")
+        assert server.calls == []
+    assert result.error_code == "UNPRICED"
+    assert "my model has no price" in result.response
+    assert "[budget] prices" in result.error_detail
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("gtp-4", "gpt-4"),
+        ("claude-sonet-4-5", "claude-sonnet-4-5"),
+        ("claude-opus-99", ""),  # what is newer than the price table
+        ("ft:gpt-4o:acme::1", ""),
+    ],
+)
+def test_a_misspelt_model_is_refused_before_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, meant: str
+) -> None:
+    with anthropic_runtime(tmp_path / "r", monkeypatch, message("hi")) as (runtime, _):
+        own = runtime.agent("guide", model=model)  # a server of one's own has its own names
+        assert own.agent_id == "guide"
+    for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    with Runtime.open(tmp_path / "r") as runtime:
+        if not meant:
+            runtime.agent("guide", model=model)
+            return
+        with pytest.raises(RootError) as caught:
+            runtime.agent("guide", model=model)
+    assert f"Did you mean {meant}" in (caught.value.next_step or "")
 
 
 def test_a_rejected_answer_names_the_reasons_in_the_detail(

@@ -43,6 +43,9 @@ def test_nothing_that_the_model_says_is_shown(
                     "who won the world cup in 1998?",
                     "restart the packages",
                     "Which files exist under HO1?",
+                    "list the files of yesterday",
+                    "is PKG-NOWHERE-404 installed?",
+                    "what can you do?",
                 )
             }
         calls = [e.metadata for e in runtime.ledger.read_by_event_type("TOOL_CALL")]
@@ -54,17 +57,40 @@ def test_nothing_that_the_model_says_is_shown(
     assert packages.response.startswith("list_packages (list all installed packages):\n")
     assert packages.quality_gate_passed
     assert said["restart the packages"].response.startswith("I cannot answer that")
-    unsure = said["Which files exist under HO1?"].response
-    assert unsure.startswith("I cannot tell which of my tools you mean")
+    assert "HO1/contracts/PRC-EXECUTE-001.json" in said["Which files exist under HO1?"].response
+    unsure = said["list the files of yesterday"].response
+    assert unsure.startswith("I cannot answer that: no tool here speaks of 'yesterday'. I can:")
     assert "ask 'list the files'" in unsure
+    absent = said["is PKG-NOWHERE-404 installed?"].response
+    assert absent.startswith("I cannot answer that from list_packages")
+    assert absent.endswith("it shows no PKG-NOWHERE-404.")
     assert [call["tool_id"] for call in calls] == [
-        "list_packages", "query_ledger", "read_file", "explain_route", "usage",
+        "list_packages", "query_ledger", "read_file", "explain_route", "usage", "list_files",
+        "list_packages",
     ]  # fmt: skip
     assert calls[1]["arguments"] == {"event_type": "TURN_RECORDED"}
     assert "read_file failed" in said["read the file nowhere.txt"].response
     assert "This session:" in said["what did that cost?"].response
     assert said["who won the world cup in 1998?"].response.startswith("I cannot answer that")
     assert verified
+
+
+def test_what_it_can_do_is_said_by_code_with_any_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(
+        tmp_path / "root", monkeypatch, message(LIE), flags={"supervisor.classify": False}
+    ) as (runtime, server):
+        with runtime.session() as session:
+            for phrase in ("what can you do?", "Which tools do you have?", "help"):
+                said = session.turn(phrase)
+                assert said.response.startswith("I answer from ")
+                assert "- list all installed packages: ask" in said.response
+                assert "(verify_ledger)" in said.response
+                assert said.quality_gate_passed
+        assert server.calls == []
+        guide = runtime.agent("guide").session()
+        assert guide.turn("what can you do?").response == LIE  # a program's agent: its model's
 
 
 def test_what_was_just_said_comes_from_the_record_with_any_model(

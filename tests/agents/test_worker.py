@@ -357,7 +357,7 @@ def test_a_usd_budget_holds_and_refuses_what_has_no_price(ledger: LedgerClient, 
         done = bench.run(usd_budget=1.0)  # nobody knows what the test's model costs
         assert server.calls == []
     assert done.error is not None
-    assert done.error["code"] == "budget_exhausted"
+    assert done.error["code"] == "UNPRICED"
     scopes = [entry.metadata for entry in ledger.read_by_event_type("BUDGET_ALLOCATED")]
     assert [told["usd_limit"] for told in scopes if "usd_limit" in told] == [1.0]
 

@@ -74,6 +74,10 @@ def test_what_a_conversation_leaves(remit: Run, talked: Path) -> None:
     assert stats["entries"] == sum(stats["events"].values())
     (session,) = _json(remit, "session", "list")["sessions"]
     assert (session["turns"], session["ended"]) == (2, True)
+    assert session["user_id"] == ""
+    listed = remit("session", "list")
+    assert f"  {session['agent_id']}  " in listed.stdout
+    assert listed.stderr.split() == ["session", "started", "agent", "user"]
     shown = remit("session", "show", "--last").stdout
     for text in ("hello", "Hello there!", "list the sessions", "There is one session."):
         assert text in shown

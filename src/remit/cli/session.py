@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from remit.agents.sessions import SessionOverview
     from remit.ledger import LedgerClient
 
+_HEADING = f"{'session':<20}  {'started':<27}  {'agent':<16}  {'user':<16}"
 _UNKNOWN = "The ledger has no such session; see `remit session list`."
 
 
@@ -43,7 +45,11 @@ def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
         if as_json:
             print_json_list("sessions", (item.to_dict() for item in found))
         else:
-            say_list(map(_line, found), limit)
+            rows: Iterator[str] = map(_line, found)
+            if (first := next(rows, None)) is not None:
+                click.echo(_HEADING, err=True)
+                rows = chain([first], rows)
+            say_list(rows, limit)
 
 
 @session.command()
@@ -132,7 +138,8 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
 
 def _line(item: SessionOverview) -> str:
     state = "ended" if item.ended else "open"
-    return f"{item.session_id}  {item.started_at}  {item.turns:>4} turns  {state}"
+    who = f"{item.agent_id or '-':<16}  {item.user_id or '-':<16}"
+    return f"{item.session_id}  {item.started_at}  {who}  {item.turns:>4} turns  {state}"
 
 
 def _lines(session: Mapping[str, Any]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from remit.providers import LocalProvider, UpstreamProvider
 from remit.providers.prices import PriceTable
 from remit.providers.weights import ModelError, WeightStore, known_models
 
+_LETTERS = re.compile(r"[a-z]{3,}")
+_MISSPELT = 0.66  # how like a known word, from 0 to 1: one letter wrong, or two exchanged
 _PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -167,14 +170,23 @@ def resolve_model(
 
 
 def require_reachable(
-    settings: Settings, providers: Providers, provider_id: str, model_id: str
+    settings: Settings,
+    providers: Providers,
+    provider_id: str,
+    model_id: str,
+    prices: PriceTable | None = None,
 ) -> None:
-    """Make sure that a provider is set up.
+    """Make sure that a provider is set up, and that the model's name is not a misspelt one.
+
+    Args:
+        prices: knows the names; without them, they are not looked at.
 
     Raises:
-        RootError: it is not; the message says how to.
+        RootError: it is not; the message says what to do.
     """
     if provider_id in providers.reachable:
+        if prices is not None and provider_id not in providers.own:
+            _check_model_name(settings, prices, provider_id, model_id)
         return
     if provider_id == "local":
         how = "pull " + model_id if model_id in known_models() else "add FILE.gguf"
@@ -189,6 +201,32 @@ def require_reachable(
         f"The provider {provider_id} has no key and no base URL.",
         next_step=f"Set {variable or f'[providers.{provider_id}]'}.",
     )
+
+
+def _check_model_name(
+    settings: Settings, prices: PriceTable, provider_id: str, model_id: str
+) -> None:
+    """Make sure that a model's name is not a misspelt one of its provider.
+
+    Looked at are providers whose models the price table knows, at their own address. A name that
+    only goes on from known words ("gpt-9-mini") may be a newer model.
+
+    Raises:
+        RootError: a word of it is nearly one that the provider's models are named with.
+    """
+    provider = settings.providers.get(provider_id)
+    if provider is None or not is_own(provider_id, provider) or prices.find(provider_id, model_id):
+        return
+    models = [price.model for price in prices if price.provider in settings.providers]
+    words = {word for model in models for word in _LETTERS.findall(model)}
+    strange = [word for word in _LETTERS.findall(model_id.lower()) if word not in words]
+    if any(difflib.get_close_matches(word, words, 1, _MISSPELT) for word in strange):
+        near = difflib.get_close_matches(model_id, models, 3, 0.4)
+        raise RootError(
+            f"{provider_id} has no model {model_id!r}.",
+            next_step=f"Did you mean {' or '.join(near)}? A model of that very name needs a "
+            "price in a table of your own; see docs/prices.md.",
+        )
 
 
 def is_own(name: str, settings: ProviderSettings) -> bool:

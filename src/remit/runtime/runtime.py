@@ -175,9 +175,10 @@ class Runtime(Closeable):
         """Make sure that the default model can be asked.
 
         Raises:
-            RootError: its provider is not set up; the message says how to.
+            RootError: its provider is not set up, or its name is misspelt; the message says how to.
         """
-        require_reachable(self.loaded.settings, self._providers, self.provider_id, self.model_id)
+        of_model = self.provider_id, self.model_id, self.prices
+        require_reachable(self.loaded.settings, self._providers, *of_model)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin a conversation with the ADMIN agent, or go on with one.
@@ -265,7 +266,7 @@ class Runtime(Closeable):
             chosen = ("", model)
         elif model is not None:
             chosen = choose_model(settings, model, self._providers)
-            require_reachable(settings, self._providers, *chosen)
+            require_reachable(settings, self._providers, *chosen, self.prices)
         changes = {
             "classify": classify, "verify": verify, "max_retries": max_retries,
             "context_tokens": context_tokens,

@@ -181,8 +181,12 @@ def test_arguments_are_checked() -> None:
 def test_an_unknown_tool() -> None:
     dispatcher = ToolDispatcher([], SETTINGS)
     assert dispatcher.execute("x", {}).status == "error"
-    with pytest.raises(UnknownToolError):
+    with pytest.raises(UnknownToolError) as caught:
         dispatcher.tools(["x"])
+    assert "None was given, none is installed" in caught.value.next_step
+    with pytest.raises(UnknownToolError) as caught:
+        ToolDispatcher([Tool("refund", "d", OPEN, str)], SETTINGS).tools(["refnud"])
+    assert caught.value.next_step.startswith("Did you mean 'refund'? There are refund.")
 
 
 def test_a_tool_is_called_like_its_function() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
+import orjson
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
@@ -42,17 +43,19 @@ def _describe_entries(output: dict[str, Any]) -> str:
     rows = output["entries"]
     if not rows:
         return "There are no such entries."
-    if output.get("more"):
-        return f"The latest {len(rows)} of more entries, from {rows[0]['id']} back."
-    return f"There are {len(rows)} such entries, the latest is {rows[0]['id']}."
+    count = output.get("total", "more" if output.get("more") else len(rows))
+    noun = "is 1 such entry" if count == 1 else f"are {count} such entries"
+    lines = [
+        f"{row['timestamp']}  {row['id']}  {row['event_type']}: {row['reason']}" for row in rows
+    ]
+    return "\n".join([f"There {noun}; the latest {len(rows)}:", *lines])
 
 
 def _describe_contents(output: dict[str, Any]) -> str:
     rows = output["entries"]
     if not rows:
         return "There are no such entries."
-    first = rows[0]
-    return f"The entry {first['id']} is a {first['event_type']}: {first['reason']}."
+    return "\n".join(orjson.dumps(row).decode() for row in rows)
 
 
 def _describe_verification(output: dict[str, Any]) -> str:
@@ -92,6 +95,8 @@ class LedgerTools(Toolset):
             ("show the ledger", {}),
             ("what happened recently?", {}),
             ("show the latest 5 events", {"max_entries": 5}),
+            ("what was written to the log most recently?", {}),
+            ("how many records are there?", {}),
             ("which TOOL_CALL entries were recorded?", {"event_type": "TOOL_CALL"}),
             ("query the ledger for SESSION_END events", {"event_type": "SESSION_END"}),
             ("how many EXCHANGE entries are there?", {"event_type": "EXCHANGE"}),
@@ -125,8 +130,11 @@ class LedgerTools(Toolset):
             }
             for entry in self._latest(max_entries + 1, event_type, session_id, work_order_id)
         ]
-        more = {"more": True} if len(rows) > max_entries else {}
+        more: dict[str, Any] = {"more": True} if len(rows) > max_entries else {}
         rows = rows[:max_entries]
+        if session_id is None and work_order_id is None:
+            counts = self.ledger.count_by_event()
+            more["total"] = counts.get(event_type, 0) if event_type else sum(counts.values())
         return {"status": "ok", "count": len(rows), **more, "entries": rows}
 
     @tool(
@@ -135,7 +143,8 @@ class LedgerTools(Toolset):
             ("show the full content of LED-0000002a", {"entry_id": "LED-0000002a"}),
             ("whole text of LED-00000010", {"entry_id": "LED-00000010"}),
             ("full TOOL_CALL with its content", {"event_type": "TOOL_CALL"}),
-            ("LED-00000007 in full", {"entry_id": "LED-00000007"}),
+            ("open the entry LED-00000007 in full", {"entry_id": "LED-00000007"}),
+            ("when was LED-00000007 written?", {"entry_id": "LED-00000007"}),
         ),
         describe=_describe_contents,
         on_unknown="retry",
@@ -185,8 +194,9 @@ class LedgerTools(Toolset):
             ("verify the ledger", {}),
             ("check the hash chain", {}),
             ("has the ledger been tampered with?", {}),
-            ("is the log intact?", {}),
-            ("was anything in the record changed afterwards?", {}),
+            ("is the integrity of the log intact?", {}),
+            ("was anything in the record changed or altered after the fact?", {}),
+            ("prove that the hash chain holds", {}),
         ),
         describe=_describe_verification,
         on_unknown="retry",
@@ -209,7 +219,8 @@ class LedgerTools(Toolset):
         examples=(
             ("trace the journey of the last prompt", {}),
             ("trace LED-0000002a", {"entry_id": "LED-0000002a"}),
-            ("how did you come to that answer?", {}),
+            ("how did my question turn into an answer?", {}),
+            ("follow LED-00000007 step by step", {"entry_id": "LED-00000007"}),
             ("trace turn 2 of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9", "turn": 2}),
         ),
         describe=_describe_journey,
@@ -262,8 +273,11 @@ class LedgerTools(Toolset):
         examples=(
             ("why did this model answer?", {}),
             ("why did you choose this model?", {}),
-            ("which model was used for the last answer?", {}),
+            ("which model or LLM was used for the last answer?", {}),
+            ("who or what decided which model answers?", {}),
+            ("why was it picked and not another, bigger or smaller model?", {}),
             ("explain the routing of LED-0000002a", {"entry_id": "LED-0000002a"}),
+            ("the routing decision behind LED-00000007", {"entry_id": "LED-00000007"}),
             ("which model was passed over, and why?", {}),
             ("why was that model chosen in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
         ),

@@ -20,25 +20,21 @@ _MAX_FILES = 200
 
 
 def _describe_file(output: dict[str, Any]) -> str:
-    lines = (line.strip() for line in output["text"].splitlines())
-    first = next((line for line in lines if line), "nothing")
-    return f"The file {output['path']} says: {first[:200]}"
+    return f"The file {output['path']} says:\n{output['text'].strip()}"
 
 
 def _describe_files(output: dict[str, Any]) -> str:
-    shown = ", ".join(row["path"] for row in output["files"][:3])
-    return f"There are {output['count']} files, among them: {shown}."
+    rows = output["files"]
+    among = "" if len(rows) == output["count"] else ", among them"
+    return f"There are {output['count']} files{among}: {', '.join(row['path'] for row in rows)}."
 
 
 def _describe_settings(output: dict[str, Any]) -> str:
     rows = _uncut(output["settings"])
     own = [row for row in rows if row["source"] != "default"]
-    shown = ", ".join(f"{row['key']} is {row['value']}" for row in (own or rows)[:3])
-    return (
-        f"There are {output['count']} settings, {len(own)} of them not the default: {shown}."
-        if own
-        else f"There are {output['count']} settings, all of them the default: {shown}."
-    )
+    said = f"{len(own)} of them not the default" if own else "all of them the default"
+    lines = [f"{row['key']} is {row['value']} ({row['source']})" for row in (own or rows)]
+    return "\n".join([f"There are {output['count']} settings, {said}:", *lines])
 
 
 def _describe_gates(output: dict[str, Any]) -> str:
@@ -72,6 +68,7 @@ class RootTools(Toolset):
             ("show the file config.json", {"path": "config.json"}),
             ("what is in README.md?", {"path": "README.md"}),
             ("read src/main.py", {"path": "src/main.py"}),
+            ("cat notes.txt", {"path": "notes.txt"}),
         ),
         describe=_describe_file,
         on_unknown="retry",
@@ -104,7 +101,8 @@ class RootTools(Toolset):
             ("list the files", {}),
             ("what is in this folder?", {}),
             ("show the directory", {}),
-            ("which files do you have?", {}),
+            ("how many files are there?", {}),
+            ("ls src/assets", {"path": "src/assets"}),
         ),
         describe=_describe_files,
         on_unknown="retry",
@@ -131,7 +129,9 @@ class RootTools(Toolset):
             ("show the configuration", {}),
             ("which settings are in force?", {}),
             ("what is configured?", {}),
-            ("how is the runtime configured?", {}),
+            ("how is the runtime configured or set up?", {}),
+            ("which settings are not at their default?", {}),
+            ("where does the value of a setting come from?", {}),
             ("what is the setting gateway.timeout_ms?", {"section": "gateway.timeout_ms"}),
         ),
         describe=_describe_settings,
@@ -195,6 +195,8 @@ class GateTools(Toolset):
             ("check the gates", {}),
             ("run all gates", {}),
             ("do all gates pass?", {}),
+            ("are the gates green, or why do they fail?", {}),
+            ("status of the governance gates", {}),
             ("check gate G1", {"gate": "G1"}),
             ("is the installation healthy?", {}),
         ),
@@ -225,6 +227,8 @@ class GateTools(Toolset):
             ("which packages are installed?", {}),
             ("show the packages", {}),
             ("what is installed here?", {}),
+            ("how many packages are there?", {}),
+            ("which version of the software is running?", {}),
         ),
         describe=_describe_packages,
         on_unknown="retry",

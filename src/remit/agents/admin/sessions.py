@@ -24,12 +24,14 @@ _SHOWN_TURNS = 20
 
 def _describe_sessions(output: dict[str, Any]) -> str:
     rows = output["sessions"]
-    shown = ", ".join(
-        f"{row['session_id']} with {row['turns']} turn{'' if row['turns'] == 1 else 's'}"
-        for row in rows[:3]
-    )
+    lines = [
+        f"{row['session_id']}  {row['agent_id'] or '-'}  {row['user_id'] or '-'}  {row['turns']} "
+        f"turn{'' if row['turns'] == 1 else 's'}"
+        for row in rows
+    ]
     noun = "is 1 session" if len(rows) == 1 else f"are {len(rows)} sessions"
-    return f"There {noun}: {shown}."
+    more = " and more" if output.get("more") else ""
+    return "\n".join([f"There {noun}{more}, by id, agent and user:", *lines])
 
 
 def _describe_overview(output: dict[str, Any]) -> str:
@@ -37,8 +39,16 @@ def _describe_overview(output: dict[str, Any]) -> str:
     priced = "at an unknown price" if cost is None else f"for {cost:.4f} US dollars"
     return (
         f"The session {output['session_id']} has {output['turns']} turns, "
-        f"{output['llm_calls']} calls and {output['total_tokens']} tokens {priced}."
+        f"{output['llm_calls']} calls and {output['total_tokens']} tokens {priced}.\n"
+        f"Models: {_named(output['models'])}. Tools: {_named(output['tools'])}. "
+        f"Waiting for a person: {_named(output['open_approvals'])}."
     )
+
+
+def _named(found: dict[str, int] | list[dict[str, Any]]) -> str:
+    """What was used, or waits, by name."""
+    names = [item["tool_id"] if isinstance(item, dict) else item for item in found]
+    return ", ".join(names) or "none"
 
 
 def _describe_turns(output: dict[str, Any]) -> str:
@@ -58,8 +68,17 @@ def _describe_budgets(output: dict[str, Any]) -> str:
         priced += f" and {output['unpriced_calls']} calls without a price"
     return (
         f"{output['spent_tokens']} tokens were spent, {priced}; there are {output['count']} "
-        "budgets."
-    )
+        "budgets.\n" + "\n".join(map(_of_scope, output["scopes"]))
+    ).strip()
+
+
+def _of_scope(state: dict[str, Any]) -> str:
+    limits = [
+        f"{state[f'spent_{unit}']} of {state[f'limit_{unit}']} {word}"
+        for unit, word in (("usd", "US dollars"), ("tokens", "tokens"))
+        if state.get(f"limit_{unit}") is not None
+    ]
+    return f"{state['scope']}: {' and '.join(limits) or 'no limit'}."
 
 
 class SessionTools(Toolset):
@@ -72,7 +91,9 @@ class SessionTools(Toolset):
             ("list my conversations", {}),
             ("show all sessions", {}),
             ("how many sessions are there?", {}),
-            ("every session, please", {}),
+            ("are there past chats?", {}),
+            ("who talked to you?", {}),
+            ("list the latest sessions", {}),
         ),
         describe=_describe_sessions,
         on_unknown="retry",
@@ -93,6 +114,8 @@ class SessionTools(Toolset):
             ("overview of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
             ("its cost so far", {}),
             ("turns and tokens of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
+            ("how many turns does this conversation have?", {}),
+            ("what waits for a person's approval in this session?", {}),
             ("summarize SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
         ),
         describe=_describe_overview,
@@ -130,6 +153,7 @@ class SessionTools(Toolset):
             ("reconstruct SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
             ("what was said in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
             ("both sides of the whole conversation", {}),
+            ("the transcript of this chat from start to end, turn by turn", {}),
             ("replay SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
         ),
         describe=_describe_turns,
@@ -183,6 +207,7 @@ class SessionTools(Toolset):
             ("how much money was spent?", {}),
             ("is there budget left?", {}),
             ("what are the spending limits?", {}),
+            ("are we close to the limit?", {}),
         ),
         describe=_describe_budgets,
         on_unknown="retry",

@@ -24,12 +24,11 @@ def _describe_usage(output: dict[str, Any]) -> str:
     sums = {
         "The last turn": output.get("last_turn"),
         "This session": output.get("this_session"),
+        "Today": output["today"],
         f"The last {output['days']} days": output,
     }
     said = [f"{name}: {_in_words(one)}." for name, one in sums.items() if one]
-    if output["rows"]:
-        first = output["rows"][0]
-        said.append(f"Most by {output['by']}: {first['name']}, {_in_words(first)}.")
+    said += [f"By {output['by']}: {row['name']}, {_in_words(row)}." for row in output["rows"]]
     return "\n".join(said)
 
 
@@ -47,8 +46,12 @@ class UsageTools(Toolset):
         label="usage",
         examples=(
             ("usage by model", {"by": "model"}),
-            ("usage per day this month", {"by": "day", "days": 31}),
-            ("which agent costs the most?", {"by": "agent"}),
+            ("usage per day for 31 days", {"by": "day", "days": 31}),
+            ("which agent is the most expensive?", {"by": "agent"}),
+            ("which user has the biggest bill?", {"by": "user"}),
+            ("how much money did we spend this week?", {}),
+            ("break down the costs of the last 7 days", {"days": 7}),
+            ("dollars used today", {}),
             ("usage by key", {"by": "key"}),
             ("what did that cost?", {}),
             ("how much did my last question cost?", {}),
@@ -71,10 +74,12 @@ class UsageTools(Toolset):
         since = today - timedelta(days=days - 1)
         users = self._users() if by == "user" else {}
         sums: dict[str, _Sum] = {}
-        total = _Sum()
+        total, of_today = _Sum(), _Sum()
         for event in ("EXCHANGE", "EXCHANGE_ORPHANED"):
             for entry in self.ledger.query(event_type=event, since=since, with_content=False):
                 total.add(entry)
+                if entry.timestamp[:10] == today.date().isoformat():
+                    of_today.add(entry)
                 sums.setdefault(_name(entry, by, users), _Sum()).add(entry)
         ranked = sorted(sums.items(), key=lambda row: (-row[1].nano, -row[1].tokens, row[0]))
         return {
@@ -82,6 +87,7 @@ class UsageTools(Toolset):
             "by": by,
             "days": days,
             **self._here(),
+            "today": of_today.shown(),
             **total.shown(),
             "count": len(ranked),
             "rows": [{"name": name, **one.shown()} for name, one in ranked[:_MAX_ROWS]],

@@ -18,6 +18,7 @@ class SessionOverview:
 
     Attributes:
         caller_session_id: the session that a sub-agent's is part of; empty of others.
+        user_id: the user for whom it works; empty where none was named.
     """
 
     session_id: str
@@ -27,6 +28,7 @@ class SessionOverview:
     last_turn_at: str
     ended: bool
     caller_session_id: str = ""
+    user_id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -89,4 +91,5 @@ def _overview(
         last_turn_at=turn.timestamp if turn else "",
         ended=ended,
         caller_session_id=str((metadata.get("caller") or {}).get("session_id", "")),
+        user_id=str(metadata.get("user_id") or ""),
     )

@@ -22,6 +22,8 @@ _NO_ANSWER = {
     "": "I cannot answer this right now.",
     "answer_rejected": "I have no answer to this that I can stand behind.",
     "budget_exhausted": "I cannot answer this: the budget that I was given for it is used up.",
+    "UNPRICED": "I cannot answer this: my model has no price, and what I may spend is limited in "
+    "US dollars. Have the model priced, or that limit lifted.",
     "turn_limit_exceeded": "I could not finish this within the number of steps I am allowed.",
     "timeout": "I stopped, because an answer to this took too long.",
     "tool_outcome_unknown": "I cannot say whether what you asked for was done. Please have it "

@@ -8,9 +8,10 @@ import contextvars
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
-from remit.agents.tools.installed import GROUP, installed_tool
+from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
 from remit.agents.tools.output import OutputError, json_output
 from remit.agents.tools.tool import (
     Context,
@@ -132,9 +133,15 @@ class ToolDispatcher:
     def _tool(self, tool_id: str) -> Tool:
         tool = self._tools.get(tool_id) or installed_tool(tool_id)
         if tool is None:
+            known = sorted({*self._tools, *installed_ids()})
+            near = get_close_matches(tool_id, known, 1)
+            hint = f"Did you mean {near[0]!r}? " if near else ""
+            there = (
+                f"There are {', '.join(known)}" if known else "None was given, none is installed"
+            )
             raise UnknownToolError(
                 f"There is no tool {tool_id!r}.",
-                next_step=f"Known: {', '.join(sorted(self._tools)) or 'none'}; or install a "
+                next_step=f"{hint}{there}. Give a function with tools=…, or install a "
                 f"distribution with an entry point of that name in the group {GROUP!r}.",
             )
         return self._tools.setdefault(tool_id, tool)

@@ -36,6 +36,11 @@ def installed_tool(tool_id: str) -> Tool | None:
     return _loaded(found[0], tool_id)
 
 
+def installed_ids() -> set[str]:
+    """The ids of the tools that installed distributions offer."""
+    return {entry.name for entry in entry_points(group=GROUP)}
+
+
 def _loaded(entry: EntryPoint, tool_id: str) -> Tool:
     where = f"The tool {tool_id!r} of {_whose(entry)} ({entry.value})"
     try:

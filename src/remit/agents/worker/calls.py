@@ -23,7 +23,6 @@ from remit.kernel.exchange import (
 
 _CODES = {
     "BUDGET_EXHAUSTED": "budget_exhausted",
-    "UNPRICED": "budget_exhausted",
     "UNBOUNDED": "budget_exhausted",
     "NOT_ALLOCATED": "budget_exhausted",
     "TURN_LIMIT": "turn_limit_exceeded",

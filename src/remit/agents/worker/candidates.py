@@ -1,9 +1,10 @@
 """Making a choice small enough for a small model.
 
-A model of a hundred million parameters chooses badly among many tools and well between two.
-Word overlap with the tools' own examples finds the two. Where neither is clearly ahead, the
-message has to hold a name that both take before the model decides. All here is generic: it knows
-English words of grammar and of acting, and what the tool definitions say.
+A tool may answer a message where it accounts for each word that carries the question: its
+definition speaks of it, or an argument takes it. Of several such tools, word overlap with their
+own examples finds the likeliest. Where none is clearly ahead, the message has to hold a name that
+they take before a model decides. All here is generic: it knows English, and what the tool
+definitions say.
 """
 
 from __future__ import annotations
@@ -11,25 +12,20 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
-from remit.kernel.schemas import first_problem
+from remit.agents.worker.arguments import bare_words, named, names, taken, takes_free_text
+from remit.agents.worker.english import carries, is_grammar, plain, speller, stem
 
 _FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z][a-z0-9]{0,4}\b")
-_NUMBER = re.compile(r"\b\d+\b")
-_WHOLE_NUMBER = re.compile(r"(?<![\w.-])\d+(?!\w|\.\d)")
-_NAME = re.compile(r"(?!\d+$)\S*[\d_/.]\S*|[A-Z]{2,}-\S+|[A-Z][A-Z-]{2,}")
-_PATH = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
-_WORD = re.compile(r"\b[A-Za-z]{5,}\b")
-_ALIKE_WORD = 0.83  # of two words, from 0 to 1: one letter missing, or two exchanged
+_ID = re.compile(r"\b([A-Z]{2,})-[\w-]+")
+_TOKEN = re.compile(r"[a-z]+|\d+")
+_MARK = re.compile(r"<\w+>|[a-z]+|\d+")
 _CLEAR = 1.15  # so far ahead of the second, the likeliest needs no model to confirm it
-_COVERED = 0.22  # of a message's weight, what the likeliest has to speak of
 _SAME = 0.999
-_STEM = 5  # letters of a word by which its other forms are known too
 _UNLIKE = 0.35  # a message that is less like anything that is known asks for nothing of it
 _LITTLE = 0.3  # what a word of grammar, or a number, weighs beside one that names a thing
 _ACT = re.compile(  # an order, where one begins
@@ -41,185 +37,108 @@ _ACT = re.compile(  # an order, where one begins
     r"|rename|replace|reset|restart|restore|revoke|roll|rotate|save|schedule|send|set|shut|start"
     r"|stop|switch|transfer|uninstall|update|upgrade|upload|wipe|write)\b"
 )
-_GRAMMAR = re.findall(
-    r"\S+",
-    "# a am an and any are at be been by can could did do does for from give had has have here"
-    " how i in into is it its just me my of on or our please show so some tell that the their"
-    " there these they this to told under up us was we were what which who will with would you"
-    " your",
-)
+
+Meant = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
-    """What is left of a choice.
+class Offer:
+    """A tool, as far as its choice goes.
 
     Attributes:
-        classes: the likeliest and the second.
-        examples: phrases of both with their class, the most telling last.
-        alike: whether the message is like the likeliest at all.
-        clear: whether the likeliest is far ahead of the second, and speaks of what is asked.
+        phrases: of users that call for it.
+        hints: further texts that say what it does.
+        schema: JSON Schema of its arguments.
     """
 
-    classes: tuple[str, str]
-    examples: list[tuple[str, str]]
-    alike: bool
-    clear: bool
+    phrases: Sequence[str]
+    hints: Sequence[str]
+    schema: Mapping[str, Any]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that it says of itself."""
+        return (*self.phrases, *self.hints)
 
 
-def narrow(
-    message: str,
-    examples: Mapping[str, Sequence[str]],
-    hints: Mapping[str, Sequence[str]],
-    shots: int = 3,
-) -> Narrowed:
-    """The two likeliest classes for ``message``, and examples to show of them.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a message comes to.
+
+    Attributes:
+        chosen: the tool that is meant; empty where that is not clear.
+        names: what the message names and no argument takes: the tool's result must hold it.
+        between: two tools that both take a name that the message holds: a model may decide.
+        examples: phrases of both with their tool, the most telling last.
+        near: the likeliest tools, where none of them may answer.
+        unknown: words of the message that the nearest of these does not account for.
+    """
+
+    chosen: str = ""
+    names: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
+    near: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def choose(
+    message: str, offers: Mapping[str, Offer], talk: Sequence[str], shots: int = 3
+) -> Choice:
+    """The tool that accounts for all that ``message`` asks, and is clearly the likeliest.
 
     Args:
-        examples: by class, phrases that belong to it; also to the one that means no tool.
-        hints: by class, further texts that only count for likeness.
+        offers: by tool id.
+        talk: phrases that call for no tool.
     """
-    texts = {name: [*phrases, *hints.get(name, ())] for name, phrases in examples.items()}
-    spread = Counter(
-        word for group in texts.values() for word in set().union(*(_words(text) for text in group))
-    )
-
-    def vector(text: str) -> dict[str, float]:
-        # A word that few classes use says more.
-        weights = {
-            word: number
-            * math.log((len(texts) + 1) / ((spread[word] or 1) + 0.5))
-            * (_LITTLE if word in _LIGHT else 1)
-            for word, number in _words(text).items()
-        }
-        length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
-        return {word: weight / length for word, weight in weights.items()}
-
-    query = vector(_spelt(message, chain.from_iterable(texts.values())))
-
-    def likeness(text: str) -> float:
-        other = vector(text)
-        return sum(weight * other.get(word, 0.0) for word, weight in query.items())
-
-    score = {name: _score(sorted(map(likeness, group))) for name, group in texts.items()}
-    best, second = sorted(score, key=lambda name: -score[name])[:2]
-    alike = score[best] >= _UNLIKE
-    spoken_of = set().union(*map(_words, texts[best]))
-    covered = sum(weight * weight for word, weight in query.items() if word in spoken_of)
-    clear = score[best] >= _CLEAR * score[second] and covered >= _COVERED
-    nearest = {
-        name: sorted(examples[name], key=likeness, reverse=True)[:shots] for name in (best, second)
-    }
-    pairs = [(phrase, name) for name in (second, best) for phrase in reversed(nearest[name])]
-    pairs.sort(key=lambda pair: -nearest[pair[1]].index(pair[0]))  # take turns
-    return Narrowed((best, second), pairs, alike, clear)
+    texts = {id_: offer.texts for id_, offer in offers.items()}
+    if not offers or asks_to_act(message, chain.from_iterable(texts.values())):
+        return Choice()
+    meant = speller(chain.from_iterable(texts.values()))
+    taking = named({id_: offer.schema for id_, offer in offers.items()}, message)
+    is_named = len(taking) < len(offers)
+    left = {id_: unexplained(message, offers[id_], meant) for id_ in taking}
+    score = _likeness(message, {**{id_: texts[id_] for id_ in taking}, "": talk}, meant)
+    ranked = sorted(taking, key=lambda id_: -score[id_])
+    whole = [id_ for id_ in ranked if not left[id_] and (is_named or score[id_] >= _UNLIKE)]
+    if not is_named and score[""] > score[(whole or ranked)[0]]:
+        return Choice()
+    best, *others = ranked
+    if not whole:
+        alike = score[best] >= max([_UNLIKE, *(_CLEAR * score[other] for other in others)])
+        if alike and _takes_the_rest(message, offers[best]):
+            return Choice(best)
+        if not is_named and score[ranked[0]] < _UNLIKE:
+            return Choice()
+        return Choice(near=tuple(ranked[:2]), unknown=tuple(left[ranked[0]]))
+    if len(whole) == 1 or score[whole[0]] >= _CLEAR * score[whole[1]]:
+        return Choice(whole[0], _not_taken(message, offers[whole[0]]))
+    first, second, *_ = whole
+    if not is_named:  # between tools that the message does not name, a small model guesses
+        return Choice(near=(first, second))
+    pairs = []
+    for place in reversed(range(shots)):  # they take turns
+        for id_ in (second, first):
+            nearest = _nearest(message, offers[id_].phrases, meant)
+            pairs += [(phrase, id_) for phrase in nearest[place : place + 1]]
+    return Choice(between=(first, second), examples=tuple(pairs))
 
 
-def named(schemas: Mapping[str, Mapping[str, Any]], message: str) -> list[str]:
-    """The classes whose schema takes a name that the message holds as it stands.
+def unexplained(message: str, offer: Offer, meant: Meant = str) -> list[str]:
+    """The words of what is asked that a tool neither speaks of nor takes as arguments.
 
-    Names are ids, event types, paths: what nobody types who means another tool. All classes,
-    where none takes one.
+    Args:
+        meant: gives the word that a misspelt one stands for.
     """
-    names = [word for word in _bare_words(message) if _NAME.fullmatch(word)]
-    taking = [
-        class_
-        for class_, schema in schemas.items()
-        if any(_takes(prop, name) for prop in _properties(schema) for name in names)
-    ]
-    return taking or list(schemas)
-
-
-def narrowed_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
-    """An arguments schema that leaves only values the message itself contains.
-
-    A text becomes one of the message's words, an integer one of its numbers, an enum those of
-    its values that are mentioned. What the message does not mention is left out, or stays as it
-    was where it is required.
-    """
-    words = _bare_words(message)
-    stems = {_stem(word) for word in words}
-    names = [word for word in words if _NAME.fullmatch(word)]
-    of_others = {  # what a stricter property takes is not meant for a free text beside it
-        word
-        for name, prop in schema.get("properties", {}).items()
-        for word in names
-        if _takes(prop, word)
-        and ({"enum", "pattern"} & {*prop} or name in schema.get("required", ()))
-    }
-    properties: dict[str, Any] = {}
-    for name, prop in schema.get("properties", {}).items():
-        required = name in schema.get("required", ())
-        found: list[Any] = []
-        if "enum" in prop:
-            # A value typed as it stands is the one that is meant.
-            found = [value for value in prop["enum"] if value in words] or [
-                value
-                for value in prop["enum"]
-                if all(_stem(part) in stems for part in re.split(r"[_\s-]", str(value)))
-            ]
-        elif prop.get("type") == "integer":
-            numbers = map(int, _WHOLE_NUMBER.findall(message))
-            low, high = prop.get("minimum", -math.inf), prop.get("maximum", math.inf)
-            found = [number for number in dict.fromkeys(numbers) if low <= number <= high]
-        elif prop.get("type") == "string":
-            found = [word for word in names if not first_problem(prop, word)]
-            if not required and "pattern" not in prop:
-                found = [word for word in found if word not in of_others]
-            if required and not found:
-                found = [word for word in words if not first_problem(prop, word)] or [message]
-        if found:
-            properties[name] = {"enum": found}
-        elif required:
-            properties[name] = dict(prop)
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def only_value(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The one object that fits a schema of :func:`narrowed_schema`; ``None`` where several do."""
-    values = {name: prop.get("enum", ()) for name, prop in schema["properties"].items()}
-    if any(len(allowed) != 1 for allowed in values.values()):
-        return None
-    return {name: allowed[0] for name, allowed in values.items()}
-
-
-def _properties(schema: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
-    return properties.values()
-
-
-def _takes(prop: Mapping[str, Any], name: str) -> bool:
-    """Whether a property's value can be this name: what it lists, its pattern, or a path."""
-    if "enum" in prop:
-        return name in prop["enum"]
-    if prop.get("type") != "string":
-        return False
-    return not first_problem(prop, name) if "pattern" in prop else bool(_PATH.fullmatch(name))
-
-
-def _words(text: str) -> Counter[str]:
-    """Words without case and endings; file names and numbers as such."""
-    plain = _FILE_NAME.sub(" <f> ", text.lower().replace("_", " "))
-    found = re.findall(r"[\w<>#']+", _NUMBER.sub("#", plain))
-    return Counter(_stem(word)[:_STEM] for word in found)
-
-
-def _bare_words(message: str) -> list[str]:
-    return list(dict.fromkeys(filter(None, map(_bare, message.split()))))
-
-
-def _bare(word: str) -> str:
-    return word.strip("\"'`?!,;:()").rstrip(".")
-
-
-def _stem(word: str) -> str:
-    word = word.lower()
-    return word[:-1] if len(word) > 3 and word.endswith("s") else word
+    given = taken(offer.schema, message)
+    known_names = {*given, *names(message)}
+    rest = " ".join(word for word in bare_words(message) if word not in known_names)
+    asked = [word for word in dict.fromkeys(map(meant, _words(rest))) if carries(stem(word))]
+    if not asked and not known_names:
+        return bare_words(message)  # nothing that could be looked up
+    of_it = " ".join([*offer.texts, *given, *offer.schema.get("properties", ())])
+    known = set(map(stem, _words(of_it)))
+    return [word for word in asked if stem(word) not in known]
 
 
 def asks_to_act(message: str, texts: Iterable[str]) -> bool:
@@ -228,25 +147,58 @@ def asks_to_act(message: str, texts: Iterable[str]) -> bool:
     return any(found[1] not in spoken_of for found in _ACT.finditer(message.lower()))
 
 
+def _takes_the_rest(message: str, offer: Offer) -> bool:
+    """Whether words that a tool does not speak of can be what it is to be given."""
+    return takes_free_text(offer.schema) and not taken(offer.schema, message)
+
+
+def _not_taken(message: str, offer: Offer) -> tuple[str, ...]:
+    given = taken(offer.schema, message)
+    return tuple(name for name in names(message) if name not in given)
+
+
+def _likeness(message: str, texts: Mapping[str, Sequence[str]], meant: Meant) -> dict[str, float]:
+    """How like a message is to each class of texts."""
+    counts = {name: [_counted(text) for text in group] for name, group in texts.items()}
+    spread = Counter(word for group in counts.values() for word in set().union(*group))
+
+    def vector(words: Mapping[str, int]) -> dict[str, float]:
+        # A word that few classes use says more.
+        weights = {
+            word: number
+            * math.log((len(texts) + 1) / ((spread[word] or 1) + 0.5))
+            * (_LITTLE if word == "#" or is_grammar(word) else 1)
+            for word, number in words.items()
+        }
+        length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
+        return {word: weight / length for word, weight in weights.items()}
+
+    query = vector(_counted(message, meant))
+
+    def likeness(words: Mapping[str, int]) -> float:
+        other = vector(words)
+        return sum(weight * other.get(word, 0.0) for word, weight in query.items())
+
+    return {name: _score(sorted(map(likeness, group))) for name, group in counts.items()}
+
+
+def _nearest(message: str, phrases: Sequence[str], meant: Meant) -> list[str]:
+    score = _likeness(message, {phrase: [phrase] for phrase in phrases}, meant)
+    return sorted(phrases, key=lambda phrase: -score[phrase])
+
+
 def _score(likenesses: Sequence[float]) -> float:
     """Likeness to a class: to its two nearest texts, or to the one that it is, word for word."""
     *_, nearest = likenesses
     return 2.0 if nearest > _SAME else sum(likenesses[-2:])
 
 
-def _spelt(message: str, texts: Iterable[str]) -> str:
-    """The message with unknown words as they are probably meant: "sesions", "bugdet"."""
-    known = {word for text in texts for word in _WORD.findall(text.lower())}
-    stems = {_stem(word)[:_STEM] for word in known}
-
-    def meant(found: re.Match[str]) -> str:
-        word = found[0].lower()
-        if _stem(word)[:_STEM] in stems:
-            return word
-        near = get_close_matches(word, known, 1, _ALIKE_WORD)
-        return near[0] if near and near[0][0] == word[0] else word
-
-    return _WORD.sub(meant, message)
+def _counted(text: str, meant: Meant = str) -> Counter[str]:
+    """The stems of a text; ids and file names by their kind, numbers as ``#``."""
+    marked = _FILE_NAME.sub(" <f> ", _ID.sub(r" <\1> ", text).replace("_", " "))
+    found = (meant(word) for word in _MARK.findall(plain(marked)))
+    return Counter("#" if word.isdigit() else stem(word) for word in found)
 
 
-_LIGHT = frozenset(_stem(word)[:_STEM] for word in _GRAMMAR)
+def _words(text: str) -> list[str]:
+    return _TOKEN.findall(plain(text.replace("_", " ")))

@@ -13,7 +13,7 @@ from remit.agents.files import attached
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.output import HeldOutput
-from remit.agents.worker.printed import printed_answer
+from remit.agents.worker.printed import abilities, asks_for_abilities, printed_answer
 from remit.agents.worker.shortening import shortened
 from remit.agents.worker.toolbox import Toolbox, not_run, sendable
 from remit.agents.worker.toolchoice import ToolChooser
@@ -196,6 +196,8 @@ class Run:
         if not native:
             most = min(request.max_tokens or small.max_tokens, small.max_tokens)
             request = replace(request, max_tokens=most)
+        if contract.agent_class == "ADMIN" and asks_for_abilities(str(variables["user_input"])):
+            return self._print(abilities(tools))
         if not speaks or (tools and not native):
             chooser = ToolChooser(self._execution, self._calls, self._toolbox)
             message = str(variables["user_input"])
@@ -203,7 +205,9 @@ class Run:
             if self._toolbox.handed_to:
                 return self._handed_over()
             if not speaks:
-                return self._print(printed_answer(message, used, tools, chooser.near))
+                return self._print(
+                    printed_answer(message, used, tools, chooser.near, chooser.unknown)
+                )
             tools = []
             first = max(0, len(history) - 2 * small.context_turns)
             history = [] if variables["tool_results"] else history[first:]

@@ -16,14 +16,10 @@ from typing import Any
 import orjson
 
 from remit.agents.tools import Tool, ToolResult
+from remit.agents.worker.arguments import narrowed_schema, only_value
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.candidates import (
-    asks_to_act,
-    named,
-    narrow,
-    narrowed_schema,
-    only_value,
-)
+from remit.agents.worker.candidates import Offer, choose
+from remit.agents.worker.english import with_digits
 from remit.agents.worker.execution import Execution
 from remit.agents.worker.toolbox import Toolbox, result_text
 from remit.kernel.exchange import Message, conversation
@@ -34,7 +30,6 @@ _log = logging.getLogger("remit.worker")
 
 _CHOICE = "PRC-TOOLCHOICE-001"
 _ARGUMENTS = "PRC-TOOLARGUMENTS-001"
-_NO_TOOL = "none"
 _LONGEST = 300
 
 
@@ -43,6 +38,7 @@ class ToolChooser:
 
     Attributes:
         near: where it cannot tell which is meant, the likeliest tools.
+        unknown: words of the message that the first of these does not account for.
     """
 
     def __init__(self, execution: Execution, calls: ModelCalls, toolbox: Toolbox) -> None:
@@ -54,6 +50,8 @@ class ToolChooser:
         self._toolbox = toolbox
         self._asked_in = ""
         self.near: list[Tool] = []
+        self.unknown: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
         """At most one tool, run; its result in words for the answer's template."""
@@ -64,6 +62,7 @@ class ToolChooser:
             key = earlier.metadata["idempotency_key"]
             chosen = next((tool for tool in tools if tool.tool_id == tool_id), None)
         else:
+            message = with_digits(message)
             chosen = await self._choice(tools, message)
             arguments = {} if chosen is None else await self._arguments(chosen, message)
             key = f"{self._wo_id}/{self._asked_in}/0"
@@ -71,70 +70,60 @@ class ToolChooser:
             return []
         result = await self._toolbox.use(chosen.tool_id, arguments, key)
         self._toolbox.note_handoff(chosen.tool_id, result)
-        return [
-            {
-                "tool_id": chosen.tool_id,
-                "status": result.status,
-                "text": _in_words(chosen, result),
-            }
-        ]
+        status: str = result.status
+        text = _in_words(chosen, result)
+        if status == "ok":
+            held = f"{text} {result_text(result)}".lower()
+            absent = [name for name in self._names if name.lower() not in held]
+            if absent:
+                status, text = "absent", f"it shows no {' and no '.join(absent)}"
+        return [{"tool_id": chosen.tool_id, "status": status, "text": text}]
 
     async def _choice(self, tools: Sequence[Tool], message: str) -> Tool | None:
         contract = self._contracts.load(_CHOICE)
+        offers = {
+            tool.tool_id: Offer(
+                [phrase for phrase, _ in tool.examples],
+                # The first sentence says what a tool does; others, what it keeps to itself.
+                [tool.tool_id, re.split(r"(?<=\.)\s", tool.description)[0]],
+                tool.input_schema,
+            )
+            for tool in tools
+        }
+        talk = [str(item["input"]["user_input"]) for item in contract.examples]
+        choice = choose(message, offers, talk)
+        by_id = {tool.tool_id: tool for tool in tools}
+        self.near, self.unknown = [by_id[id_] for id_ in choice.near], choice.unknown
+        self._names = choice.names
+        chosen = by_id.get(choice.chosen)
+        if chosen is not None and choice.names and chosen.on_unknown != "retry":
+            # Its result may not hold what was asked for, and it may not run to find out.
+            self.near, self.unknown = [chosen], choice.names
+            return None
+        if not choice.between:
+            return chosen
         given = Counter(tool.label for tool in tools)
         labels = {
             # A label that two tools share does not say which of them is meant.
-            tool.tool_id: tool.label if tool.label and given[tool.label] == 1 else tool.tool_id
-            for tool in tools
+            tool.label if tool.label and given[tool.label] == 1 else tool.tool_id: tool
+            for tool in map(by_id.__getitem__, choice.between)
         }
-        labels[_NO_TOOL] = str(contract.metadata.get("none_label", _NO_TOOL))
-        about = {tool.tool_id: tool.description for tool in tools}
-        about[_NO_TOOL] = str(contract.metadata.get("none_description", "no tool"))
-        examples = {_NO_TOOL: [str(item["input"]["user_input"]) for item in contract.examples]}
-        meant = set(named({tool.tool_id: tool.input_schema for tool in tools}, message))
-        of_tools = [tool for tool in tools if tool.tool_id in meant]
-        examples |= {tool.tool_id: [phrase for phrase, _ in tool.examples] for tool in of_tools}
-        hints = {  # the first sentence says what a tool does; others, what it keeps to itself
-            tool.tool_id: [tool.tool_id, re.split(r"(?<=\.)\s", tool.description)[0]]
-            for tool in of_tools
-        }
-        texts = [
-            text
-            for tool in tools
-            for text in (tool.tool_id, tool.description, *(phrase for phrase, _ in tool.examples))
-        ]
-        if asks_to_act(message, texts):
-            return None
-        is_named = len(of_tools) < len(tools)
-        if is_named:  # then a tool is meant, however the rest is put
-            del examples[_NO_TOOL]
-            if len(of_tools) == 1:
-                return of_tools[0]
-        narrowed = narrow(message, examples, hints)
-        by_id = {tool.tool_id: tool for tool in tools}
-        if not is_named and (not narrowed.alike or narrowed.classes[0] == _NO_TOOL):
-            return None
-        if narrowed.clear:
-            return by_id.get(narrowed.classes[0])
-        if not is_named:  # between tools that the message does not name, a small model guesses
-            self.near = [by_id[id_] for id_ in narrowed.classes if id_ in by_id]
-            return None
+        label_of = {tool.tool_id: label for label, tool in labels.items()}
         answer = await self._ask(
             _CHOICE,
             {
                 "user_input": message,
                 "candidates": [
-                    {"label": labels[id_], "about": _one_line(about[id_])}
-                    for id_ in narrowed.classes
+                    {"label": label, "about": _one_line(tool.description)}
+                    for label, tool in labels.items()
                 ],
             },
             conversation(
-                (phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in narrowed.examples
+                (phrase, orjson.dumps(label_of[id_]).decode()) for phrase, id_ in choice.examples
             ),
-            {"enum": [labels[id_] for id_ in narrowed.classes]},
+            {"enum": [*labels]},
         )
-        by_label = {labels[tool.tool_id]: tool for tool in tools}
-        return by_label.get(answer) if isinstance(answer, str) else None
+        return labels.get(answer) if isinstance(answer, str) else None
 
     async def _arguments(self, tool: Tool, message: str) -> dict[str, Any]:
         schema = narrowed_schema(tool.input_schema, message)

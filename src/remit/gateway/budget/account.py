@@ -166,9 +166,10 @@ class Account:
                 if allow_unpriced:
                     return busy
                 message = (
-                    "has a limit in US dollars, and the model has no price. Give it one, or set "
+                    "has a limit in US dollars, and the model has no price. Give it one in a price "
+                    "table ([budget] prices), or set [budget] allow_unpriced"
                 )
-                return refused("UNPRICED", f"{message}[budget] allow_unpriced")
+                return refused("UNPRICED", message)
             nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
             if amount.nano > nano_left:
                 left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)
