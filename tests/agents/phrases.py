@@ -20,7 +20,8 @@ from remit import Runtime
 from remit.agents.supervisor import TurnResult
 
 FILES = {
-    name: Path(__file__).with_name(f"phrases_{name}.json") for name in ("seen", "unseen", "blind")
+    name: Path(__file__).with_name(f"phrases_{name}.json")
+    for name in ("seen", "unseen", "blind", "fresh")
 }
 OUTCOMES = ("right", "cannot", "beside", "invented")
 _CHOOSING = {"PRC-CLASSIFY-001", "PRC-TOOLCHOICE-001", "PRC-TOOLARGUMENTS-001"}
@@ -122,7 +123,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "sets", nargs="*", default=[*FILES], help="seen, unseen, blind, or a JSON file"
+        "sets", nargs="*", default=[*FILES], help=f"{', '.join(FILES)}, or a JSON file"
     )
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()

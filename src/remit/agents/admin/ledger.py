@@ -193,7 +193,7 @@ class LedgerTools(Toolset):
         examples=(
             ("verify the ledger", {}),
             ("check the hash chain", {}),
-            ("has the ledger been tampered with?", {}),
+            ("has anybody tampered with the ledger?", {}),
             ("is the integrity of the log intact?", {}),
             ("was anything in the record changed or altered after the fact?", {}),
             ("prove that the hash chain holds", {}),
@@ -275,7 +275,8 @@ class LedgerTools(Toolset):
             ("why did you choose this model?", {}),
             ("which model or LLM was used for the last answer?", {}),
             ("who or what decided which model answers?", {}),
-            ("why was it picked and not another, bigger or smaller model?", {}),
+            ("why was that picked and not another, smaller one?", {}),
+            ("why not a bigger model?", {}),
             ("explain the routing of LED-0000002a", {"entry_id": "LED-0000002a"}),
             ("the routing decision behind LED-00000007", {"entry_id": "LED-00000007"}),
             ("which model was passed over, and why?", {}),

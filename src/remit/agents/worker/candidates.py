@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from remit.agents.worker.arguments import bare_words, named, names, taken, takes_free_text
-from remit.agents.worker.english import carries, is_grammar, plain, speller, stem
+from remit.agents.worker.english import carrying, is_grammar, plain, speller, stem
 
 _FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z][a-z0-9]{0,4}\b")
 _ID = re.compile(r"\b([A-Z]{2,})-[\w-]+")
@@ -133,12 +133,15 @@ def unexplained(message: str, offer: Offer, meant: Meant = str) -> list[str]:
     given = taken(offer.schema, message)
     known_names = {*given, *names(message)}
     rest = " ".join(word for word in bare_words(message) if word not in known_names)
-    asked = [word for word in dict.fromkeys(map(meant, _words(rest))) if carries(stem(word))]
+    words = [meant(word) for word in _words(rest)]
+    asked = dict.fromkeys(carrying(words))
     if not asked and not known_names:
         return bare_words(message)  # nothing that could be looked up
-    of_it = " ".join([*offer.texts, *given, *offer.schema.get("properties", ())])
-    known = set(map(stem, _words(of_it)))
-    return [word for word in asked if stem(word) not in known]
+    of_it = (*offer.texts, *given, *offer.schema.get("properties", ()))
+    known = {found for text in of_it for found in carrying(_words(text))}
+    known |= {found.removeprefix("not ") for found in known}
+    said = {stem(word): word for word in reversed(words)}
+    return [said.get(word, word) for word in asked if word not in known]
 
 
 def asks_to_act(message: str, texts: Iterable[str]) -> bool:

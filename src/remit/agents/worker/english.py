@@ -25,6 +25,7 @@ _PHRASES = (  # what several words say together
     (re.compile(r"\b(?:can|could|would|will) (?:you|u|ya)\b"), "you"),
     (re.compile(r"\b(?:can|could|may) (?:i|we) (?:please )?(?:see|have|get|look)\b"), "show"),
     (re.compile(r"\bi would (?:like|love)\b"), "show"),
+    (re.compile(r"^\W*(?:are|were|do|did|have) you\b(?! (?:have|got|know|see)\b)"), "yourself"),
     (re.compile(r"\b(?:do|does|have|has) (?:you|we|i|they|it|one) (?:have|got)\b"), "there"),
 )
 _ALIKE = (  # words that ask for the same
@@ -41,7 +42,7 @@ _GRAMMAR = (
     " through to told under up upon us was we were what which with within you your yours"
 )
 _ASKING = (
-    "all also any anybody anyone anything again about actually around basically called come"
+    "all also any anything again about actually around basically called come"
     " came current currently complete dear describe detail display dump each entire entirely"
     " every everything ever exactly far fetch find full fully get getting gimme give given go"
     " going good got hello here hey hi info information instance kind kindly know let like list"
@@ -55,6 +56,7 @@ _DIGITS = {
     "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
     "nine": "9", "ten": "10",
 }  # fmt: skip
+_NEGATIONS = ("not", "no", "never", "without")
 _ENDINGS = re.compile(
     r"(?<=\w{3})(?:ications?|ations?|ings?|ions?|ments?|ers?|ors?|ies|ied|ively|ively|ly|ed|es|s"
     r"|e|y)$"
@@ -96,14 +98,29 @@ def carries(stemmed: str) -> bool:
     return stemmed not in _LIGHT and stemmed not in _REQUEST
 
 
+def carrying(words: Iterable[str]) -> list[str]:
+    """Stems of the words that are part of what is asked for; a negation with what it denies."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] in _NEGATIONS and not is_grammar(stem(word)):
+            found[-1] = f"not {stem(word)}"
+        elif word in _NEGATIONS or carries(stem(word)):
+            found.append(word if word in _NEGATIONS else stem(word))
+    return found
+
+
 def speller(texts: Iterable[str]) -> Callable[[str], str]:
     """Gives the word of ``texts`` that is probably meant by one that nobody knows.
 
-    "sesions" and "bugdet" are misspelt; "shw" and "cfg" are words without their vowels.
+    "sesions" and "bugdet" are misspelt, "teh" has letters exchanged; "shw" and "cfg" are words
+    without their vowels.
     """
     known = {word for text in texts for word in _WORD.findall(text.lower())}
     known |= set(f"{_GRAMMAR} {_ASKING}".split())
     stems = {stem(word) for word in known}
+    swapped: dict[tuple[str, ...], str] = {
+        (word[0], *sorted(word)): word for word in sorted(known) if len(word) > 2
+    }
     bare = {_consonants(word): word for word in sorted(known, key=len, reverse=True)}
     long = [word for word in known if len(word) >= _LONG]
 
@@ -116,6 +133,8 @@ def speller(texts: Iterable[str]) -> Callable[[str], str]:
                 (bare[form] for form in (short, f"{short}s", short.rstrip("s")) if form in bare),
                 word,
             )
+        if (word[0], *sorted(word)) in swapped:
+            return swapped[word[0], *sorted(word)]
         near = get_close_matches(word, long, 1, _ALIKE_WORD) if len(word) >= _LONG else []
         return near[0] if near and near[0][0] == word[0] else word
 

@@ -73,9 +73,8 @@ def abilities(tools: Sequence[Tool]) -> str:
     """What can be asked of an agent, tool by tool."""
     if not tools:
         return "I have no tools, so I can look up nothing."
-    return "\n".join([f"I answer from {len(tools)} tools. With them I can:", *(
-        f"{_offer(tool)} ({tool.tool_id})" for tool in tools
-    )])  # fmt: skip
+    offers = [f"{_offer(tool)} ({tool.tool_id})" for tool in tools]
+    return "\n".join(["I answer from what my tools show. With them I can:", *offers])
 
 
 def _offer(tool: Tool) -> str:
