@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _REDACTED = "[secret]"
 _SHORTEST = 6  # what is shorter (a port, "true") is in every other text
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_CREDENTIAL = re.compile(r"(?i)(?:bearer|basic|token|api-?key)\s+(\S+)")
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
 # Each alternative starts with something fixed and holds no nested repetition: time is linear.
 _SECRETS = re.compile(
@@ -37,6 +38,7 @@ class ConfiguredSecrets:
         known.update(_PASSWORD.findall(settings.ledger.path))
         for value in _secret_values(settings.model_dump()):
             known |= {value, *(os.environ.get(name, "") for name in _VARIABLE.findall(value))}
+        known.update(found[1] for value in [*known] if (found := _CREDENTIAL.fullmatch(value)))
         self.values = frozenset(value for value in known if len(value) >= _SHORTEST)
         longest_first = sorted(self.values, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, longest_first))) if self.values else None

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_the_first_use_is_on_record_and_the_second_adds_nothing(ledger: LedgerCl
     (note, _) = pins.tools("s")
     assert note.pin is not None
     assert (note.pin.digest, note.pin.origin, note.change) == (_tool().digest, "serve a", None)
-    assert note.pin.read() == ("Note it.", OPEN)
+    assert note.pin.read() == ("Note it.", OPEN, {"inputSchema": OPEN})
 
 
 def test_a_changed_definition_is_refused_until_it_is_accepted(ledger: LedgerClient) -> None:
@@ -139,6 +140,66 @@ def test_a_package_names_the_definition(ledger: LedgerClient) -> None:
     assert pins.check("s", "serve a", [_tool()]) == {}
 
 
+_STATED = {
+    "title": "Note",
+    "inputSchema": {"type": "object", "properties": {"a": {"pattern": "^a"}}},
+    "outputSchema": {"type": "object"},
+    "annotations": {"readOnlyHint": False, "title": "A note"},
+    "_meta": {"ui": {"resourceUri": "ui://note"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("title", "Read"),
+        ("annotations", {"readOnlyHint": True, "title": "A note"}),
+        ("annotations", {**_STATED["annotations"], "destructiveHint": False}),
+        ("outputSchema", {"type": "object", "required": ["size"]}),
+        ("inputSchema", OPEN),
+        ("icons", [{"src": "https://evil.example/icon.png"}]),
+        ("_meta", {"ui": {"resourceUri": "ui://other"}}),
+    ],
+)
+def test_whatever_a_server_states_of_a_tool_is_pinned(
+    ledger: LedgerClient, name: str, value: Any
+) -> None:
+    pins, tool = Pins(ledger), replace(_tool(), stated=_STATED)
+    assert pins.check("s", "serve a", [tool]) == {}
+    changed = replace(tool, stated={**_STATED, name: value})
+    assert changed.digest == tool.digest  # what a model is shown is the same
+    assert "has changed" in pins.check("s", "serve a", [changed])["s__note"].reason
+    assert any(name in line for line in pins.changed("s")[0].diff()[3:])
+    assert pins.check("s", "serve a", [tool]) == {}
+    pins.accept(pins.changed("s"), by="Ada")
+    assert pins.check("s", "serve a", [changed]) == {}
+    # What it leaves out, as for clients of earlier versions of the protocol, is no change.
+    assert pins.check("s", "serve a", [replace(tool, stated={"annotations": {}})]) == {}
+
+
+def test_a_package_that_names_what_models_are_shown_lets_no_other_change_in(
+    ledger: LedgerClient,
+) -> None:
+    pins, tool = Pins(ledger, lambda: [f"s__note@sha256:{_tool().digest}"]), _tool()
+    assert pins.check("s", "serve a", [replace(tool, stated=_STATED)]) == {}
+    assert "s__note" in pins.check("s", "serve a", [replace(tool, stated={"title": "Read"})])
+
+
+def test_the_rest_of_a_definition_joins_a_pin_of_an_earlier_version(ledger: LedgerClient) -> None:
+    data = {"server": "s", "origin": "serve a", "tool_id": "s__note", "by": "Ada",
+            "definition_hash": _tool().digest,
+            "definition": json.dumps({"description": "Note it.", "parameters": OPEN})}  # fmt: skip
+    ledger.write(LedgerEntry("TOOL_PINNED", "mcp:s", "ACCEPTED", "x", metadata=data))
+    pins, tool = Pins(ledger), replace(_tool(), stated=_STATED)
+    assert pins.check("s", "serve a", [tool]) == {}
+    assert pins.check("s", "serve a", [tool]) == {}
+    assert [decision for decision, _ in _entries(ledger)] == ["ACCEPTED", "PINNED"]
+    (note,) = pins.tools()
+    assert note.pin is not None
+    assert note.pin.by == "Ada"
+    assert "s__note" in pins.check("s", "serve a", [replace(tool, stated={"title": "Read"})])
+
+
 def test_what_a_worker_writes_is_no_pin(ledger: LedgerClient) -> None:
     pins = Pins(ledger)
     pins.check("s", "serve a", [_tool()])
@@ -162,7 +223,7 @@ def test_odd_definitions(ledger: LedgerClient) -> None:
     assert pins.check("s", "serve a", [odd]) == {}
     (found,) = pins.tools()
     assert found.pin is not None
-    assert found.pin.read() == (odd.description, odd.input_schema)
+    assert found.pin.read()[:2] == (odd.description, odd.input_schema)
     ledger.erase(found.pin.entry_id, requested_by="Ada", reason="law")
     assert pins.check("s", "serve a", [odd]) == {}
     assert "s__odd" in pins.check("s", "serve a", [_tool("s__odd")])
@@ -188,10 +249,8 @@ def test_an_origin_holds_no_secret(values: dict[str, Any], origin: str) -> None:
 
 @pytest.mark.parametrize("way", ["swap", "creep"])
 def test_a_tool_that_changes_in_a_session_is_refused_before_its_next_call(
-    ledger: LedgerClient, file: Path, way: str, monkeypatch: pytest.MonkeyPatch
+    ledger: LedgerClient, file: Path, way: str
 ) -> None:
-    if way == "creep":  # silently: it shows when the tools are looked at again
-        monkeypatch.setattr("remit.agents.tools.mcp.server._CHECK_S", 0.0)
     pins = Pins(ledger)
     with _server(file, pins) as server:
         tools = server.tools()

@@ -6,7 +6,8 @@ distributions offer theirs as entry points of the group ``remit.tools``.
 
 from remit.agents.tools.decorator import tool
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
-from remit.agents.tools.pins import Pin, PinError, PinnedTool, Pins
+from remit.agents.tools.pin import Pin, PinnedTool
+from remit.agents.tools.pins import PinError, Pins
 from remit.agents.tools.tool import (
     Context,
     OnUnknown,

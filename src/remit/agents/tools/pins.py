@@ -2,18 +2,20 @@
 
 The first use of a tool puts its definition on record, with the server that it came from. Whatever
 differs from that later, another definition or another server under the same name, must not be
-called until a person accepts the difference. Packages may name a definition by its hash, as
-``server__tool@sha256:…`` among their permitted tools; then that one is the first.
+called until a person accepts the difference. A definition is all that the server states of a tool:
+what a model is shown, and the rest, such as annotations that say it only reads. Packages may name
+what a model is shown by its hash, as ``server__tool@sha256:…`` among their permitted tools; then
+that one is the first.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from remit.agents.tools.pin import Pin, PinnedTool, stated_hashes
 from remit.agents.tools.tool import Tool, ToolError
 from remit.ledger import (
     LedgerClient,
@@ -33,95 +35,6 @@ _MARK = "@sha256:"
 
 class PinError(ToolError):
     """There is nothing to accept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """One definition of a tool, as it is on record.
-
-    Attributes:
-        entry_id: of the ``TOOL_PINNED`` that holds it.
-        server: name of the MCP server, as in ``[mcp.NAME]``.
-        tool_id: the tool's id here, ``{server}__{tool}``.
-        digest: :attr:`remit.Tool.digest`.
-        origin: which server it came from, see :func:`remit.agents.tools.mcp.origin.origin_of`.
-        at: when it was recorded.
-        by: who accepted it; empty for the first use.
-        definition: JSON text; ``None`` when it was erased or not read.
-    """
-
-    entry_id: str
-    server: str
-    tool_id: str
-    digest: str
-    origin: str
-    at: str
-    by: str = ""
-    definition: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    def read(self) -> tuple[str, dict[str, Any]] | None:
-        """Description and parameters; ``None`` where they were erased."""
-        if self.definition is None:
-            return None
-        found = json.loads(self.definition)
-        return str(found["description"]), dict(found["parameters"])
-
-    def lines(self) -> list[str]:
-        """The definition for people and for a diff, a line each."""
-        if (found := self.read()) is None:
-            return [f"server: {self.origin}", "the definition was erased"]
-        description, schema = found
-        parameters = json.dumps(schema, indent=2, ensure_ascii=False, sort_keys=True)
-        return [
-            f"server: {self.origin}",
-            *(f"description: {line}" for line in description.splitlines()),
-            *(f"parameters: {line}" for line in parameters.splitlines()),
-        ]
-
-
-@dataclass(slots=True)
-class PinnedTool:
-    """A tool's pin, and what was offered since instead of it.
-
-    Attributes:
-        server: see :class:`Pin`.
-        tool_id: likewise.
-        pin: what may be called; ``None`` when nothing was accepted yet.
-        change: what waits for a person; ``None`` when nothing does.
-    """
-
-    server: str
-    tool_id: str
-    pin: Pin | None = None
-    change: Pin | None = None
-
-    def diff(self) -> list[str]:
-        """From the pin to the change, as a unified diff; empty when nothing differs."""
-        if self.change is None:
-            return []
-        before = self.pin.lines() if self.pin is not None else []
-        old = self.pin.digest if self.pin is not None else "nothing"
-        return list(
-            difflib.unified_diff(
-                before, self.change.lines(), f"pinned {old}", f"offered {self.change.digest}",
-                lineterm="",
-            )
-        )  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "server": self.server,
-            "tool_id": self.tool_id,
-            "state": "changed" if self.change is not None else "pinned",
-            "pin": self.pin.to_dict() if self.pin is not None else None,
-            "change": self.change.to_dict() if self.change is not None else None,
-            "diff": self.diff(),
-        }
 
 
 class Refused(NamedTuple):
@@ -223,12 +136,7 @@ class Pins:
                         "accepted already.",
                         next_step=f"Look at it again with `remit mcp diff {server}`.",
                     )
-                new.append(
-                    _entry(
-                        _ACCEPTED, server, change.origin, change.tool_id, change.digest,
-                        change.definition, state.pin, by,
-                    )
-                )  # fmt: skip
+                new.append(_entry(_ACCEPTED, replace(change, by=by), state.pin))
             if not self._append(server, last, new):
                 raise PinError(
                     f"The tools of {server} changed at this moment.",
@@ -285,19 +193,29 @@ def _compare(
         state = states.get((server, tool.tool_id)) or PinnedTool(server, tool.tool_id)
         pin, allowed = state.pin, named.get(tool.tool_id, set())
         same_origin = origin == pin.origin if pin is not None else origin in origins or not origins
-        is_pinned = pin is not None and pin.digest == tool.digest
-        accepted = is_pinned and pin is not None and bool(pin.by)
-        if same_origin and is_pinned and (accepted or not allowed or tool.digest in allowed):
-            continue
-        if same_origin and (tool.digest in allowed or (pin is None and not allowed)):
+        shown = pin is not None and pin.digest == tool.digest
+        permitted = not allowed or tool.digest in allowed
+        stated, by = stated_hashes(tool.stated), ""
+        if (
+            same_origin and pin is not None and shown and pin.covers(stated)
+            and (pin.by or permitted)
+        ):  # fmt: skip
+            if pin.stated is not None:
+                continue
+            # A pin of an earlier version: the rest of the definition joins it.
+            decision, by = _PINNED, pin.by
+        elif same_origin and not shown and permitted and (pin is None or allowed):
             decision = _PINNED  # the first use, or a package names the new definition
         else:
             decision = _CHANGED
             refused[tool.tool_id] = Refused(_reason(server, origin, tool, pin, allowed), pin)
             seen = state.change
-            if seen is not None and (seen.digest, seen.origin) == (tool.digest, origin):
+            if seen is not None and (seen.digest, seen.stated, seen.origin) == (
+                tool.digest, stated, origin,
+            ):  # fmt: skip
                 continue
-        new.append(_entry(decision, server, origin, tool.tool_id, tool.digest, _text(tool), pin))
+        offer = Pin("", server, tool.tool_id, tool.digest, origin, "", by, _text(tool), stated)
+        new.append(_entry(decision, offer, pin))
     return refused, new
 
 
@@ -320,34 +238,29 @@ def _submission(server: str) -> str:
 
 
 def _text(tool: Tool) -> str:
-    found = {"description": tool.description, "parameters": dict(tool.input_schema)}
+    parameters, stated = dict(tool.input_schema), dict(tool.stated)
+    if stated.get("inputSchema") == parameters:
+        del stated["inputSchema"]
+    found = {"description": tool.description, "parameters": parameters, "stated": stated}
     text = json.dumps(found, ensure_ascii=False, sort_keys=True)
     return text if is_plain_text(text) else json.dumps(found, sort_keys=True)
 
 
-def _entry(
-    decision: str,
-    server: str,
-    origin: str,
-    tool_id: str,
-    digest: str,
-    definition: str | None,
-    pin: Pin | None,
-    by: str = "",
-) -> LedgerEntry:
+def _entry(decision: str, new: Pin, pin: Pin | None) -> LedgerEntry:
     return LedgerEntry(
         event_type=_EVENT,
-        submission_id=_submission(server),
+        submission_id=_submission(new.server),
         decision=decision,
-        reason=f"{tool_id} of {server}",
+        reason=f"{new.tool_id} of {new.server}",
         metadata={
-            "server": server,
-            "origin": origin,
-            "tool_id": tool_id,
-            "definition_hash": digest,
-            "definition": content(definition),
+            "server": new.server,
+            "origin": new.origin,
+            "tool_id": new.tool_id,
+            "definition_hash": new.digest,
+            "definition": content(new.definition),
+            **({} if new.stated is None else {"stated_hashes": dict(new.stated)}),
             **({"replaces": pin.entry_id} if pin is not None else {}),
-            **({"by": by} if by else {}),
+            **({"by": new.by} if new.by else {}),
         },
     )
 
@@ -364,4 +277,5 @@ def _pin(entry: LedgerEntry) -> Pin:
         entry.timestamp,
         data.get("by", ""),
         definition if isinstance(definition, str) else None,
+        data.get("stated_hashes"),
     )

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from remit.agents.workorders import NOBODY, ApprovalNeeded, Principal
@@ -98,6 +98,9 @@ class Tool:
             made now; empty when it may.
         context: the parameter that takes the call's :class:`Context`; empty: none does.
         deps: what the context's ``deps`` must be an instance of; anything when left out.
+        stated: what an MCP server states of it beside its name and description, as it was sent:
+            its whole ``inputSchema``, title, annotations and the like. It is pinned
+            (:class:`remit.agents.tools.Pins`), and no model is shown it.
         handoff: who answers the rest of the session once it was called; see
             :meth:`remit.runtime.Agent.as_handoff`.
         sub_agent: the agent that answers, in a session of its own that the same call finds again;
@@ -122,6 +125,7 @@ class Tool:
     refusal: Callable[[], Awaitable[str]] | None = None
     context: str = ""
     deps: type | None = None
+    stated: Mapping[str, Any] = field(default_factory=dict)
     handoff: Successor | None = None
     sub_agent: SubAgent | None = None
     behind: tuple[Tool, ...] = ()

@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
-from mcp.types import INTERNAL_ERROR, JSONRPCMessage, JSONRPCRequest
+from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage, JSONRPCRequest
 from starlette.responses import JSONResponse, Response
 
-from remit.server.mcp.messages import Batch, MessageError, message_of, parsed, requested_version
+from remit.server.mcp.messages import Batch, MessageError, message_of, negotiated_version, parsed
 from remit.server.replies import Receive, Scope, Send
 
-REQUESTED = "remit.mcp.version"
-"""Key of a request's scope: the protocol version of the session that it begins."""
+VERSION = "remit.mcp.version"
+"""Key of a request's scope: the :class:`Version` of the session that it begins."""
 
 _App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Version:
+    """The protocol version of a session; empty until ``initialize`` is answered."""
+
+    negotiated: str = ""
 
 
 class Bodies:
@@ -31,11 +39,14 @@ class Bodies:
     def __init__(self, app: _App, version_of: Callable[[Scope], str]) -> None:
         self._app = app
         self._version_of = version_of
+        self._open: set[tuple[bytes, str]] = set()  # requests by their session and id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request whose body is complete (ASGI 3)."""
         if scope["method"] != "POST" or not _is_json(scope):
-            await self._app(scope, receive, send)
+            # No events are kept: a client that resumes a stream gets one that goes on from now.
+            headers = [pair for pair in scope["headers"] if pair[0] != b"last-event-id"]
+            await self._app({**scope, "headers": headers}, receive, send)
             return
         first = await receive()
         data = first.get("body", b"")
@@ -44,42 +55,110 @@ class Bodies:
             if isinstance(value, list):
                 batch = Batch(value, self._version_of(scope))
             else:
-                version = requested_version(message_of(value))
-                scope = {**scope, REQUESTED: version}
+                message = message_of(value)
         except MessageError as error:
             await JSONResponse(error.answer, 400)(scope, receive, send)
             return
-        if not isinstance(value, list):
-            await self._app(scope, _replayed(first, receive), send)
+        if isinstance(value, list):
+            stream = _Stream(send)
+            await asyncio.gather(
+                *(self._handle(scope, receive, batch, one, stream) for one in batch.messages)
+            )
+            if not await stream.end(batch.answers):
+                reply = JSONResponse(batch.answers) if batch.answers else Response(status_code=202)
+                await reply(scope, receive, send)
+        elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
+            version, answer = Version(), _Answer()
+
+            async def noting(sent: Scope) -> None:
+                await answer.send(sent)
+                version.negotiated = negotiated_version(answer.to(message))
+                await send(sent)
+
+            await self._app({**scope, VERSION: version}, _replayed(first, receive), noting)
+        else:
+            await self._once(scope, _replayed(first, receive), send, message)
+
+    async def _once(
+        self, scope: Scope, receive: Receive, send: Send, message: JSONRPCMessage
+    ) -> None:
+        """Pass a message on, unless its id is that of another request of the session that is not
+        answered yet: the SDK would answer one of the two alone, and the other one never."""
+        session = dict(scope["headers"]).get(b"mcp-session-id")
+        if not isinstance(message, JSONRPCRequest) or session is None:
+            await self._app(scope, receive, send)
             return
-        await asyncio.gather(
-            *(self._handle(scope, receive, batch, message) for message in batch.messages)
-        )
-        reply = JSONResponse(batch.answers) if batch.answers else Response(status_code=202)
-        await reply(scope, receive, send)
+        opened = session, str(message.id)
+        if opened in self._open:
+            why = f"The id {message.id!r} is that of a request that is not answered yet."
+            error = MessageError(INVALID_REQUEST, why, message.id)
+            await JSONResponse(error.answer, 400)(scope, receive, send)
+            return
+        self._open.add(opened)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._open.discard(opened)
 
     async def _handle(
-        self, scope: Scope, receive: Receive, batch: Batch, message: JSONRPCMessage
+        self,
+        scope: Scope,
+        receive: Receive,
+        batch: Batch,
+        message: JSONRPCMessage,
+        stream: _Stream,
     ) -> None:
         data = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         length = (b"content-length", str(len(data)).encode())
         headers = [pair for pair in scope["headers"] if pair[0] != length[0]]
-        answer = _Answer()
+        answer = _Answer(stream)
         body = {"type": "http.request", "body": data, "more_body": False}
         one = {**scope, "headers": [*headers, length]}
-        await self._app(one, _replayed(body, receive), answer.send)
+        await self._once(one, _replayed(body, receive), answer.send, message)
         if isinstance(message, JSONRPCRequest):
             batch.answer(message.id, answer.to(message))
 
 
-class _Answer:
-    """What came back for one message of a batch."""
+class _Stream:
+    """A batch's answer as a stream of events: where a server asks or tells the client something
+    meanwhile, which an array of answers has no place for."""
 
-    def __init__(self) -> None:
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._begun = False
+
+    async def event(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = b"event: message\r\ndata: " + data + b"\r\n\r\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self, answers: list[dict[str, Any]]) -> bool:
+        """Send the answers and end it; false where it never began."""
+        if self._begun:
+            await self.event(json.dumps(answers).encode())
+            await self._send({"type": "http.response.body", "body": b""})
+        return self._begun
+
+
+class _Answer:
+    """What came back for one message; what is no answer to it goes to the stream at once."""
+
+    def __init__(self, stream: _Stream | None = None) -> None:
+        self._stream = stream
         self._data = b""
+        self._read = 0  # of the data: lines that were looked at
 
     async def send(self, message: Scope) -> None:
         self._data += message.get("body", b"")
+        while self._stream is not None and (end := self._data.find(b"\n", self._read)) >= 0:
+            line, self._read = self._data[self._read : end].rstrip(b"\r"), end + 1
+            if line.startswith(b"data:") and b'"method"' in line:
+                found = json.loads(line[5:])
+                if isinstance(found, dict) and "method" in found:
+                    await self._stream.event(line[5:].strip())
 
     def to(self, request: JSONRPCRequest) -> dict[str, Any]:
         """The response to ``request``: JSON as it is, or the event that holds it."""

@@ -121,6 +121,9 @@ class _Application:
             )
             for path, manager in self._managers.items()
         }
+        self._bodies = {
+            path: Bodies(sessions, sessions.version_of) for path, sessions in self._sessions.items()
+        }
         self._sweep_s = settings.auth.revocation_s / 2
         self._guard = Guard(
             self._session,
@@ -165,8 +168,7 @@ class _Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _session(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sessions = self._sessions[scope["path"]]
-        await Bodies(sessions, sessions.version_of)(scope, receive, send)
+        await self._bodies[scope["path"]](scope, receive, send)
 
     def _misdirected(self, scope: Scope) -> HttpError | None:
         """Another path, or a header given twice: a proxy might read one, this server the other."""

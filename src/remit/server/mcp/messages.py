@@ -18,7 +18,6 @@ from mcp.types import (
     RequestId,
     jsonrpc_message_adapter,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from remit.ledger import is_plain_text
 
@@ -68,12 +67,11 @@ def message_of(value: Any) -> JSONRPCMessage:
     return message
 
 
-def requested_version(message: JSONRPCMessage) -> str:
-    """The protocol version that an ``initialize`` makes the session's; empty for all others."""
-    if not isinstance(message, JSONRPCRequest) or message.method != "initialize":
-        return ""
-    asked = (message.params or {}).get("protocolVersion")
-    return asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else HANDSHAKE_PROTOCOL_VERSIONS[-1]
+def negotiated_version(answer: Any) -> str:
+    """The protocol version that the answer to an ``initialize`` names; empty where none does."""
+    result = answer.get("result") if isinstance(answer, dict) else None
+    version = result.get("protocolVersion") if isinstance(result, dict) else None
+    return version if isinstance(version, str) else ""
 
 
 class Batch:

@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from remit.gateway.auth import AuthProvider, AuthUnavailableError, Identity
 from remit.kernel.errors import RemitError
 from remit.server.guard import IDENTITY, TOKEN
-from remit.server.mcp.bodies import REQUESTED
+from remit.server.mcp.bodies import VERSION, Version
 from remit.server.mcp.callers import Caller
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
@@ -34,7 +34,7 @@ class _Session:
     owner: str
     token: str | None  # of its latest request
     scope: Scope  # of one of its requests; its end is sent with it
-    version: str  # of the protocol
+    version: Version  # of the protocol
     requests: int = 0
     used: float = 0.0  # monotonic time at which its latest request ended
 
@@ -98,7 +98,7 @@ class SessionGuard:
                 if opening and new_id and message["status"] < 400:
                     kept = {**scope, "headers": [*scope["headers"]]}
                     self._sessions[new_id] = _Session(
-                        owner, token, kept, scope.get(REQUESTED, ""), used=time.monotonic()
+                        owner, token, kept, scope.get(VERSION) or Version(), used=time.monotonic()
                     )
                     opened()  # it is counted among the sessions now
                 elif known is not None and message["status"] == 404:
@@ -126,7 +126,9 @@ class SessionGuard:
         known = self._known(
             {**scope, "user": _user(scope[IDENTITY])}, _header(scope["headers"], _SESSION)
         )
-        return known.version if known is not None else _header(scope["headers"], _VERSION)
+        return (
+            known.version.negotiated if known is not None else _header(scope["headers"], _VERSION)
+        )
 
     def _known(self, scope: Scope, session_id: str) -> _Session | None:
         known = self._sessions.get(session_id)

@@ -38,8 +38,8 @@ from remit.server.mcp.messages import (
     Batch,
     MessageError,
     message_of,
+    negotiated_version,
     parsed,
-    requested_version,
 )
 from remit.server.mcp.server import all_tools, mcp_server
 
@@ -147,6 +147,7 @@ class _Pending:
         self._open: set[RequestId] = set()
         self._batches: dict[RequestId, Batch] = {}
         self._version = ""
+        self._initialize: RequestId | None = None
         self._progress = asyncio.Event()
 
     def received(self, value: Any) -> tuple[list[JSONRPCMessage], Any]:
@@ -157,7 +158,8 @@ class _Pending:
         """
         if not isinstance(value, list):
             message = message_of(value)
-            self._version = requested_version(message) or self._version
+            if isinstance(message, JSONRPCRequest) and message.method == "initialize":
+                self._initialize = message.id
             return [message], self._noted(message)
         batch = Batch(value, self._version)
         self._batches.update(dict.fromkeys(batch.waiting, batch))
@@ -187,13 +189,12 @@ class _Pending:
     def answer(self, message: JSONRPCMessage) -> bytes:
         """What is written for a message of the server; empty while its batch is not complete."""
         data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        if (
-            isinstance(message, (JSONRPCResponse, JSONRPCError))
-            and message.id is not None
-            and message.id in self._batches
-        ):
-            done = self._batched(message.id, json.loads(data))
-            return b"" if done is None else _line(done)
+        if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id is not None:
+            if message.id == self._initialize:
+                self._version = negotiated_version(json.loads(data)) or self._version
+            if message.id in self._batches:
+                done = self._batched(message.id, json.loads(data))
+                return b"" if done is None else _line(done)
         return data
 
     def written(self, message: JSONRPCMessage) -> None:

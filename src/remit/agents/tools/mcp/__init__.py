@@ -19,7 +19,8 @@ from remit.agents.tools.mcp.results import identity, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.server import McpServer
 from remit.agents.tools.mcp.transports import transport_to
-from remit.agents.tools.pins import Pin, PinError, PinnedTool, Pins
+from remit.agents.tools.pin import Pin, PinnedTool
+from remit.agents.tools.pins import PinError, Pins
 
 __all__ = [
     "McpServer",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -116,9 +117,10 @@ class ServerProcess:
             while True:
                 line = await stdout.readuntil()
                 # A server that prints to stdout; what it says may be secret.
-                with contextlib.suppress(ValueError):
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    await received.send(SessionMessage(message))
+                for one in _batched(line):
+                    with contextlib.suppress(ValueError):
+                        message = jsonrpc_message_adapter.validate_json(one, by_name=False)
+                        await received.send(SessionMessage(message))
         except asyncio.LimitOverrunError:
             limit = self._settings.max_message_bytes
             problem = f"It sent a message of more than {limit:,} bytes."
@@ -163,6 +165,16 @@ class ServerProcess:
                 return False
             await asyncio.sleep(_LOOK_S)
         return True
+
+
+def _batched(line: bytes) -> list[bytes]:
+    """The messages of a line: one, or those of an array, which MCP 2025-03-26 lets servers send."""
+    if not line.lstrip().startswith(b"["):
+        return [line]
+    try:
+        return [json.dumps(one).encode() for one in json.loads(line)]
+    except (ValueError, RecursionError):
+        return []
 
 
 async def _send(

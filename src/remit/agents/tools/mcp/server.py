@@ -63,6 +63,7 @@ class McpServer(Closeable):
         self.name = name
         self._pins = pins
         self._refused: Mapping[str, Refused] = {}
+        self._offered: list[Offered] = []  # what it listed when that was checked
         self._checked: tuple[Connection, float] | None = None
         self._settings = settings
         self._secrets = Secrets(name)
@@ -195,13 +196,26 @@ class McpServer(Closeable):
 
     def _checked_tools(self) -> list[Tool]:
         """What it offers now, held against the pins."""
-        made = self._made(self._listed())
+        offered = self._listed()
+        made = self._made(offered)
         connection = self._connection
         if self._pins is not None and connection is not None:
-            origin = origin_of(self._settings, self._secrets.redacted)
-            self._refused = self._pins.check(self.name, origin, made)
-            self._checked = connection, time.monotonic()
+            if self._refused or offered != self._offered or not self._is_fresh():
+                origin = origin_of(self._settings, self._secrets.redacted)
+                self._refused = self._pins.check(self.name, origin, made)
+                self._checked = connection, time.monotonic()
+            self._offered = offered
         return made
+
+    def _is_fresh(self) -> bool:
+        """Whether this connection's tools were held against the pins lately."""
+        connection, at = self._checked or (None, 0.0)
+        return (
+            connection is not None
+            and connection is self._connection
+            and not (connection.over or connection.changed)
+            and time.monotonic() - at <= _CHECK_S
+        )
 
     def _shown(self, tool: Tool) -> Tool:
         """A tool as a model may be shown it: what nobody accepted could hold instructions."""
@@ -210,21 +224,21 @@ class McpServer(Closeable):
             return tool
         _log.warning("%s", refused.reason)
         pinned = refused.pin.read() if refused.pin is not None else None
-        description, schema = pinned or (_UNSEEN, {"type": "object"})
-        return replace(tool, description=description, input_schema=schema)
+        if pinned is None:
+            return replace(tool, description=_UNSEEN, input_schema={"type": "object"}, stated={})
+        return replace(
+            tool,
+            description=pinned.description,
+            input_schema=pinned.parameters,
+            stated=pinned.stated,
+        )
 
     async def _refusal(self, tool_id: str) -> str:
         """Why a tool must not be called now; empty when it may."""
         if self._pins is None:
             return ""
-        connection, at = self._checked or (None, 0.0)
-        if (
-            connection is None
-            or connection is not self._connection
-            or connection.over
-            or connection.changed
-            or time.monotonic() - at > _CHECK_S
-        ):
+        # To ask a server that runs here costs next to nothing: so each call is checked.
+        if self._settings.command or not self._is_fresh():
             try:
                 await call_in_thread(f"remit-mcp-{self.name}-check", self._checked_tools)
             except ToolError as error:
@@ -279,6 +293,9 @@ class McpServer(Closeable):
             function,
             on_unknown="retry" if repeatable else "ask",
             timeout_s=self._settings.timeout_s,
+            stated=offered.model_dump(
+                mode="json", by_alias=True, exclude_unset=True, exclude={"name", "description"}
+            ),
             refusal=None if self._pins is None else refusal,
         )
 

@@ -108,6 +108,9 @@ class ToolCalls:
             late = error.error.code == REQUEST_TIMEOUT
             await self._record.end(begun, "timeout" if late else "error", None, error.error.message)
             raise
+        except Exception as error:
+            await self._record.end(begun, "error", None, f"It failed here: {type(error).__name__}.")
+            raise
         if permit is not None and arguments != params.get("arguments", {}):
             result = _with_note(result, f"A person changed the arguments to {arguments}.")
         return await self._ended(name, begun, definition, result)

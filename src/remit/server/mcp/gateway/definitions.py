@@ -16,6 +16,7 @@ from remit.agents.tools.mcp import Pins, identity, without_patterns
 
 _FRESH_S = 60.0  # a change that a server does not speak of is seen within this time
 _MOST_PAGES = 100
+_MOST_CHANGES = 3  # while the tools are read; then the latest list counts
 _UNSEEN = "Not available until a person accepts its definition."
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -43,18 +44,25 @@ class Definitions:
         server: its name.
         origin: gives what stands behind the name, for the record.
         pins: what definitions are held against.
+        always: ask the server for its tools before each call; else once a minute, and where it
+            says that they have changed.
     """
 
-    def __init__(self, server: str, origin: Callable[[], str], pins: Pins) -> None:
+    def __init__(
+        self, server: str, origin: Callable[[], str], pins: Pins, *, always: bool = False
+    ) -> None:
         self._server = server
         self._origin = origin
         self._pins = pins
+        self._always = always
         self._known: dict[str, Definition] = {}
-        self._read_at: float | None = None
+        self._found: list[dict[str, Any]] = []  # what it listed when that was checked
+        self._checked_at = -_FRESH_S
+        self._changes = self._seen = 0  # that it told of, and of those what was read since
 
     def changed(self) -> None:
         """The server says that its tools have changed."""
-        self._read_at = None
+        self._changes += 1
 
     async def find(self, name: str, ask: Ask, meta: Any) -> Definition | None:
         """The definition of a tool; ``None`` when the server offers none of that name.
@@ -67,9 +75,12 @@ class Definitions:
         Raises:
             MCPError: the server does not list its tools.
         """
-        now = time.monotonic()
-        if name not in self._known or self._read_at is None or now - self._read_at > _FRESH_S:
-            await self._read(ask, meta)
+        late = time.monotonic() - self._checked_at > _FRESH_S
+        if self._always or late or name not in self._known or self._seen != self._changes:
+            for _ in range(_MOST_CHANGES):
+                await self._read(ask, meta)
+                if self._seen == self._changes:
+                    break
         return self._known.get(name)
 
     async def checked(self, page: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,8 +95,7 @@ class Definitions:
             definition = taken[raw["name"]]
             if definition.refusal:
                 tool = definition.tool
-                raw = {"name": raw["name"], "description": tool.description,
-                       "inputSchema": dict(tool.input_schema)}  # fmt: skip
+                raw = {"name": raw["name"], "description": tool.description, **tool.stated}
             shown.append(raw)
         return {**page, "tools": shown}
 
@@ -94,7 +104,7 @@ class Definitions:
         kept.pop("progressToken", None)
         params: dict[str, Any] = {"_meta": kept} if kept else {}
         found: list[dict[str, Any]] = []
-        began = time.monotonic()
+        began, changes = time.monotonic(), self._changes
         for _ in range(_MOST_PAGES):
             page = await ask("tools/list", params)
             found += _tools_of(page, self._server)
@@ -102,8 +112,11 @@ class Definitions:
             if not isinstance(cursor, str) or cursor == params.get("cursor"):
                 break
             params = {**params, "cursor": cursor}
-        self._known = await self._take(found)
-        self._read_at = began
+        refused = any(definition.refusal for definition in self._known.values())
+        if found != self._found or refused or began - self._checked_at > _FRESH_S:
+            self._known = await self._take(found)
+            self._found, self._checked_at = found, began
+        self._seen = changes
 
     async def _take(self, found: list[dict[str, Any]]) -> dict[str, Definition]:
         tools = {raw["name"]: _tool(self._server, raw) for raw in found}
@@ -118,9 +131,9 @@ class Definitions:
                 taken[raw["name"]] = Definition(tool, schema)
                 continue
             pinned = why.pin.read() if why.pin is not None else None
-            description, parameters = pinned or (_UNSEEN, {"type": "object"})
-            shown = _tool(self._server, {"name": raw["name"], "description": description,
-                                         "inputSchema": parameters})  # fmt: skip
+            description, _, stated = pinned or (_UNSEEN, {}, {"inputSchema": {"type": "object"}})
+            shown = _tool(self._server, {**stated, "name": raw["name"],
+                                         "description": description})  # fmt: skip
             taken[raw["name"]] = Definition(shown, schema, why.reason)
         return taken
 
@@ -141,7 +154,11 @@ def _tools_of(page: Mapping[str, Any], server: str) -> list[dict[str, Any]]:
 def _tool(server: str, raw: Mapping[str, Any]) -> Tool:
     description = raw.get("description") or raw.get("title") or raw["name"]
     return Tool(
-        identity(server, raw["name"]), str(description), without_patterns(raw["inputSchema"]), _none
+        identity(server, raw["name"]),
+        str(description),
+        without_patterns(raw["inputSchema"]),
+        _none,
+        stated={key: raw[key] for key in raw if key not in ("name", "description")},
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-
-import orjson
 
 from remit.agents.approvals import ApprovalError, Permit
 from remit.agents.tools.mcp import identity as tool_id_of
@@ -215,5 +214,5 @@ def _recordable(value: Any) -> Any:
     try:
         canonical_json(value)
     except InvalidInputError:
-        return orjson.dumps(value, default=str).decode("utf-8", "replace")
+        return json.dumps(value, default=str)
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from remit.server.mcp.gateway.record import Record
 from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.gateway.upstream import Upstream
 
+_log = logging.getLogger("remit.mcp")
 _MOST_ASKED = 16
 """Requests of one server that wait for its client at once."""
 _MOST_WAITING = 256
@@ -67,9 +69,13 @@ class Relay:
         self._asked = self._waiting = 0
         self._record = Record(served.ledger, served.budgeter, served.name, caller)
         self.upstream = Upstream(
-            served.name, served.settings, served.timeout_s, self._ask, self._tell
+            served.name, served.settings, served.timeout_s, self._ask, self._tell,
+            served.secrets.hidden,
+        )  # fmt: skip
+        # To ask a server that runs here costs next to nothing: so each call is checked.
+        self._definitions = Definitions(
+            served.name, self.upstream.origin, served.pins, always=bool(served.settings.command)
         )
-        self._definitions = Definitions(served.name, self.upstream.origin, served.pins)
         self._calls = ToolCalls(served, caller, self._record, self._definitions)
 
     @property
@@ -90,26 +96,26 @@ class Relay:
             options["on_progress"] = self._progress_to(context)
 
         async def ask(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-            hidden: dict[str, Any] = self._served.secrets.hidden(
-                await self.upstream.request(method, params, options)
-            )
-            return hidden
+            return await self.upstream.request(method, params, options)
 
         self._requests.append(context)
         try:
             if method == "tools/call":
                 return await self._calls.answer(params or {}, ask)
             result = await ask(method, params)
+            if method == "tools/list":
+                return self._calls.visible(await self._definitions.checked(result))
         except MCPError as error:
             if method in _WITH_CONTENT:
                 await self._record.message(method, params, error=error.error.message)
             raise
         except RemitError as error:
             raise MCPError(INTERNAL_ERROR, redact_secrets(str(error))) from error
+        except Exception as error:
+            _log.error("%s through the gateway failed: %s", method, type(error).__name__)
+            raise MCPError(INTERNAL_ERROR, f"It failed here: {type(error).__name__}.") from error
         finally:
             self._requests.remove(context)
-        if method == "tools/list":
-            return self._calls.visible(await self._definitions.checked(result))
         if method == "initialize" and isinstance(result.get("protocolVersion"), str):
             self.upstream.version = result["protocolVersion"]
         if method in _WITH_CONTENT:

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
 from anyio.abc import TaskStatus
 from mcp import MCPError
-from mcp.shared.dispatcher import CallOptions, OnNotify, OnRequest
+from mcp.shared.dispatcher import (
+    CallOptions,
+    DispatchContext,
+    OnNotify,
+    OnRequest,
+    ProgressFnT,
+)
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
@@ -37,6 +43,7 @@ class Upstream:
             or a request of its own, begins that time again.
         on_request: answers what the server asks of the client.
         on_notify: takes what it notifies the client of.
+        hidden: takes the configured secrets out of whatever the server sends.
     """
 
     def __init__(
@@ -46,12 +53,14 @@ class Upstream:
         timeout_s: float,
         on_request: OnRequest,
         on_notify: OnNotify,
+        hidden: Callable[[Any], Any],
     ) -> None:
         self._name = name
         self._settings = settings
         self._timeout_s = timeout_s
         self._on_request = on_request
         self._on_notify = on_notify
+        self._hidden = hidden
         self._secrets = Secrets(name)
         self._problem = ""
         self._stopping = asyncio.Event()
@@ -80,11 +89,14 @@ class Upstream:
         """
         dispatcher = await self._started()
         options = {**options, "headers": self._headers(method, params)}
+        if told := options.get("on_progress"):
+            options["on_progress"] = self._progress_to(told)
         try:
             async with asyncio.timeout(self._timeout_s) as clock:
                 self._clocks[clock] = asyncio.get_running_loop().time() + _LONGEST_S
                 try:
-                    return await dispatcher.send_raw_request(method, params, options)
+                    result = await dispatcher.send_raw_request(method, params, options)
+                    return dict(self._hidden(result))
                 finally:
                     del self._clocks[clock]
         except TimeoutError:
@@ -95,8 +107,11 @@ class Upstream:
             ) from None
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED and self.over:
-                raise self._gone() from error
-            raise
+                raise self._gone() from None
+            said = error.error
+            # What does not parse is quoted in part by the SDK: half a secret is not recognized.
+            message = said.message.partition(" [type=")[0]
+            raise MCPError(said.code, self._hidden(message), self._hidden(said.data)) from None
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Pass a notification on; one for a server that has ended goes nowhere."""
@@ -141,7 +156,7 @@ class Upstream:
                 dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(receive, send)
 
                 async def run(*, task_status: TaskStatus[None]) -> None:
-                    await dispatcher.run(self._on_request, self._on_notify, task_status=task_status)
+                    await dispatcher.run(self._asked, self._told, task_status=task_status)
                     self._stopping.set()
 
                 await group.start(run)
@@ -158,6 +173,24 @@ class Upstream:
             if not ready.done():
                 ready.set_exception(self._gone("did not start"))
                 ready.exception()  # read by whoever waits, if anyone does
+
+    async def _asked(
+        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        return await self._on_request(context, method, self._hidden(params))
+
+    async def _told(
+        self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        await self._on_notify(context, method, self._hidden(params))
+
+    def _progress_to(self, told: ProgressFnT) -> ProgressFnT:
+        async def progress(
+            progress: float, total: float | None = None, message: str | None = None
+        ) -> None:
+            await told(progress, total, self._hidden(message))
+
+        return progress
 
     def _ended(self, problem: str) -> None:
         self._problem = self._problem or problem

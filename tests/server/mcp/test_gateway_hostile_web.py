@@ -1,0 +1,278 @@
+"""``remit mcp gateway`` in front of a server over HTTP that misbehaves, and for clients that do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import MCPError
+from mcp.types import ElicitResult
+
+from remit.ledger import LedgerClient
+from tests.server.mcp.running import TOP, Served, serving
+from tests.server.mcp.test_gateway import at, entries
+from tests.support.roots import new_root
+from tests.support.waiting import until
+
+SECRET = "correct-horse-battery"
+TOML = """
+[mcp.web]
+url = "{url}"
+headers = {{ authorization = "Bearer {secret}" }}
+timeout_s = 3.0
+[mcp.old]
+url = "{url}?version=2025-03-26"
+[mcp.new]
+url = "{url}?version=2025-11-25"
+[mcp.changing]
+command = "{python}"
+args = ["{changing}", "{tools}"]
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("hostile")
+    tools = place / "tools.json"
+    tools.write_text(json.dumps({"creep": "Creeps.", "plain": "As it was."}))
+    changing = TOP / "tests/agents/tools/changing_server.py"
+    line = [sys.executable, "-m", "tests.server.mcp.hostile_web"]
+    with subprocess.Popen(line, cwd=TOP, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        toml = TOML.format(
+            url=url, secret=SECRET, python=sys.executable, changing=changing, tools=tools
+        )
+        yield new_root(place / "root", toml)
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def served(root: Path) -> Iterator[Served]:
+    with serving(root, gateway=True) as running:
+        yield running
+
+
+class Raw:
+    """A client by hand in one session of one server."""
+
+    def __init__(self, served: Served, name: str, token: str | None = None) -> None:
+        self.url = f"{served.url.rsplit('/', 1)[0]}/{name}"
+        self.headers = {"accept": "application/json, text/event-stream",
+                        "authorization": f"Bearer {token or served.token}"}  # fmt: skip
+
+    def begin(self, version: str) -> str:
+        params = {"protocolVersion": version, "capabilities": {"elicitation": {}},
+                  "clientInfo": {"name": "raw", "version": "1"}}  # fmt: skip
+        answer = self.post(request(0, "initialize", params))
+        self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        (told,) = events(answer)
+        return str(told["result"]["protocolVersion"])
+
+    def post(self, body: Any) -> httpx2.Response:
+        return httpx2.post(self.url, json=body, headers=self.headers, timeout=60)
+
+
+def request(number: Any, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
+
+
+def call(number: Any, name: str) -> dict[str, Any]:
+    return request(number, "tools/call", {"name": name, "arguments": {}})
+
+
+def events(answer: httpx2.Response) -> list[Any]:
+    if answer.headers["content-type"].startswith("application/json"):
+        return [answer.json()]
+    lines = answer.text.splitlines()
+    return [json.loads(line[5:]) for line in lines if line.startswith("data:") and line[5:].strip()]
+
+
+def peak_kb(served: Served) -> int:
+    status = Path(f"/proc/{served.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0])
+
+
+@pytest.mark.parametrize("way", ["error", "progress", "log", "question"])
+async def test_a_server_that_shows_its_key(served: Served, way: str) -> None:
+    told: list[Any] = []
+
+    async def log(params: Any) -> None:
+        told.append(params.data)
+
+    async def progress(*about: Any) -> None:
+        told.append(about)
+
+    async def elicited(_: Any, params: Any) -> ElicitResult:
+        told.append(params.message)
+        return ElicitResult(action="decline")
+
+    tool = "asks" if way == "question" else f"tells_{way}"
+    async with at(served, "web", logging_callback=log, elicitation_callback=elicited) as client:
+        try:
+            told.append(str(await client.call_tool(tool, {}, progress_callback=progress)))
+        except MCPError as error:
+            told += [error.error.message, error.error.data]
+    assert "[secret]" in str(told)
+    assert SECRET not in str(told)
+    with LedgerClient(str(served.root / "ledger.db")) as ledger:
+        recorded = json.dumps([entry.metadata for entry in ledger.query(after=0)], default=str)
+    assert SECRET not in recorded
+    assert SECRET not in served.errors.read_text()
+
+
+async def test_numbers_that_no_record_holds_are_on_it_as_text(served: Served) -> None:
+    async with at(served, "web") as client:
+        result = await client.call_tool("numbers", {})
+    assert result.structured_content["b"] == 123456789012345678901234567890
+    last = entries(served.root, "TOOL_CALL")[0]
+    assert last.id == result.meta["remit/receipt"]["call"]
+    assert "123456789012345678901234567890" in last.metadata["result"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"), [("huge_json", "longer than 8,388,608 bytes"), ("huge_event", "8388608 byte")]
+)
+async def test_an_answer_of_50_megabytes(served: Served, tool: str, said: str) -> None:
+    before = peak_kb(served)
+    async with at(served, "web") as client:
+        with pytest.raises(MCPError, match=said):
+            await client.call_tool(tool, {})
+        assert not (await client.call_tool("echo", {})).is_error  # the session goes on
+    last = entries(served.root, "TOOL_CALL")[1].metadata
+    assert (last["tool_id"], last["status"]) == (f"web__{tool}", "error")
+    assert peak_kb(served) - before < 40_000
+
+
+async def test_a_server_that_notifies_without_end(served: Served) -> None:
+    before = peak_kb(served)
+    async with at(served, "web") as client, at(served, "old") as other:
+        endless = asyncio.ensure_future(client.call_tool("endless", {}))
+        while not endless.done():
+            assert not (await other.call_tool("echo", {})).is_error
+        with pytest.raises(MCPError, match="did not answer tools/call within 3 s"):
+            await endless
+    with LedgerClient(str(served.root / "ledger.db")) as ledger:
+        noted = [one.metadata["server"] for one in ledger.query(event_type="MCP_MESSAGE")]
+    assert noted.count("web") < 250
+    assert peak_kb(served) - before < 60_000
+
+
+@pytest.mark.parametrize("asked", ["2025-03-26", "2025-06-18", "2025-11-25"])
+@pytest.mark.parametrize(
+    ("server", "spoken"), [("old", "2025-03-26"), ("new", "2025-11-25"), ("web", "")]
+)
+def test_batches_where_the_version_that_was_negotiated_has_them(
+    served: Served, server: str, spoken: str, asked: str
+) -> None:
+    raw = Raw(served, server)
+    version = raw.begin(asked)
+    assert version == (spoken or asked)
+    answer = raw.post([request(1, "ping"), call("two", "echo"), 7])
+    if version != "2025-03-26":
+        assert answer.status_code == 400
+        assert f"this session speaks {version}" in answer.json()["error"]["message"]
+        return
+    answers = {one["id"]: one for one in answer.json()}
+    assert set(answers) == {1, "two", None}
+    assert answers["two"]["result"]["_meta"]["remit/receipt"]["intent"].startswith("LED-")
+
+
+def test_a_server_asks_the_client_while_it_answers_a_batch(served: Served) -> None:
+    raw = Raw(served, "old")
+    raw.begin("2025-03-26")
+    with ThreadPoolExecutor() as pool:
+        batch = [call(1, "asks"), request(2, "ping")]
+        with httpx2.stream("POST", raw.url, json=batch, headers=raw.headers, timeout=60) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = (line for line in answer.iter_lines() if line.startswith("data:"))
+            asked = json.loads(next(lines)[5:])
+            assert asked["method"] == "elicitation/create"
+            said = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
+            assert pool.submit(raw.post, said).result().status_code == 202
+            answers = {one["id"]: one for one in json.loads(next(lines)[5:])}
+    assert "decline" in answers[1]["result"]["content"][0]["text"]
+    assert answers[2]["result"] == {}
+
+
+def test_two_clients_with_one_session_id(served: Served) -> None:
+    first = Raw(served, "web")
+    first.begin("2025-06-18")
+    other = Raw(served, "web", served.key().key)
+    other.headers["mcp-session-id"] = first.headers["mcp-session-id"]
+    assert other.post(call(1, "echo")).status_code == 404
+    for method in ("GET", "DELETE"):
+        assert httpx2.request(method, other.url, headers=other.headers).status_code == 404
+    same = Raw(served, "web")
+    same.headers = dict(first.headers)  # the same key: its own to share, ids and all
+    with ThreadPoolExecutor() as pool:
+        sent = [pool.submit(one.post, call(5, "echo")) for one in (first, same) * 4]
+        answers = [one.result() for one in sent]
+    for answer in answers:
+        found = events(answer)[-1]
+        assert "result" in found or "not answered yet" in found["error"]["message"]
+    assert events(first.post(request(6, "ping")))[-1]["result"] == {}
+
+
+async def test_streams_that_break_off_or_are_resumed(served: Served) -> None:
+    async with at(served, "web") as client:
+        result = await client.call_tool("resumes", {})
+        assert result.content[0].text == "resumes"
+        with pytest.raises(MCPError, match="ended without a response"):
+            await client.call_tool("breaks_off", {})
+    last = entries(served.root, "TOOL_CALL")[0].metadata
+    assert (last["tool_id"], last["status"]) == ("web__breaks_off", "error")
+    raw = Raw(served, "web")
+    raw.begin("2025-11-25")
+    with httpx2.stream(
+        "GET", raw.url, headers={**raw.headers, "last-event-id": "17"}, timeout=60
+    ) as answer:  # it keeps no events: a stream that goes on from now
+        assert answer.status_code == 200
+        assert not events(raw.post(call(1, "echo")))[-1]["result"].get("isError")
+
+
+async def test_a_tool_that_changes_silently_is_refused_before_its_next_call(
+    served: Served,
+) -> None:
+    async with at(served, "changing") as client:
+        assert not (await client.call_tool("plain", {})).is_error
+        assert not (await client.call_tool("creep", {})).is_error
+        refused = await client.call_tool("plain", {})
+        assert refused.is_error
+        assert "has changed since it was pinned" in refused.content[0].text
+
+
+def test_a_gateway_that_is_killed_before_the_server_answers(root: Path) -> None:
+    """Its record says that the call began; the client learns that nobody answered."""
+    with serving(root, gateway=True) as running, ThreadPoolExecutor() as pool:
+        raw = Raw(running, "new")
+        raw.begin("2025-06-18")
+        before = {entry.id for entry in entries(root, "TOOL_INTENT")}
+        waiting = pool.submit(raw.post, call(1, "stalls"))
+        until(lambda: {entry.id for entry in entries(root, "TOOL_INTENT")} - before)
+        os.kill(running.process.pid, signal.SIGKILL)
+        with pytest.raises(httpx2.HTTPError):
+            waiting.result()
+    intent = entries(root, "TOOL_INTENT")[0].metadata
+    assert intent["tool_id"] == "new__stalls"
+    with serving(root, gateway=True) as running:
+        assert Raw(running, "new").post(request(2, "ping")).status_code in (400, 404)
+        raw = Raw(running, "new")
+        raw.begin("2025-06-18")
+        (answer,) = events(raw.post(call(3, "echo")))
+        assert "'stalls': 1" in answer["result"]["content"][0]["text"]  # not sent a second time
+    ended = [entry.metadata["idempotency_key"] for entry in entries(root, "TOOL_CALL")]
+    assert intent["idempotency_key"] not in ended
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        assert ledger.verify_chain() == (True, [])
