@@ -138,7 +138,7 @@ _TABLE = (
           ("server", "origin", "tool_id", "definition_hash", "definition"),
           "The definition of an MCP server's tool at its first use; or, with the decision "
           "`CHANGED`, one that differs, refused until somebody accepts it (`ACCEPTED`, `by`).",
-          ("replaces", "by")),
+          ("stated_hashes", "replaces", "by")),
     Event("APPROVAL_REQUESTED", "worker or server",
           (*_WO, "tool_id", "arguments", "idempotency_key", "kind"),
           "A tool call waits for a person; `parameters` is the tool's schema.",

@@ -11,6 +11,7 @@ from typing import Any
 from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage, JSONRPCRequest
 from starlette.responses import JSONResponse, Response
 
+from remit.server.guard import IDENTITY
 from remit.server.mcp.messages import Batch, MessageError, message_of, negotiated_version, parsed
 from remit.server.replies import Receive, Scope, Send
 
@@ -39,7 +40,7 @@ class Bodies:
     def __init__(self, app: _App, version_of: Callable[[Scope], str]) -> None:
         self._app = app
         self._version_of = version_of
-        self._open: set[tuple[bytes, str]] = set()  # requests by their session and id
+        self._open: set[tuple[str, bytes, str]] = set()  # requests by sender, session and id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request whose body is complete (ASGI 3)."""
@@ -88,15 +89,21 @@ class Bodies:
         if not isinstance(message, JSONRPCRequest) or session is None:
             await self._app(scope, receive, send)
             return
-        opened = session, str(message.id)
+        opened = repr(scope.get(IDENTITY)), session, str(message.id)
         if opened in self._open:
             why = f"The id {message.id!r} is that of a request that is not answered yet."
             error = MessageError(INVALID_REQUEST, why, message.id)
             await JSONResponse(error.answer, 400)(scope, receive, send)
             return
+
+        async def released(sent: Scope) -> None:
+            if sent["type"] == "http.response.body" and not sent.get("more_body"):
+                self._open.discard(opened)  # before the client can know that it was answered
+            await send(sent)
+
         self._open.add(opened)
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, released)
         finally:
             self._open.discard(opened)
 
