@@ -2,8 +2,8 @@
 
 Runs `@modelcontextprotocol/conformance` against servers by themselves, against the gateway in front
 of them, and against Remit's own MCP server; then the client of FastMCP and the inspector's command
-line through the gateway. Node comes from a wheel (``make test-clients`` installs all of it). What
-passes bare has to pass through the gateway.
+line, and a task, through the gateway. Node comes from a wheel (``make test-clients`` installs all
+of it). What passes bare has to pass through the gateway.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.server.mcp.running import serving
+from remit.ledger import LedgerClient
+from tests.server.mcp.raw import Raw, events, request
+from tests.server.mcp.running import Served, serving
 from tests.support.roots import new_root
 
 _TREE = Path(__file__).parents[2]
@@ -64,6 +67,7 @@ def main() -> int:
             with serving(root, command=_REMIT, gateway=True) as served:
                 base = served.url.rpartition("/")[0]
                 failed += suite.clients(f"{base}/reference-http", served.token)
+                failed += not _task_passes(served)
     for name, found in columns.items():
         bare = columns.get(name.partition("-")[0], {})
         worse = [one for one, passed in found.items() if bare.get(one, True) and not passed]
@@ -73,6 +77,33 @@ def main() -> int:
               + (f"; not: {', '.join(worse)}" if worse else ""))  # fmt: skip
     print(f"{time.monotonic() - began:.0f} s")
     return min(failed, 1)
+
+
+def _task_passes(served: Served) -> bool:
+    """Whether a task of 2025-11-25, of `server-everything`, is begun, polled and read through the
+    gateway, with its call and its result on record."""
+    raw = Raw(served, "everything-stdio")
+    raw.begin("2025-11-25")
+
+    def ask(number: int, method: str, **params: object) -> Any:
+        return events(raw.post(request(number, method, params)))[-1]["result"]
+
+    arguments = {"topic": "x", "ambiguous": False}
+    begun = ask(
+        1, "tools/call", name="simulate-research-query", arguments=arguments, task={"ttl": 60_000}
+    )
+    task, call_id = begun["task"]["taskId"], begun["_meta"]["remit/receipt"]["call"]
+    end = time.monotonic() + _PRESENT_S
+    while (now := ask(2, "tasks/get", taskId=task)["status"]) == "working":
+        assert time.monotonic() < end, "the task does not end"
+        time.sleep(0.2)
+    said = ask(3, "tasks/result", taskId=task)["content"][0]["text"]
+    with LedgerClient(str(served.root / "ledger.db")) as ledger:
+        noted = [entry.metadata["method"] for entry in ledger.query(event_type="MCP_MESSAGE")]
+        recorded = ledger.read(call_id).metadata["result"]["task"]["taskId"] == task
+    passed = now == "completed" and "Research" in said and "tasks/result" in noted and recorded
+    print(f"a task of server-everything: {'passes' if passed else 'fails'}")
+    return passed
 
 
 def _node() -> Path | str:
