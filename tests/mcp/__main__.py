@@ -54,8 +54,9 @@ def main() -> int:
     began, failed = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as scratch:
         suite = Suite(node, Path(scratch))
-        with suite.reference() as reference, suite.everything() as everything:
-            gateway = _toml(reference, node)
+        fork = Path(scratch, "fork")
+        with suite.reference(fork) as reference, suite.everything() as everything:
+            gateway = _toml(reference, node, fork)
             columns = {"reference": suite.run(reference), "everything": suite.run(everything)}
             root = new_root(Path(scratch, "root"), gateway)
             with serving(root, "--dev", command=_REMIT, gateway=True) as served:
@@ -123,15 +124,14 @@ def _node() -> Path | str:
     return node
 
 
-def _toml(reference: str, node: Path) -> str:
+def _toml(reference: str, node: Path, fork: Path) -> str:
     packages = _PLACE / "node_modules/@modelcontextprotocol"
     return f"""
 [mcp.reference-http]
 url = "{reference}"
 [mcp.reference-stdio]
 command = "{sys.executable}"
-args = ["-m", "tests.server.mcp.reference"]
-cwd = "{_TREE}"
+args = ["-I", "-S", "{_TREE}/tests/server/mcp/forked.py", "{fork}"]
 [mcp.everything-stdio]
 command = "{node}"
 args = ["{packages}/server-everything/dist/index.js", "stdio"]
@@ -184,17 +184,27 @@ class Suite:
         return failed
 
     @contextmanager
-    def reference(self) -> Iterator[str]:
-        """The address of the server in this tree that offers what the suite asks for."""
-        line = [sys.executable, "-m", "tests.server.mcp.reference", "--http"]
-        with subprocess.Popen(
-            line, cwd=_TREE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
+    def reference(self, fork: Path) -> Iterator[str]:
+        """The address of the server in this tree that offers what the suite asks for.
+
+        Args:
+            fork: a socket at which copies of it take stdio, for all of whose sessions to import
+                it anew would take most of the time.
+        """
+        line = [sys.executable, "-m", "tests.server.mcp.reference"]
+        with (
+            subprocess.Popen(
+                [*line, "--http"], cwd=_TREE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                text=True,
+            ) as process,
+            subprocess.Popen([*line, "--fork", fork], cwd=_TREE) as forking,
+        ):  # fmt: skip
             assert process.stdout is not None
             try:
                 yield process.stdout.readline().strip()
             finally:
                 process.kill()
+                forking.kill()
 
     @contextmanager
     def everything(self) -> Iterator[str]:

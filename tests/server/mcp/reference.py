@@ -1,12 +1,16 @@
 """A server that offers what `@modelcontextprotocol/conformance` asks servers for.
 
 ``python -m tests.server.mcp.reference`` speaks stdio; ``… --http`` streamable HTTP on a free port,
-which it prints. What the tools are called and answer is the suite's to say.
+which it prints. What the tools are called and answer is the suite's to say. ``… --fork SOCKET``
+serves whatever stdio comes over a Unix socket (``forked.py``) in a copy of itself, which spares
+each session the imports.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import sys
 from typing import Any
@@ -267,5 +271,30 @@ def _http() -> None:
     uvicorn.Server(config).run(sockets=[listening])
 
 
+def _fork(path: str) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        while True:
+            client, _ = listening.accept()
+            _, given, _, _ = socket.recv_fds(client, 1, 3)
+            if os.fork() == 0:
+                listening.close()
+                for number, descriptor in enumerate(given):
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
+                asyncio.run(_stdio())
+                os._exit(0)
+            for descriptor in given:
+                os.close(descriptor)
+            client.close()
+
+
 if __name__ == "__main__":
-    _http() if "--http" in sys.argv else asyncio.run(_stdio())
+    if "--fork" in sys.argv:
+        _fork(sys.argv[-1])
+    elif "--http" in sys.argv:
+        _http()
+    else:
+        asyncio.run(_stdio())
