@@ -54,7 +54,8 @@ class ToolCalls:
         """The result of one call; what was refused is one too, for a model to read.
 
         Raises:
-            MCPError: the server's own error, or it does not answer, or not as MCP says.
+            MCPError: the server's own error, or it does not answer, or not as MCP says; or there
+                is no such tool, or none that the client may see.
         """
         name, arguments = params.get("name"), params.get("arguments")
         arguments = {} if arguments is None else arguments
@@ -71,7 +72,9 @@ class ToolCalls:
     ) -> dict[str, Any]:
         definition = await self._definitions.find(name, ask, params.get("_meta"))
         if definition is None or not self._served.rules.shows(self._caller.identity, name):
-            return await self._refused(name, arguments, f"there is no tool {name[:64]!r} here.")
+            why = f"There is no tool {name[:64]!r} here."
+            await self._record.refuse(name, arguments, why)
+            raise MCPError(INVALID_PARAMS, why)  # as MCP says, and as the server would
         verdict = self._served.rules.decide(self._caller.identity, name, arguments)
         if why := definition.refusal or verdict.reason:
             return await self._refused(name, arguments, why)
