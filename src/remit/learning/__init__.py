@@ -17,17 +17,33 @@ from remit.learning.evidence import (
     rater_weights,
     read_samples,
 )
+from remit.learning.statistics import (
+    Alarm,
+    ConfidenceSequence,
+    Estimate,
+    Logged,
+    difference,
+    doubly_robust,
+    prediction_powered,
+)
 
 __all__ = [
+    "Alarm",
+    "ConfidenceSequence",
+    "Estimate",
     "Feedback",
     "FeedbackError",
+    "Logged",
     "RaterShare",
     "Sample",
+    "difference",
+    "doubly_robust",
     "feedback_on",
     "give_feedback",
     "grade_by_reference",
     "grade_by_schema",
     "grade_by_test",
+    "prediction_powered",
     "rater_shares",
     "rater_weights",
     "read_samples",

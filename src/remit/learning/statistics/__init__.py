@@ -1,0 +1,25 @@
+"""Intervals, alarms, off-policy estimates, and a judge's grades held against people's."""
+
+from remit.learning.statistics.alarm import Alarm
+from remit.learning.statistics.confidence import (
+    ConfidenceSequence,
+    EmpiricalBernstein,
+    difference,
+    evidence_below,
+)
+from remit.learning.statistics.estimate import Estimate
+from remit.learning.statistics.off_policy import Logged, cross_fit, doubly_robust
+from remit.learning.statistics.prediction_powered import prediction_powered
+
+__all__ = [
+    "Alarm",
+    "ConfidenceSequence",
+    "EmpiricalBernstein",
+    "Estimate",
+    "Logged",
+    "cross_fit",
+    "difference",
+    "doubly_robust",
+    "evidence_below",
+    "prediction_powered",
+]

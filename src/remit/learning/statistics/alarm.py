@@ -1,0 +1,53 @@
+"""An alarm on a change against a frozen baseline."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from remit.learning.statistics.confidence import ConfidenceSequence, evidence_below
+
+__all__ = ["Alarm"]
+
+
+class Alarm:
+    """Rises once the live mean is worse than the baseline's by more than a margin.
+
+    Looked at after each sample, it rises falsely with probability at most `alpha`, over any number
+    of samples; once risen, it stays.
+
+    Args:
+        baseline: values of the reference window; not changed any more.
+        alpha: probability of a false alarm.
+        margin: difference that does not matter, in the values' unit.
+        worse: direction that is looked for: `below` for rewards, `above` for failures and cost.
+
+    Attributes:
+        live: the values since.
+        raised_at: number of live samples when it rose; 0 while it has not.
+    """
+
+    def __init__(
+        self,
+        baseline: ConfidenceSequence,
+        *,
+        alpha: float = 0.05,
+        margin: float = 0.0,
+        worse: Literal["below", "above"] = "below",
+    ) -> None:
+        self._baseline, self._margin, self._worse = baseline, margin, worse
+        self._goal = math.log(1 / alpha)
+        self.live = ConfidenceSequence(alpha, baseline.low, baseline.high)
+        self.raised_at = 0
+
+    def update(self, x: float) -> bool:
+        """Add one live value; return whether the alarm has risen by now."""
+        self.live.update(x)
+        if not self.raised_at and self._evidence() >= self._goal:
+            self.raised_at = self.live.samples
+        return bool(self.raised_at)
+
+    def _evidence(self) -> float:
+        if self._worse == "below":
+            return evidence_below(self.live, self._baseline, self._margin, self._goal)
+        return evidence_below(self._baseline, self.live, self._margin, self._goal)

@@ -1,0 +1,259 @@
+"""Confidence sequences for means of bounded values: valid however often one looks.
+
+Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting". The
+formulas stand in docs/learning.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+from remit.kernel.errors import InvalidInputError
+from remit.learning.statistics.estimate import Estimate
+
+__all__ = ["ConfidenceSequence", "EmpiricalBernstein", "difference", "evidence_below"]
+
+# Shares of the largest bet that cannot lose everything, equally funded. Halving serves 10 samples
+# as well as 100,000: the best bet shrinks with the difference that so many samples can show.
+_BETS = tuple(0.9 / 2**k for k in range(8))
+_SHARE = math.log(1 / len(_BETS))
+_STEPS = 40  # bisections: an interval's end to 1e-12 of the range
+
+
+class _Bounded:
+    """Values between `low` and `high`, scaled to [0, 1]."""
+
+    def __init__(self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0) -> None:
+        if not 0 < alpha < 1:
+            raise InvalidInputError("alpha must lie between 0 and 1, both excluded")
+        if not (low < high and math.isfinite(high - low)):
+            raise InvalidInputError("low must be less than high, and both finite")
+        self.alpha, self.low, self.high = alpha, low, high
+        self.samples = 0
+        self._sum = 0.0
+
+    def _scaled(self, x: float) -> float:
+        if not self.low <= x <= self.high:
+            raise InvalidInputError(f"{x} does not lie between {self.low} and {self.high}")
+        return (x - self.low) / (self.high - self.low)
+
+    def _make(self, low: float, high: float, method: str) -> Estimate:
+        width = self.high - self.low
+        return Estimate(
+            value=self.low + width * (self._sum / self.samples if self.samples else 0.5),
+            low=self.low + width * max(0.0, low),
+            high=self.low + width * min(1.0, high),
+            confidence=1 - self.alpha,
+            samples=self.samples,
+            effective_samples=float(self.samples),
+            method="betting" if method == "betting" else "empirical_bernstein",
+        )
+
+
+class ConfidenceSequence(_Bounded):
+    """A betting confidence sequence: hedged capital, each side a fund of grid-Kelly bets.
+
+    The bets do not depend on the order of the values, so counts by value are all that is kept: an
+    update is one addition, two sequences merge, and the same samples give the same interval in any
+    order. Values are rounded to `levels` steps of the range, and the interval widened by half a
+    step.
+
+    Args:
+        alpha: probability that the sequence ever leaves the mean out.
+        low: smallest possible value.
+        high: largest possible value.
+        levels: steps of the range that values are rounded to; at most so many counts are kept.
+
+    Raises:
+        InvalidInputError: from the constructor and `update`, for values outside the bounds.
+    """
+
+    def __init__(
+        self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0, levels: int = 1000
+    ) -> None:
+        super().__init__(alpha, low, high)
+        self._levels = levels
+        self._rounded = False
+        self._counts: Counter[int] = Counter()
+
+    def update(self, x: float) -> None:
+        """Add one value."""
+        exact = self._scaled(x) * self._levels
+        level = round(exact)
+        self._rounded = self._rounded or abs(exact - level) > 1e-9
+        self._counts[level] += 1
+        self._sum += level / self._levels
+        self.samples += 1
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values so far; the middle of the range without any."""
+        return self.low + (self.high - self.low) * (
+            self._sum / self.samples if self.samples else 0.5
+        )
+
+    @property
+    def estimate(self) -> Estimate:
+        """The interval that holds now; each end costs 40 evaluations of the capital."""
+        if not self.samples:
+            return self._make(0.0, 1.0, "betting")
+        goal = math.log(2 / self.alpha)  # each side starts with half of the capital
+        middle = self._sum / self.samples
+        low = _bisect(lambda m: self._capital_scaled(m, up=True) >= goal, 0.0, middle)
+        high = 1 - _bisect(lambda m: self._capital_scaled(1 - m, up=False) >= goal, 0.0, 1 - middle)
+        slack = 0.5 / self._levels if self._rounded else 0.0
+        return self._make(low - slack, high + slack, "betting")
+
+    def capital(self, mean: float, *, up: bool) -> float:
+        """Return the log of what one unit has become by betting against a mean.
+
+        Where the true mean is `mean`, or below it for `up` (above it for not `up`), this ever
+        reaches log(1/alpha) with probability at most alpha.
+        """
+        slack = 0.5 / self._levels if self._rounded else 0.0
+        scaled = (mean - self.low) / (self.high - self.low)
+        return self._capital_scaled(scaled + slack if up else scaled - slack, up=up)
+
+    def _capital_scaled(self, mean: float, *, up: bool) -> float:
+        room = mean if up else 1 - mean
+        if room <= 0:  # a mean of 0 allows no value above 0; below 0 nothing at all
+            at_edge = self._counts[0 if up else self._levels]
+            return 0.0 if room == 0 and at_edge == self.samples else math.inf
+        if room >= 1:
+            room = 1.0
+        ratios = [
+            ((level if up else self._levels - level) / self._levels / room - 1, count)
+            for level, count in self._counts.items()
+        ]
+        log1p = math.log1p
+        logs = [sum(count * log1p(bet * ratio) for ratio, count in ratios) for bet in _BETS]
+        top = max(logs)
+        return _SHARE + top + math.log(sum(math.exp(value - top) for value in logs))
+
+
+class EmpiricalBernstein(_Bounded):
+    """The predictable plug-in empirical-Bernstein sequence: closed form, constant memory.
+
+    Wider than betting at small numbers of samples; for streams whose values all differ.
+    """
+
+    def __init__(self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0) -> None:
+        super().__init__(alpha, low, high)
+        self._mean, self._variance, self._spread = 0.5, 0.25, 0.0
+        self._bets = self._weighted = self._penalty = 0.0
+        self._ends = (0.0, 1.0)
+
+    def update(self, x: float) -> None:
+        """Add one value."""
+        value = self._scaled(x)
+        self.samples += 1
+        n = self.samples
+        bet = min(
+            0.5, math.sqrt(2 * math.log(2 / self.alpha) / (self._variance * n * math.log1p(n)))
+        )
+        self._bets += bet
+        self._weighted += bet * value
+        self._penalty += (value - self._mean) ** 2 * (-math.log1p(-bet) - bet)
+        self._sum += value
+        self._mean = (0.5 + self._sum) / (n + 1)
+        self._spread += (value - self._mean) ** 2
+        self._variance = (0.25 + self._spread) / (n + 1)
+        centre = self._weighted / self._bets
+        radius = (math.log(2 / self.alpha) + self._penalty) / self._bets
+        self._ends = (max(self._ends[0], centre - radius), min(self._ends[1], centre + radius))
+
+    @property
+    def estimate(self) -> Estimate:
+        """The intersection of all intervals so far."""
+        return self._make(*self._ends, "empirical_bernstein")
+
+
+def evidence_below(
+    live: ConfidenceSequence,
+    baseline: ConfidenceSequence,
+    margin: float = 0.0,
+    enough: float = math.inf,
+) -> float:
+    """Return the log evidence that the live mean is more than `margin` below the baseline's.
+
+    Where it does not, this ever reaches log(1/alpha) with probability at most alpha, although the
+    baseline is itself an estimate: the product of both capitals, at the common mean that explains
+    both best. 0 where the samples point the other way.
+    Below `enough` it is only known to be below: the search stops there.
+    """
+    if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
+        return 0.0
+
+    def both(mean: float) -> float:
+        return baseline.capital(mean, up=True) + live.capital(mean - margin, up=False)
+
+    low = max(live.mean + margin, baseline.low)
+    high = min(baseline.mean, live.high + margin)
+    return _smallest(both, low, high, enough) if low < high else both(low)
+
+
+def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
+    """Return the always-valid estimate of the mean of `a` less the mean of `b`.
+
+    Both must have the same bounds and alpha.
+
+    Raises:
+        InvalidInputError: the bounds or alphas differ.
+    """
+    if (a.low, a.high, a.alpha) != (b.low, b.high, b.alpha):
+        raise InvalidInputError("both sequences must have the same bounds and alpha")
+    goal, width = math.log(2 / a.alpha), a.high - a.low
+    value = a.mean - b.mean if a.samples and b.samples else 0.0
+    low, high = -width, width
+    if a.samples and b.samples:
+        # A difference is out where evidence says that a lies below b by less, or b below a.
+        high = -_bisect(lambda d: evidence_below(a, b, d, goal) >= goal, -width, -value, steps=20)
+        low = _bisect(lambda d: evidence_below(b, a, d, goal) >= goal, -width, value, steps=20)
+    n = [x.samples for x in (a, b)]
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        confidence=1 - a.alpha,
+        samples=sum(n),
+        effective_samples=4 * n[0] * n[1] / sum(n) if sum(n) else 0.0,
+        method="betting",
+    )
+
+
+def _bisect(
+    excluded: Callable[[float], bool], outside: float, inside: float, steps: int = _STEPS
+) -> float:
+    """The largest value found excluded, between one that is not asked about and one inside."""
+    for _ in range(steps):
+        middle = (outside + inside) / 2
+        if excluded(middle):
+            outside = middle
+        else:
+            inside = middle
+    return outside
+
+
+def _smallest(function: Callable[[float], float], low: float, high: float, enough: float) -> float:
+    """The minimum by golden section, or anything found below `enough`.
+
+    Exact, since the log of a capital is convex in the mean: each factor 1 - f + f x / m is a sum of
+    log-convex functions of m, and so are products and sums of such.
+    """
+    golden = (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(24):
+        if min(at_left, at_right) < enough < math.inf:
+            break
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = function(right)
+    return min(at_left, at_right)

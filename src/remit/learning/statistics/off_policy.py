@@ -1,0 +1,127 @@
+"""What a change would have earned on the exchanges on record: doubly robust off-policy estimates.
+
+Dudík, Langford and Li (2011), "Doubly robust policy evaluation and learning". The formulas stand in
+docs/learning.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from remit.kernel.errors import InvalidInputError
+from remit.learning.statistics.confidence import ConfidenceSequence
+from remit.learning.statistics.estimate import Estimate
+from remit.learning.statistics.fixed import skewed_interval
+
+__all__ = ["MAX_WEIGHT", "Logged", "cross_fit", "doubly_robust"]
+
+MAX_WEIGHT = 20.0
+_LEVELS = 1_000_000  # terms of an estimate are fine-grained, and there are few of them
+
+T = TypeVar("T")
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """One exchange as an off-policy estimate reads it.
+
+    Attributes:
+        reward: 0 to 1.
+        propensity: probability with which what was chosen was chosen; above 0.
+        target: probability with which the proposal would have chosen it.
+        predicted: a model's reward for what was chosen; 0 without a model.
+        predicted_target: that model's mean reward over what the proposal would have chosen.
+    """
+
+    reward: float
+    propensity: float
+    target: float
+    predicted: float = 0.0
+    predicted_target: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.propensity <= 1:
+            raise InvalidInputError("a propensity lies above 0 and is at most 1")
+        for value in (self.reward, self.target, self.predicted, self.predicted_target):
+            if not 0 <= value <= 1:
+                raise InvalidInputError("rewards and probabilities lie between 0 and 1")
+
+
+def doubly_robust(
+    logged: Sequence[Logged],
+    *,
+    effect: bool = True,
+    always_valid: bool = False,
+    confidence: float = 0.95,
+    max_weight: float = MAX_WEIGHT,
+) -> Estimate:
+    """Estimate the mean reward under a proposal from exchanges under what was in force.
+
+    Args:
+        logged: the exchanges; reward models must not have seen those that they predict
+            (`cross_fit`).
+        effect: estimate the gain over the logged rewards, exchange by exchange, not the mean
+            itself.
+        always_valid: a betting interval (method `betting`), wider, which holds however often one
+            looks: for the decision whether to propose. Else an interval for this number of
+            samples, whose coverage is near `confidence` (method `doubly_robust`): for the effect
+            that is predicted.
+        confidence: of the interval.
+        max_weight: larger weights are cut to this; the result says how many were.
+
+    Raises:
+        InvalidInputError: fewer than two exchanges.
+    """
+    if len(logged) < 2:
+        raise InvalidInputError("an off-policy estimate needs at least two exchanges")
+    weights = [min(row.target / row.propensity, max_weight) for row in logged]
+    terms = [
+        row.predicted_target + weight * (row.reward - row.predicted) - (row.reward if effect else 0)
+        for row, weight in zip(logged, weights, strict=True)
+    ]
+    squares = sum(weight * weight for weight in weights)
+    effective = sum(weights) ** 2 / squares if squares else 0.0
+    if always_valid:
+        bound = max(max_weight, 1.0) + (0.0 if effect else 1.0)
+        sequence = ConfidenceSequence(1 - confidence, -bound, bound, _LEVELS)
+        for term in terms:
+            sequence.update(term)
+        interval = sequence.estimate
+        low, high = interval.low, interval.high
+    else:
+        low, high = skewed_interval(terms, confidence)
+    return Estimate(
+        value=sum(terms) / len(terms),
+        low=low,
+        high=high,
+        confidence=confidence,
+        samples=len(logged),
+        effective_samples=effective,
+        method="betting" if always_valid else "doubly_robust",
+        clipped=sum(row.target / row.propensity > max_weight for row in logged),
+    )
+
+
+def cross_fit(
+    items: Sequence[T], fit: Callable[[list[T]], M], *, folds: int = 5, forward: bool = False
+) -> list[M]:
+    """Return for each item a model fitted without it.
+
+    Item i belongs to fold i modulo `folds`. With `forward` the folds are blocks in time, and each
+    block's model saw only the blocks before it (the first: nothing), as an always-valid estimate
+    asks.
+    """
+    if not 2 <= folds <= max(len(items), 2):
+        raise InvalidInputError("folds must be at least 2 and at most the number of items")
+    size = -(-len(items) // folds)
+    if forward:
+        models = [fit(list(items[: block * size])) for block in range(folds)]
+        return [models[index // size] for index in range(len(items))]
+    models = [
+        fit([item for index, item in enumerate(items) if index % folds != fold])
+        for fold in range(folds)
+    ]
+    return [models[index % folds] for index in range(len(items))]
