@@ -124,7 +124,7 @@ $(VENV)/.release: requirements/release.txt | $(BIN)/uv
 # wants a newer Python than ours, which pip alone overlooks.
 $(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/oracles
-	@{ $(call install,$(VENV)/oracles/bin/python,-r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt) && \
+	@{ $(call install,$(VENV)/oracles/bin/python,-r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt -r tests/oracles/learning.txt) && \
 	$(VENV)/oracles/bin/python $(PIP) --ignore-requires-python -r $<; } || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
 	@touch $@
 

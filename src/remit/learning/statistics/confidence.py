@@ -77,6 +77,7 @@ class ConfidenceSequence(_Bounded):
         self._levels = levels
         self._rounded = False
         self._counts: Counter[int] = Counter()
+        self._total = 0  # of levels: exact, so that the order leaves no trace in the last digit
 
     def update(self, x: float) -> None:
         """Add one value."""
@@ -84,7 +85,8 @@ class ConfidenceSequence(_Bounded):
         level = round(exact)
         self._rounded = self._rounded or abs(exact - level) > 1e-9
         self._counts[level] += 1
-        self._sum += level / self._levels
+        self._total += level
+        self._sum = self._total / self._levels
         self.samples += 1
 
     @property
@@ -128,7 +130,7 @@ class ConfidenceSequence(_Bounded):
             for level, count in self._counts.items()
         ]
         log1p = math.log1p
-        logs = [sum(count * log1p(bet * ratio) for ratio, count in ratios) for bet in _BETS]
+        logs = [math.fsum(count * log1p(bet * ratio) for ratio, count in ratios) for bet in _BETS]
         top = max(logs)
         return _SHARE + top + math.log(sum(math.exp(value - top) for value in logs))
 

@@ -44,7 +44,7 @@ def prediction_powered(
     trust = 0.0
     if others >= 2:
         y, f = fmean(grades), fmean(judged)
-        shared = sum((a - y) * (b - f) for a, b in zip(grades, judged, strict=True)) / (n - 1)
+        shared = sum((a - y) * (b - f) for a, b in zip(grades, judged, strict=True)) / n
         spread = variance([*judged, *judged_only])
         if spread > 0:
             trust = min(1.0, max(0.0, shared / ((1 + n / others) * spread)))

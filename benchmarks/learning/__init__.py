@@ -1,0 +1,1 @@
+"""What the statistics of learning promise, counted."""

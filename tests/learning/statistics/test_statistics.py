@@ -1,0 +1,186 @@
+"""Intervals, alarms and off-policy estimates: their guarantees, their limits, bad input."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+from benchmarks.learning.alarms import false_alarms
+from benchmarks.learning.coverage import predicted_coverage
+
+from remit.kernel.errors import InvalidInputError
+from remit.learning.statistics import (
+    Alarm,
+    ConfidenceSequence,
+    EmpiricalBernstein,
+    Logged,
+    cross_fit,
+    difference,
+    doubly_robust,
+    evidence_below,
+    prediction_powered,
+)
+
+
+def _filled(values: list[float]) -> ConfidenceSequence:
+    sequence = ConfidenceSequence()
+    for value in values:
+        sequence.update(value)
+    return sequence
+
+
+@pytest.mark.parametrize("kind", [ConfidenceSequence, EmpiricalBernstein])
+def test_an_interval_without_samples_is_the_whole_range(
+    kind: type[ConfidenceSequence | EmpiricalBernstein],
+) -> None:
+    estimate = kind(low=-1, high=3).estimate
+    assert (estimate.low, estimate.high, estimate.samples) == (-1, 3, 0)
+
+
+@pytest.mark.parametrize("kind", [ConfidenceSequence, EmpiricalBernstein])
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
+def test_values_outside_the_bounds_are_refused_and_not_counted(
+    kind: type[ConfidenceSequence | EmpiricalBernstein], value: float
+) -> None:
+    sequence = kind()
+    with pytest.raises(InvalidInputError):
+        sequence.update(value)
+    assert sequence.estimate.samples == 0
+
+
+@pytest.mark.parametrize(
+    ("alpha", "low", "high"), [(0, 0, 1), (1, 0, 1), (0.05, 1, 1), (0.05, 0, math.inf)]
+)
+def test_impossible_bounds_are_refused(alpha: float, low: float, high: float) -> None:
+    with pytest.raises(InvalidInputError):
+        ConfidenceSequence(alpha, low, high)
+
+
+def test_the_order_of_samples_does_not_matter() -> None:
+    rng = random.Random(1)
+    values = [round(rng.random(), 2) for _ in range(300)]
+    assert _filled(values).estimate == _filled(sorted(values)).estimate
+
+
+def test_constant_values_narrow_the_interval_without_excluding_them() -> None:
+    widths = []
+    for count in (10, 100, 1000):
+        estimate = _filled([1.0] * count).estimate
+        assert estimate.high == 1.0 == estimate.value
+        widths.append(estimate.high - estimate.low)
+    assert all(later < earlier / 2 for earlier, later in pairwise(widths))
+
+
+def test_a_log_capital_is_convex_in_the_mean() -> None:
+    """So the search for the mean that explains two samples best finds it."""
+    rng = random.Random(2)
+    sequence = _filled([round(rng.betavariate(1, 3), 3) for _ in range(200)])
+    for up in (True, False):
+        at = [sequence.capital(0.02 + 0.96 * step / 200, up=up) for step in range(201)]
+        assert all(a + c >= 2 * b - 1e-9 for a, b, c in zip(at, at[1:], at[2:], strict=False))
+
+
+def test_a_difference_covers_the_true_one_and_turns_its_sign() -> None:
+    rng = random.Random(3)
+    a = _filled([float(rng.random() < 0.9) for _ in range(800)])
+    b = _filled([float(rng.random() < 0.6) for _ in range(400)])
+    there, back = difference(a, b), difference(b, a)
+    assert 0 < there.low < 0.3 < there.high < 0.5
+    assert (-back.high, -back.low) == pytest.approx((there.low, there.high), abs=1e-4)
+    assert difference(a, ConfidenceSequence()).low == -1
+    with pytest.raises(InvalidInputError):
+        difference(a, ConfidenceSequence(alpha=0.1))
+
+
+def test_a_margin_that_is_not_exceeded_raises_no_alarm() -> None:
+    rng = random.Random(4)
+    good = _filled([float(rng.random() < 0.9) for _ in range(1000)])
+    less = _filled([float(rng.random() < 0.8) for _ in range(1000)])
+    assert evidence_below(less, good) > math.log(20)
+    assert evidence_below(less, good, 0.15) == 0.0
+    assert evidence_below(good, less) == 0.0
+
+
+def test_false_alarms_stay_under_the_stated_rate() -> None:
+    """60 quiet runs of 300 exchanges, looked at after each; the benchmark runs 300 of 600."""
+    assert false_alarms(runs=60, exchanges=300, mean=0.9, seed=1) <= 3
+
+
+@pytest.mark.parametrize("worse", ["below", "above"])
+def test_an_alarm_rises_on_a_true_change_and_stays(worse: str) -> None:
+    rng = random.Random(6)
+    before, after = (0.9, 0.6) if worse == "below" else (0.1, 0.4)
+    baseline = _filled([float(rng.random() < before) for _ in range(600)])
+    alarm = Alarm(baseline, worse="below" if worse == "below" else "above")
+    risen = [alarm.update(float(rng.random() < after)) for _ in range(200)]
+    assert 0 < alarm.raised_at < 100
+    assert risen.index(True) + 1 == alarm.raised_at
+    assert all(risen[alarm.raised_at :])
+
+
+def test_predicted_intervals_cover_about_as_stated() -> None:
+    """60 simulated proposals with a fixed seed; the benchmark runs 1,000 per case."""
+    assert predicted_coverage(proposals=60, exchanges=700, exploration=1.0, seed=3).covered >= 54
+
+
+def test_off_policy_says_how_many_weights_it_cut() -> None:
+    rows = [Logged(reward=1, propensity=0.01, target=1.0)] * 3
+    rows += [Logged(reward=1, propensity=1.0, target=1.0)] * 97
+    estimate = doubly_robust(rows, max_weight=20)
+    assert estimate.clipped == 3
+    assert estimate.samples == 100
+    assert estimate.effective_samples == pytest.approx((97 + 60) ** 2 / (97 + 3 * 400))
+
+
+def test_the_always_valid_interval_holds_the_fixed_one() -> None:
+    rng = random.Random(8)
+    rows = []
+    for _ in range(2000):
+        first = rng.random() < 0.5
+        reward = float(rng.random() < (0.4 if first else 0.8))
+        row = Logged(reward=reward, propensity=0.5, target=float(not first), predicted=0.6)
+        rows.append(row)
+    fixed = doubly_robust(rows, max_weight=4)
+    always = doubly_robust(rows, max_weight=4, always_valid=True)
+    assert always.low < fixed.low < fixed.value < fixed.high < always.high
+    assert (fixed.method, always.method) == ("doubly_robust", "betting")
+
+
+@pytest.mark.parametrize(
+    ("reward", "propensity", "target"), [(2, 1, 1), (1, 0, 1), (1, 1, -0.1), (math.nan, 1, 1)]
+)
+def test_a_row_that_cannot_be_is_refused(reward: float, propensity: float, target: float) -> None:
+    with pytest.raises(InvalidInputError):
+        Logged(reward=reward, propensity=propensity, target=target)
+
+
+def test_too_few_samples_are_refused() -> None:
+    with pytest.raises(InvalidInputError):
+        doubly_robust([Logged(reward=1, propensity=1, target=1)])
+    with pytest.raises(InvalidInputError):
+        prediction_powered([1.0], [1.0], [])
+    with pytest.raises(InvalidInputError):
+        prediction_powered([1.0, 0.0], [1.0], [])
+
+
+def test_a_model_never_saw_what_it_predicts() -> None:
+    items = list(range(23))
+    for index, seen in enumerate(cross_fit(items, set)):
+        assert index not in seen
+        assert len(seen) >= 18
+    forward = cross_fit(items, set, forward=True)
+    assert all(max(seen, default=-1) < index for index, seen in enumerate(forward))
+    with pytest.raises(InvalidInputError):
+        cross_fit(items, set, folds=1)
+
+
+def test_a_useless_judge_leaves_people_s_grades_alone() -> None:
+    rng = random.Random(9)
+    grades = [float(rng.random() < 0.7) for _ in range(200)]
+    alone = prediction_powered(grades, [0.5] * 200, [0.5] * 2000)
+    assert alone.value == pytest.approx(sum(grades) / 200)
+    assert alone.effective_samples == pytest.approx(200)
+    with_help = prediction_powered(grades, grades, [float(rng.random() < 0.7) for _ in range(2000)])
+    assert with_help.effective_samples > 1000
