@@ -1,0 +1,257 @@
+"""How frameworks, contracts, packs, models, tools, routes and agents do, and what has become
+worse."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from remit.kernel.errors import ConfigError
+from remit.kernel.installed import InstalledFiles
+from remit.learning.evidence import Sample
+from remit.learning.statistics import ConfidenceSequence, Estimate, evidence_below
+from remit.ledger import LedgerClient, LedgerEntry
+
+__all__ = ["Signal", "SignalPolicy", "observe", "read_signals"]
+
+_FILE = "HOT/documents/signals.json"
+_KEPT = 50  # ids of exchanges that a signal names
+_MOST_MS = 86_400_000  # a day: typical times lie on a log scale from 0 to this
+_MOST_NANO = 10**15  # a million US dollars, likewise
+
+
+class SignalPolicy(BaseModel):
+    """When a signal counts as crossed; a file of a package, so whole numbers only.
+
+    Attributes:
+        alpha_permille: probability of a false crossing of one signal, in thousandths.
+        reference: first samples of a group that are its baseline, where no other is stated.
+        least: samples that baseline and live values each need.
+        margin_permille: by metric, difference that does not matter, in thousandths of its scale.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    alpha_permille: int = Field(ge=1, le=500)
+    reference: int = Field(ge=10, le=1_000_000)
+    least: int = Field(ge=1, le=1_000_000)
+    margin_permille: dict[str, int]
+
+    @classmethod
+    def installed(cls, files: InstalledFiles) -> SignalPolicy:
+        """Return the policy that a root's packages bring.
+
+        Raises:
+            ConfigError: the file does not say what it must.
+        """
+        return cls.from_json(files.read(_FILE))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> SignalPolicy:
+        """Return what a policy file says.
+
+        Raises:
+            ConfigError: it does not say what it must.
+        """
+        try:
+            policy = cls.model_validate_json(data)
+            if set(policy.margin_permille) != set(_METRICS):
+                raise ValueError("margin_permille must name each metric and nothing else")
+            if not all(0 <= margin < 1000 for margin in policy.margin_permille.values()):
+                raise ValueError("a margin lies from 0 to 999")
+        except (ValidationError, ValueError) as error:
+            raise ConfigError(
+                f"The policy of signals cannot be used: {error}",
+                next_step=f"Correct {_FILE} in its package and install that as a new version.",
+            ) from error
+        return policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One metric of one thing.
+
+    Attributes:
+        dimension: `framework|contract|pack|model|tool|route|agent`.
+        name: of the thing; a contract with its version.
+        metric: `failure|retry|rejection|repair` and `reward` (means), `cost` in billionths of a US
+            dollar and `latency` in ms (both geometric means).
+        baseline: of the reference window.
+        live: since.
+        crossed: live is worse than the baseline by more than the policy's margin.
+        evidence: ids of the latest exchanges that say so, at most 50.
+    """
+
+    dimension: str
+    name: str
+    metric: str
+    baseline: Estimate
+    live: Estimate
+    crossed: bool
+    evidence: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        return {
+            "dimension": self.dimension,
+            "name": self.name,
+            "metric": self.metric,
+            "baseline": self.baseline.to_dict(),
+            "live": self.live.to_dict(),
+            "crossed": self.crossed,
+            "evidence": list(self.evidence),
+        }
+
+
+@dataclass(slots=True)
+class _Group:
+    alpha: float
+    baseline: ConfidenceSequence = field(init=False)
+    live: ConfidenceSequence = field(init=False)
+    latest: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+    def __post_init__(self) -> None:
+        self.baseline, self.live = (ConfidenceSequence(self.alpha) for _ in range(2))
+
+
+def _log_scale(value: int, most: int) -> float:
+    return min(1.0, math.log1p(max(0, value)) / math.log1p(most))
+
+
+_METRICS = ("failure", "retry", "rejection", "repair", "cost", "latency", "reward")
+_MOST = {"cost": _MOST_NANO, "latency": _MOST_MS}
+
+
+def _values(sample: Sample) -> Iterator[tuple[str, float]]:
+    yield "failure", float(sample.failed)
+    yield "retry", float(sample.retried)
+    yield "rejection", float(sample.rejected)
+    yield "repair", float(sample.repaired)
+    yield "latency", _log_scale(sample.latency_ms, _MOST_MS)
+    if sample.cost_nano is not None:
+        yield "cost", _log_scale(sample.cost_nano, _MOST_NANO)
+    if sample.reward is not None:
+        yield "reward", sample.reward
+
+
+def _things(sample: Sample) -> Iterator[tuple[str, str]]:
+    contract = f"{sample.contract_id}@{sample.contract_version}" if sample.contract_id else ""
+    named = {
+        "framework": sample.framework_id,
+        "contract": contract,
+        "pack": sample.prompt_pack_id,
+        "model": sample.model_id,
+        "route": sample.route,
+        "agent": sample.agent_id,
+    }
+    yield from ((dimension, name) for dimension, name in named.items() if name)
+    yield from (("tool", tool) for tool in sample.tools)
+
+
+def read_signals(
+    samples: Iterable[Sample],
+    policy: SignalPolicy,
+    *,
+    before_epoch: int | None = None,
+    before: str = "",
+) -> list[Signal]:
+    """Return every signal of some exchanges, sorted; memory grows with things, not exchanges.
+
+    Tainted samples do not count. Each signal holds however often it is looked at; over many
+    signals, each has its own probability of a false crossing.
+
+    Args:
+        samples: oldest first.
+        policy: thresholds.
+        before_epoch: the baseline is what came before this policy epoch.
+        before: the baseline is what came before this instant, ISO 8601 in UTC as in `Sample.at`.
+            Without either it is the first `policy.reference` samples of each.
+    """
+    groups: dict[tuple[str, str, str], _Group] = {}
+    for sample in samples:
+        if sample.tainted:
+            continue
+        values = list(_values(sample))
+        for dimension, name in _things(sample):
+            for metric, value in values:
+                key = (dimension, name, metric)
+                if (group := groups.get(key)) is None:
+                    group = groups[key] = _Group(policy.alpha_permille / 1000)
+                if before_epoch is not None:
+                    old = sample.epoch < before_epoch
+                else:
+                    seen = group.baseline.samples
+                    old = sample.at < before if before else seen < policy.reference
+                (group.baseline if old else group.live).update(value)
+                if not old and (value or metric == "reward"):
+                    group.latest.append(sample.exchange_id)
+    return [_signal(key, group, policy) for key, group in sorted(groups.items())]
+
+
+def _signal(key: tuple[str, str, str], group: _Group, policy: SignalPolicy) -> Signal:
+    metric = key[2]
+    worse, better = group.live, group.baseline
+    if metric != "reward":  # of all others more is worse
+        worse, better = better, worse
+    evidence = evidence_below(worse, better, policy.margin_permille[metric] / 1000)
+    enough = min(group.live.samples, group.baseline.samples) >= policy.least
+    return Signal(
+        dimension=key[0],
+        name=key[1],
+        metric=metric,
+        baseline=_in_units(group.baseline.estimate, metric),
+        live=_in_units(group.live.estimate, metric),
+        crossed=enough and evidence >= math.log(1000 / policy.alpha_permille),
+        evidence=tuple(group.latest),
+    )
+
+
+def _in_units(estimate: Estimate, metric: str) -> Estimate:
+    if (most := _MOST.get(metric)) is None:
+        return estimate
+    value, low, high = (
+        math.expm1(end * math.log1p(most)) for end in (estimate.value, estimate.low, estimate.high)
+    )
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        confidence=estimate.confidence,
+        samples=estimate.samples,
+        effective_samples=estimate.effective_samples,
+        method=estimate.method,
+    )
+
+
+def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:
+    """Write a `SIGNAL_OBSERVED` for each crossed signal that has none; return the new ids.
+
+    Args:
+        ledger: where to.
+        signals: all that were read.
+        window: what the baseline was, such as `epoch 3` or `first 200`: a signal is written once
+            for each.
+    """
+    written = []
+    for signal in signals:
+        if not signal.crossed:
+            continue
+        what = "\n".join((signal.dimension, signal.name, signal.metric, window))
+        signal_id = f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
+        if any(ledger.query(event_type="SIGNAL_OBSERVED", submission_id=signal_id)):
+            continue
+        entry = LedgerEntry(
+            "SIGNAL_OBSERVED",
+            signal_id,
+            "OBSERVED",
+            f"{signal.metric} of {signal.dimension} {signal.name} became worse",
+            metadata={**signal.to_dict(), "window": window},
+        )
+        written.append(ledger.write(entry))
+    return written

@@ -1,0 +1,112 @@
+"""Signals over samples, their policy, and their entries on a real ledger."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.kernel.errors import ConfigError
+from remit.kernel.installed import shipped_file
+from remit.learning import Sample
+from remit.learning.signals import Signal, SignalPolicy, observe, read_signals
+from remit.ledger import LedgerClient
+
+_SHIPPED = shipped_file("PKG-LEARNING-001", "HOT/documents/signals.json")
+POLICY = SignalPolicy.from_json(_SHIPPED)
+
+
+def _samples(count: int, failure: float, seed: int = 1, **fields: Any) -> Iterator[Sample]:
+    rng = random.Random(seed)
+    for number in range(count):
+        yield Sample(
+            exchange_id=f"LED-{number:08x}",
+            contract_id="PRC-CLASSIFY-001",
+            contract_version="1.0.0",
+            tools=("read_file",),
+            failed=rng.random() < failure,
+            latency_ms=round(rng.lognormvariate(6, 0.3)),
+            cost_nano=1_000_000,
+            **{"model_id": "m", **fields},
+        )
+
+
+def _one(signals: list[Signal], dimension: str, metric: str) -> Signal:
+    (found,) = (s for s in signals if (s.dimension, s.metric) == (dimension, metric))
+    return found
+
+
+def test_quiet_samples_cross_nothing_and_name_every_thing() -> None:
+    signals = read_signals(_samples(600, 0.1), POLICY)
+    assert not any(signal.crossed for signal in signals)
+    assert {signal.dimension for signal in signals} == {"contract", "model", "tool"}
+    latency = _one(signals, "model", "latency")
+    assert latency.live.low < 403 < latency.live.high  # e**6
+    assert _one(signals, "model", "cost").live.value == pytest.approx(1_000_000, rel=0.02)
+    assert (latency.baseline.samples, latency.live.samples) == (200, 400)
+
+
+def test_what_became_worse_is_crossed_with_the_exchanges_that_say_so() -> None:
+    worse = [replace(s, at="2") for s in _samples(300, 0.4, seed=2)]
+    signals = read_signals([*_samples(300, 0.05), *worse], POLICY, before="1")
+    signal = _one(signals, "model", "failure")
+    assert signal.crossed
+    failed = [sample.exchange_id for sample in worse if sample.failed]
+    assert list(signal.evidence) == failed[-50:]
+    assert not _one(signals, "model", "latency").crossed
+
+
+def test_a_better_epoch_crosses_nothing_and_a_worse_one_does() -> None:
+    then = [replace(s, epoch=1) for s in _samples(400, 0.02, seed=3)]
+    after = [replace(s, epoch=2) for s in _samples(400, 0.3, seed=4)]
+    first = list(_samples(400, 0.3))
+    better = read_signals([*first, *then], POLICY, before_epoch=1)
+    assert not _one(better, "model", "failure").crossed
+    worse = read_signals([*first, *then, *after], POLICY, before_epoch=2)
+    assert _one(worse, "model", "failure").baseline.samples == 800
+    assert _one(worse, "model", "failure").crossed
+
+
+@pytest.mark.parametrize("taint", ["fallback", "degradation", "erased"])
+def test_tainted_samples_do_not_count(taint: str) -> None:
+    samples = [*_samples(300, 0.0), *_samples(300, 1.0, tainted=taint)]
+    signal = _one(read_signals(samples, POLICY), "model", "failure")
+    assert (signal.baseline.samples, signal.live.samples) == (200, 100)
+    assert not signal.crossed
+
+
+def test_too_few_samples_cross_nothing() -> None:
+    samples = [*_samples(200, 0.0), *_samples(POLICY.least - 1, 1.0)]
+    assert not any(signal.crossed for signal in read_signals(samples, POLICY))
+
+
+def test_a_crossing_is_on_record_once_for_each_window(tmp_path: Path) -> None:
+    signals = read_signals([*_samples(200, 0.0), *_samples(300, 0.5)], POLICY)
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        first = observe(ledger, signals, window="first 200")
+        assert len(first) == 3  # the contract, the model and the tool fail
+        assert observe(ledger, signals, window="first 200") == []
+        assert len(observe(ledger, signals, window="epoch 1")) == 3
+        entry = ledger.read(first[0])
+        assert entry.metadata["metric"] == "failure"
+        assert len(entry.metadata["evidence"]) == 50
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alpha_permille": 0},
+        {"least": "50"},
+        {"unknown": 1},
+        {"margin_permille": {"failure": 20}},
+        {"margin_permille": {**json.loads(_SHIPPED)["margin_permille"], "reward": 1000}},
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="policy of signals"):
+        SignalPolicy.from_json(json.dumps({**json.loads(_SHIPPED), **change}).encode())
