@@ -7,12 +7,16 @@
 
 Of each decision: the hashes, and from prompt, rules and profiles the scores and the chain, as
 routing.md says. Of each thought: its hash and its place in its task's chain. Exit code 1 where
-anything differs, 2 where the input is no such export. What was erased is counted, and is no
+anything differs, 2 where the input is no such export. A learned head is among the thoughts: HEAD-….
+Its hash is that which the rules name. What was erased is counted, and is no
 failure. That no entry was rewritten is the ledger's to prove: see verify_standalone.py.
 """
 import argparse, json, re, sys
 from decimal import Decimal
 from hashlib import sha256
+from itertools import pairwise
+from math import isqrt
+from zlib import crc32
 FIELDS = {"type", "routing_mode", "chosen_model_id", "candidates_considered", "scores",
           "fallback_attempts", "rule_version_hash", "decision_hash"}
 MILLION, UNAVAILABLE = 1_000_000, "rv:sha256:unavailable"
@@ -57,12 +61,17 @@ def length_of(content) -> int:
             call["content"] = [x for x in call["content"] if x.get("type") != "image"]
     return len(text_of(content).encode()) + sum(len(canonical(x).encode()) for x in calls)
 
+def messages_of(prompt) -> list:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+
+def text_read(prompt, rules: dict) -> str:
+    asked = [text_of(turn["content"]) for turn in messages_of(prompt) if turn["role"] == "user"]
+    text, most = next(filter(None, reversed(asked)), ""), int(rules["characters_read"])
+    return text if len(text) <= most else text[:most // 2] + "\n" + text[-(most - most // 2):]
+
 def read_prompt(prompt, rules: dict) -> tuple:
     """The task it is taken for, which of code and mathematics are in play, language, length."""
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    asked = [text_of(turn["content"]) for turn in messages if turn["role"] == "user"]
-    text, most = next(filter(None, reversed(asked)), ""), int(rules["characters_read"])
-    if len(text) > most: text = text[:most // 2] + "\n" + text[-(most - most // 2):]
+    messages, text = messages_of(prompt), text_read(prompt, rules)
     data = re.sub(rb"[A-Z]", lambda letter: letter[0].lower(), text.encode())
     words, signs = {word.decode() for word in re.findall(rb"[a-z0-9_\x80-\xff]+", data)}, {}
     for task, told in rules["tasks"].items():
@@ -83,12 +92,12 @@ def read_prompt(prompt, rules: dict) -> tuple:
     length = -(-sum(length_of(turn["content"]) for turn in messages) // rules["bytes_per_token"])
     return best if best and signs[best] >= least else "chat", in_play, language, int(length)
 
-def score(profile: dict, prompt: tuple, task: str, needs: list, weights: dict, given: str) -> float:
-    """As a number with at most 6 decimals; all before it in integers."""
-    told, in_play, language, length = prompt
+def score(profile: dict, prompt: tuple, task: str, weights: dict, given: str) -> int:
+    """By what is stated of a model, in millionths."""
+    told, in_play, language, _ = prompt
     first = told if task == "any" else task
     tasks, percents = [first, *(x for x in in_play if x != first)], profile["abilities"]
-    scales, penalties = weights["scales"], weights["penalties"]
+    scales = weights["scales"]
     features = dict.fromkeys(("ability", "reliability", "cost", "speed", "language"), 0)
     able = sum(percents.get(x, percents.get("general", 0)) for x in tasks)
     features["ability"] = able * 10_000 // len(tasks)
@@ -107,9 +116,24 @@ def score(profile: dict, prompt: tuple, task: str, needs: list, weights: dict, g
         if given: weight = weight * m(factors.get(name, 1)) // MILLION
         total += weight * value
     total //= MILLION
-    if 0 < profile["context_tokens"] < length: total -= m(penalties["context_window"])
-    total -= sum(m(penalties[need]) for need in needs if not profile[need])
-    return total / MILLION
+    return total
+
+def learned_scores(text: str, head: dict, rules: dict, factors: dict) -> dict:
+    """Of each model that a learned head knows, in millionths."""
+    data = re.sub(rb"[A-Z]", lambda letter: letter[0].lower(), text.encode())
+    words = re.findall(rb"[a-z0-9_\x80-\xff]+|[^\x00-\x20a-z0-9_\x80-\xff]", data)
+    hashed = [crc32(word) for word in words] + [crc32(b" ".join(two)) for two in pairwise(words)]
+    seen, found = {value % head["buckets"] for value in hashed}, {}
+    weight, floor = m(rules["price_weight"]), m(rules.get("quality_floor", 0))
+    for name, model in head["models"].items():
+        total = sum(model["weights"][bucket] for bucket in seen) * MILLION
+        quality = model["bias"] + total // (isqrt(len(seen) * MILLION ** 2) or 1)
+        quality, cost = min(MILLION, max(0, quality)), model["cost_nano"]
+        price = m(factors.get("cost", 1)) * (weight * cost // 10 ** 9)
+        if not floor: found[name] = (m(factors.get("ability", 1)) * quality - price) // MILLION
+        elif quality < floor: found[name] = quality
+        else: found[name] = 2 * MILLION - min(MILLION - 1, cost // 1000)
+    return found
 
 def erased(x) -> bool:
     return isinstance(x, dict) and list(x) == ["$erased"]
@@ -133,13 +157,22 @@ def check_hashes(record: dict, told: dict) -> list:
         "candidates": context["candidates"] == sorted(chain) == sorted(record["scores"]),
     }.items() if not holds]
 
-def check_scores(record: dict, told: dict) -> list:
+def check_scores(record: dict, told: dict, heads: dict) -> list:
     """The models whose scores differ, and the chain where it is not theirs."""
     context, scores, profiles = told["context"], record["scores"], told["profiles"]
     weights, (task, *needs) = context["weights"], context["task"].split("+")
     prompt, given = read_prompt(told["prompt"], weights["intent"]), context["operator_preference"]
-    own = {model: score(profile, prompt, task, needs, weights, given)
-           for model, profile in profiles.items()}
+    own, learned, penalties = {}, {}, weights["penalties"]
+    if rules := weights.get("learned"):
+        text = text_read(told["prompt"], weights["intent"])
+        factors = weights["preferences"].get(given, {})
+        learned = learned_scores(text, heads[rules["head"]], rules, factors)
+    for model, profile in profiles.items():
+        total = score(profile, prompt, task, weights, given)
+        lacks = sum(m(penalties[need]) for need in needs if not profile[need])
+        if rules: total = learned.get(model, total - 10 * MILLION)
+        if 0 < profile["context_tokens"] < prompt[3]: lacks += m(penalties["context_window"])
+        own[model] = (total - lacks) / MILLION
     differ = [f"score of {model!a} ({scores.get(model)}, computed {own.get(model)})"
               for model in sorted(own.keys() | scores) if own.get(model) != scores.get(model)]
     chain = sorted(own, key=lambda model: (-own[model], model))
@@ -161,7 +194,10 @@ def check(entries: list) -> dict:
     """All thoughts, in the order of the ledger."""
     found = {"decisions": 0, "hashes_equal": 0, "scores_equal": 0, "thoughts": 0, "chains": 0,
              "other_scoring": [], "rules_unavailable": [], "erased": [], "bad": []}
-    last, places = {}, {}
+    last, places, heads = {}, {}, {}
+    for told in [entry["metadata"] for entry in entries]:
+        if told["thought_id"].startswith("HEAD-") and not erased(told["content"]):
+            heads[digest(canonical(json.loads(told["content"])))] = json.loads(told["content"])
     for entry in entries:
         told, wrong = entry["metadata"], []
         name, task, content = told["thought_id"], told["task_id"], told["content"]
@@ -188,7 +224,7 @@ def check(entries: list) -> dict:
                     if record["rule_version_hash"] == UNAVAILABLE:
                         found["rules_unavailable"].append(name)
                     if told["scoring"] == "remit":
-                        scores = check_scores(record, told)
+                        scores = check_scores(record, told, heads)
                         found["scores_equal"] += not scores
                         wrong += scores
                     else: found["other_scoring"].append(name)

@@ -48,7 +48,7 @@ def replay_(root: Path | None, as_json: bool, decision: str) -> None:
     from remit.routing import find_decision, replay
 
     with open_ledger(root) as ledger:
-        found = replay(find_decision(ledger, decision))
+        found = replay(find_decision(ledger, decision), ledger)
     emit(as_json, found, _replay_lines(found))
     raise SystemExit(0 if found["agrees"] else 1)
 

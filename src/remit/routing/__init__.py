@@ -28,6 +28,7 @@ from remit.routing.errors import (
 )
 from remit.routing.explanation import explain
 from remit.routing.intent import Intent, read_intent
+from remit.routing.learned import LearnedHead, buckets_of, head_on_record, record_head
 from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
 from remit.routing.prompts import StagePrompts
 from remit.routing.recorded import find_decision, replay
@@ -48,6 +49,7 @@ __all__ = [
     "EnsembleOptions",
     "FallbackChainExhaustedError",
     "Intent",
+    "LearnedHead",
     "ModelCallError",
     "NoAdapterError",
     "Registry",
@@ -69,15 +71,18 @@ __all__ = [
     "Weights",
     "WeightsError",
     "aroute_request",
+    "buckets_of",
     "build_routing_decision_record",
     "compute_decision_hash",
     "create_thought_record_emitter",
     "explain",
     "explain_call",
     "find_decision",
+    "head_on_record",
     "load_rules",
     "normalise_rule_version_hash",
     "read_intent",
+    "record_head",
     "replay",
     "route_request",
     "score_candidates",

@@ -19,7 +19,7 @@ from remit.routing.recorded import (
     rows_of,
     scored_inputs,
 )
-from remit.routing.scoring import ANY_TASK, score_parts
+from remit.routing.scoring import ANY_TASK, learned_parts, score_parts
 
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
@@ -59,7 +59,8 @@ def explain(
                     "candidates": [],
                     "call": call,
                 }
-    explanation = _explained(find_decision(ledger, name if call is None else call["decision_id"]))
+    found = find_decision(ledger, name if call is None else call["decision_id"])
+    explanation = _explained(found, ledger)
     return explanation if call is None else {**explanation, "call": call}
 
 
@@ -70,7 +71,7 @@ def _entry(ledger: LedgerClient, entry_id: str) -> LedgerEntry:
         raise no_such_decision(entry_id) from error
 
 
-def _explained(entry: LedgerEntry) -> dict[str, Any]:
+def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
     meta = entry.metadata
     record = fields_of(meta)
     common = {
@@ -89,7 +90,7 @@ def _explained(entry: LedgerEntry) -> dict[str, Any]:
                 "candidates": []}  # fmt: skip
     context = meta.get("context")
     context = context if isinstance(context, Mapping) else {}
-    parts, intent = _parts(meta)
+    parts, intent, neighbours = _parts(meta, ledger)
     candidates = _candidates(record, meta, parts)
     return {
         **common,
@@ -99,26 +100,43 @@ def _explained(entry: LedgerEntry) -> dict[str, Any]:
         "task": context.get("task", ""),
         "operator_preference": context.get("operator_preference", ""),
         "intent": asdict(intent) if intent else None,
-        "why": _why(record, context, intent, candidates, meta),
+        "why": _why(record, context, intent, candidates, meta) + _alike(neighbours),
+        "neighbours": neighbours,
         "candidates": candidates,
         "stages": [dict(stage) for stage in rows_of(meta, "stages")],
     }
 
 
-def _parts(meta: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], Intent | None]:
-    """What each candidate's score is made of, and what the prompt was taken for."""
+def _alike(neighbours: list[dict[str, Any]]) -> list[str]:
+    if not neighbours:
+        return []
+    named = ", ".join(f"{one['exchange_id']} ({one['similarity']:.2f})" for one in neighbours)
+    return [f"Its quality was predicted from graded answers; most like it: {named}."]
+
+
+def _parts(
+    meta: Mapping[str, Any], ledger: LedgerClient
+) -> tuple[dict[str, dict[str, float]], Intent | None, list[dict[str, Any]]]:
+    """What each candidate's score is made of, what the prompt was taken for, and is like."""
     try:
-        inputs = scored_inputs(meta)
+        inputs = scored_inputs(meta, ledger)
         intent = read_intent(inputs.prompt, inputs.weights)
         if meta.get("scoring", "remit") != "remit":
-            return {}, intent
+            return {}, intent, []
+        if inputs.weights.head is not None:
+            parts, nearest = learned_parts(inputs)
+            return parts, intent, nearest
         task, preference = inputs.task, inputs.operator_preference
-        return {
-            candidate.model_id: score_parts(candidate, intent, task, preference, inputs.weights)
-            for candidate in inputs.candidates
-        }, intent
+        return (
+            {
+                candidate.model_id: score_parts(candidate, intent, task, preference, inputs.weights)
+                for candidate in inputs.candidates
+            },
+            intent,
+            [],
+        )
     except (RemitError, KeyError, TypeError, AttributeError):  # erased, or not of this version
-        return {}, None
+        return {}, None, []
 
 
 def _candidates(

@@ -95,9 +95,7 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
     """What ``prompt`` asks for, by the signs that ``weights`` name."""
     rules = weights.intent
     asked, size = text_asked(prompt)
-    head, most = asked, rules.characters_read
-    if len(asked) > most:  # the task is stated at the beginning or the end
-        head = f"{asked[: most // 2]}\n{asked[-(most - most // 2) :]}"
+    head = part_read(asked, rules)
     raw = head.encode("utf-8", "replace").lower()
     words = rules.known_words.intersection(raw.translate(_TO_WORDS).split())
     marked: dict[str, int] = {}
@@ -125,6 +123,14 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
         _language(head, words, rules),
         -(-size // rules.bytes_per_token),
     )
+
+
+def part_read(asked: str, rules: IntentRules) -> str:
+    """As much of a text as is looked at: the task is stated at the beginning or the end."""
+    most = rules.characters_read
+    if len(asked) <= most:
+        return asked
+    return f"{asked[: most // 2]}\n{asked[-(most - most // 2) :]}"
 
 
 def _language(text: str, words: frozenset[bytes], rules: IntentRules) -> str:

@@ -13,6 +13,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
 from remit.routing.errors import DecisionNotFoundError
 from remit.routing.exploration import draws_agree
+from remit.routing.learned import head_on_record
 from remit.routing.scoring import ScoringInputs, chain_of, score_candidates
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import Weights
@@ -70,7 +71,7 @@ def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def scored_inputs(meta: Mapping[str, Any]) -> ScoringInputs:
+def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -> ScoringInputs:
     """What was scored; raises :class:`RemitError`, ``KeyError`` or ``TypeError`` where unusable."""
     context = meta["context"]
     profiles: Mapping[str, Any] = meta["profiles"]
@@ -79,7 +80,10 @@ def scored_inputs(meta: Mapping[str, Any]) -> ScoringInputs:
         context["task"],
         context["operator_preference"],
         tuple(Candidate.from_profile(name, profile) for name, profile in profiles.items()),
-        Weights.from_document(context["weights"]),
+        Weights.from_document(
+            context["weights"],
+            None if ledger is None else lambda digest: head_on_record(ledger, digest),
+        ),
     )
 
 
@@ -89,11 +93,12 @@ def rows_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
-def replay(entry: LedgerEntry) -> dict[str, Any]:
+def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, Any]:
     """Compute scores, chain and hashes of a recorded decision again.
 
     Args:
         entry: of the decision (:func:`find_decision`).
+        ledger: where a learned head is on record; needed where the rules name one.
 
     Returns:
         ``agrees``: whether all that can be computed comes out as recorded; ``checks``: the
@@ -115,7 +120,7 @@ def replay(entry: LedgerEntry) -> dict[str, Any]:
             record = fields_of(meta)
             if record is None:
                 raise ValueError("its 8 fields are not there")
-            for name, computed in _recomputed(meta, record, checks, notes):
+            for name, computed in _recomputed(meta, record, ledger, checks, notes):
                 checks[name] = record[name] == computed
                 if not checks[name]:
                     recorded[name], recomputed[name] = record[name], computed
@@ -136,12 +141,13 @@ def replay(entry: LedgerEntry) -> dict[str, Any]:
 def _recomputed(
     meta: Mapping[str, Any],
     record: Mapping[str, Any],
+    ledger: LedgerClient | None,
     checks: dict[str, bool | None],
     notes: list[str],
 ) -> Iterator[tuple[str, Any]]:
     """Fields of the record as they are computed now; what is no field goes into ``checks``."""
     context: Mapping[str, Any] = meta["context"]
-    inputs = scored_inputs(meta)
+    inputs = scored_inputs(meta, ledger)
     if record["rule_version_hash"] == RULES_UNAVAILABLE:
         checks["rule_version_hash"] = None
         notes.append("The rule file could not be read then; defaults were in force.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from remit.gateway import CircuitState, LLMGateway, in_neutral_form
 from remit.gateway.auth import Identity
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
     ModelCapabilities,
     PromptRequest,
@@ -26,6 +27,7 @@ from remit.routing.errors import RouteNotFoundError
 from remit.routing.explanation import explain
 from remit.routing.exploration import Exploration
 from remit.routing.intent import read_intent
+from remit.routing.learned import record_head
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.prompts import StagePrompts
 from remit.routing.registry import Registry, read_routes
@@ -34,6 +36,7 @@ from remit.routing.scoring import ScoringFn, ScoringInputs, rank, score_candidat
 from remit.routing.weights import Rules
 
 _AUTO = "auto"
+_log = logging.getLogger("remit.routing")
 
 
 class Router:
@@ -69,6 +72,7 @@ class Router:
         self.rules = rules
         self.routes: Mapping[str, RouteSettings] = read_routes(settings, registry, rules, prompts)
         self.scoring_fn: ScoringFn = score_candidates
+        self._kept = ""
         self._made_options: dict[str, RouteOptions] = {}
         self._timeout_s = model_timeout_s(default=settings.model_timeout_s)
 
@@ -143,6 +147,7 @@ class Router:
             asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
         asked.on_text, asked.sink = on_text, sink
+        await self._keep_head()
         outcome = await route_asked(asked, self._options(name, allowed))
         return outcome.response()
 
@@ -176,6 +181,7 @@ class Router:
             )
         asked = asked_of(prompt, request)
         asked.emitter, asked.identity = self._emitter(request, identity), identity
+        await self._keep_head()
         outcome = await route_asked(asked, options)
         if outcome.failure is not None:
             raise outcome.failure
@@ -327,6 +333,16 @@ class Router:
         if not allowed:
             raise InvalidInputError(f"This key may use no model of the route {name!r}.")
         return allowed
+
+    async def _keep_head(self) -> None:
+        """Put the learned head on record before the first decision by it."""
+        head = self.rules.weights.head
+        if head is not None and self._kept != head.digest:
+            self._kept = head.digest
+            try:
+                await record_head(self._ledger, head)
+            except RemitError as error:  # another process may have put it there just now
+                _log.warning("the learned head was not put on record: %s", error.message)
 
     def _emitter(self, request: PromptRequest, identity: Identity | None) -> ThoughtRecordEmitter:
         agent_id = request.agent_id or "router"

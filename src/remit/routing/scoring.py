@@ -14,7 +14,8 @@ from remit.ledger import EncodedValue
 from remit.routing.candidate import GENERAL, Candidate
 from remit.routing.decision import DecisionForm
 from remit.routing.errors import RoutingError
-from remit.routing.intent import Intent, read_intent
+from remit.routing.intent import Intent, part_read, read_intent, text_asked
+from remit.routing.learned import NOT_LEARNED, LearnedHead, buckets_of, learned_score
 from remit.routing.weights import MILLION, Weights
 
 ANY_TASK = "any"
@@ -24,6 +25,7 @@ NEEDS = ("images", "tools")
 """What a call can need of a model, as it is appended to the task."""
 
 _PERCENT = MILLION // 100
+_NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ def _scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: _See
         candidates, weights, inputs.operator_preference, seen.kinds, seen.language,
         inputs.task.partition("+")[2],
     )  # fmt: skip
+    if weights.head is not None:
+        scores = _by_what_is_learned(inputs, candidates, weights.head, scores)
     too_long = _too_small(candidates, seen.tokens)
     if too_long:
         penalty = weights.penalties["context_window"]
@@ -122,6 +126,36 @@ def _scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: _See
     _, winner = min(zip(map(neg, scores.values()), scores, strict=True))
     # Dividing by a million is exact to the last digit that a double has: the same everywhere.
     return Scoring(winner, {model: score / MILLION for model, score in scores.items()})
+
+
+def _by_what_is_learned(
+    inputs: ScoringInputs,
+    candidates: Sequence[Candidate],
+    head: LearnedHead,
+    standing: Mapping[str, int],
+) -> dict[str, int]:
+    """Scores by a learned head, in millionths; models that it does not know come last."""
+    weights, rules = inputs.weights, inputs.weights.learned
+    assert rules is not None
+    text = part_read(text_asked(inputs.prompt)[0], weights.intent)
+    qualities = head.qualities(buckets_of(text, head.buckets))
+    preference = inputs.operator_preference
+    factors = weights.preferences[preference] if preference else _NO_PREFERENCE
+    needs = inputs.task.split("+")[1:]
+    scores = {}
+    for candidate in candidates:
+        model = candidate.model_id
+        if model not in qualities:
+            scores[model] = standing[model] - NOT_LEARNED
+            continue
+        scores[model] = learned_score(
+            qualities[model],
+            head.models[model].cost_nano,
+            price_weight=rules.price_weight,
+            quality_floor=rules.quality_floor,
+            factors=factors,
+        ) - sum([weights.penalties[need] for need in needs if not getattr(candidate, need)])
+    return scores
 
 
 def _too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
@@ -150,6 +184,27 @@ def score_parts(
     if candidate.context_tokens and intent.tokens > candidate.context_tokens:
         lacking.append("context_window")
     return parts | {need: -weights.penalties[need] / MILLION for need in lacking}
+
+
+def learned_parts(
+    inputs: ScoringInputs,
+) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+    """Of scores by a learned head: quality and cost of each model, and the most similar prompts."""
+    head = inputs.weights.head
+    assert head is not None
+    seen = buckets_of(part_read(text_asked(inputs.prompt)[0], inputs.weights.intent), head.buckets)
+    parts = {
+        model: {
+            "quality": quality / MILLION,
+            "usd_per_call": head.models[model].cost_nano / 1_000_000_000,
+        }
+        for model, quality in head.qualities(seen).items()
+    }
+    alike = [
+        {"exchange_id": exchange_id, "similarity": similarity / MILLION}
+        for exchange_id, similarity in head.nearest(seen)
+    ]
+    return parts, alike
 
 
 def chain_of(scoring: Scoring) -> tuple[str, ...]:
@@ -289,7 +344,11 @@ def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ran
             "There are no candidates to choose a model from.",
             next_step="Name models in [routing.models], and see `remit route status`.",
         )
-    if scoring_fn is not score_candidates or type(candidates) is not tuple:
+    if (
+        scoring_fn is not score_candidates
+        or type(candidates) is not tuple
+        or inputs.weights.head is not None  # each prompt has scores of its own
+    ):
         return _ranked(inputs, scoring_fn)
     kinds, language, tokens = seen = _seen(inputs)
     key = (

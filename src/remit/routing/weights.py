@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -29,10 +29,13 @@ from remit.kernel.installed import (
 from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
+from remit.routing.learned import LearnedHead
 
 _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000
+FindHead = Callable[[str], LearnedHead]
+"""Gives the learned head of a digest; raises WeightsError where there is none."""
 _MOST = 1_000_000
 _PREFIX_BYTES = 7
 COMMON = b"abcdefghijklmnopqrstuvwxyz0123456789 \n.,'-"
@@ -127,8 +130,23 @@ class IntentRules(_Part):
         ]
 
 
+class LearnedRules(_Part):
+    """How a learned head is used.
+
+    Attributes:
+        head: SHA-256 (hex) of its canonical JSON.
+        price_weight: reward that a dollar is worth, millionths.
+        quality_floor: least reward expected of the cheapest that is chosen; 0: none.
+    """
+
+    head: Annotated[str, Text(pattern=r"^[0-9a-f]{64}$")]
+    price_weight: _Number
+    quality_floor: Annotated[_Number, Field(le=MILLION)] = 0
+
+
 class _RuleFile(_Part):
     description: str = ""
+    learned: LearnedRules | None = None
     features: Annotated[dict[_Feature, _Number], Field(min_length=len(get_args(_Feature)))]
     preferences: dict[_Name, dict[_Feature, _Number]]
     penalties: Annotated[dict[_Penalty, _Number], Field(min_length=len(get_args(_Penalty)))]
@@ -149,6 +167,8 @@ class Weights:
         penalties: what is taken off a candidate that lacks what the call needs.
         scales: where a price, a speed count half; the share of output in a price.
         intent: by which signs a prompt's intent is read.
+        learned: how the head is used; ``None`` where the rules name none.
+        head: the learned head that the rules name.
     """
 
     document: Mapping[str, Any]
@@ -159,17 +179,30 @@ class Weights:
     penalties: Mapping[str, int]
     scales: Mapping[str, int]
     intent: IntentRules = field(repr=False)
+    learned: LearnedRules | None = None
+    head: LearnedHead | None = None
 
     @classmethod
-    def from_document(cls, document: Any) -> Self:
+    def from_document(cls, document: Any, find_head: FindHead | None = None) -> Self:
         """From the content of a rule file.
 
+        Args:
+            document: the content.
+            find_head: gives the learned head of a digest, where the rules name one.
+
         Raises:
-            WeightsError: it is not one; the key is named.
+            WeightsError: it is not one; the key is named. The head is missing or another.
         """
+        head = None
         try:
             rules = _RuleFile.model_validate(document)
             encoded = canonical_json(dict(document))
+            if rules.learned is not None:
+                head = None if find_head is None else find_head(rules.learned.head)
+                if head is None or head.digest != rules.learned.head:
+                    raise WeightsError(
+                        f"The learned head {rules.learned.head} of the routing rules is not here."
+                    )
         except ValidationError as error:
             key, problem = first_error(error)
             raise WeightsError(f"{key or 'The document'} of the routing rules: {problem}.") from (
@@ -191,6 +224,8 @@ class Weights:
             penalties={name: rules.penalties[name] for name in get_args(_Penalty)},
             scales=dict(rules.scales),
             intent=rules.intent,
+            learned=rules.learned,
+            head=head,
         )
 
     @classmethod
@@ -204,10 +239,10 @@ class Weights:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise WeightsError(f"The routing rules {path} cannot be read: {error}.") from error
-        return cls.from_text(text, str(path))
+        return cls.from_text(text, str(path), lambda _: LearnedHead.from_path(head_file(path)))
 
     @classmethod
-    def from_text(cls, text: str, name: str) -> Self:
+    def from_text(cls, text: str, name: str, find_head: FindHead | None = None) -> Self:
         """From the text of a rule file.
 
         Raises:
@@ -219,7 +254,7 @@ class Weights:
             )
         except (ValueError, RecursionError) as error:
             raise WeightsError(f"The routing rules {name} are not JSON: {error}.") from error
-        return cls.from_document(document)
+        return cls.from_document(document, find_head)
 
     @classmethod
     @functools.cache
@@ -243,6 +278,11 @@ class Rules:
         return cls(weights, weights.rule_version_hash)
 
 
+def head_file(rules: Path) -> Path:
+    """The file of the learned head that rules name: beside theirs."""
+    return rules.with_suffix(".head.json")
+
+
 def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
     """The rules in a file; where they cannot be read, the shipped ones without a version.
 
@@ -258,7 +298,13 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
             weights = Weights.from_file(path)
         else:
             text = installed.read(installed.path_of(path)).decode("utf-8", "replace")
-            weights = Weights.from_text(text, str(path))
+            weights = Weights.from_text(
+                text,
+                str(path),
+                lambda _: LearnedHead.from_bytes(
+                    installed.read(installed.path_of(head_file(path)))
+                ),
+            )
     except (WeightsError, NotInstalledError, ChangedFileError) as error:
         _log.error(
             "%s The shipped defaults are in force; `remit init` puts a missing file back.",

@@ -1,0 +1,189 @@
+"""A learned head: exact, on record, and computed again by others."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway import LLMGateway
+from remit.ledger import LedgerClient
+from remit.routing import (
+    RULES_UNAVAILABLE,
+    Candidate,
+    LearnedHead,
+    RouteOptions,
+    Rules,
+    Weights,
+    WeightsError,
+    buckets_of,
+    create_thought_record_emitter,
+    explain,
+    find_decision,
+    load_rules,
+    record_head,
+    replay,
+    route_request,
+)
+from tests.routing.test_independent import Answers
+
+BUCKETS = 64
+VERIFY = Path(__file__).parents[2] / "docs" / "verify_decisions.py"
+PROMPTS = ("Sort a list in Python.", "2 + 2 = ?", "Grüße aus 世界 🌍", "x", "…", "A\x00b C")
+
+
+def make_head(seed: int = 7, models: str = "abc") -> dict[str, Any]:
+    rng = random.Random(seed)
+    return {
+        "format": "remit.routing-head/1",
+        "buckets": BUCKETS,
+        "models": {
+            model: {
+                "bias": rng.randrange(400_000, 900_000),
+                "cost_nano": 10 ** (4 + place),
+                "samples": 9,
+                "weights": [rng.randrange(-300_000, 300_000) for _ in range(BUCKETS)],
+            }
+            for place, model in enumerate(models)
+        },
+        "neighbours": [
+            {"exchange_id": f"LED-{number:08d}", "buckets": buckets_of(prompt, BUCKETS)}
+            for number, prompt in enumerate(PROMPTS, 1)
+        ],
+    }
+
+
+def make_rules(head: dict[str, Any], **more: Any) -> Rules:
+    read = LearnedHead.from_document(head)
+    learned = {"head": read.digest, "price_weight": 1.5, **more}
+    document = {**Weights.shipped().document, "learned": learned}
+    weights = Weights.from_document(document, lambda _: read)
+    return Rules(weights, weights.rule_version_hash)
+
+
+@pytest.fixture
+def gateway(ledger: LedgerClient) -> Iterator[LLMGateway]:
+    made = LLMGateway(ledger, dev_mode=True)
+    made.register_provider("good", Answers())
+    yield made
+
+
+def route_all(
+    ledger: LedgerClient, gateway: LLMGateway, rules: Rules, prompts: tuple[str, ...] = PROMPTS
+) -> list[str]:
+    candidates = tuple(Candidate(name, "good", {"general": 50}, tools=False) for name in "abcd")
+    emitter = create_thought_record_emitter(ledger, task_id="T", agent_id="a")
+    return [
+        route_request(
+            prompt,
+            RouteOptions(
+                gateway, candidates, rules=rules, decision_emitter=emitter,
+                operator_preference=("", "cost", "quality")[number % 3],
+            ),
+        ).decision_id
+        for number, prompt in enumerate(prompts)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("floor", [0, 0.7])
+def test_others_compute_the_same_to_the_last_digit(
+    ledger: LedgerClient, gateway: LLMGateway, tmp_path: Path, floor: float
+) -> None:
+    rules = make_rules(make_head(), quality_floor=floor)
+    assert rules.weights.head is not None
+    for _ in range(2):  # it is put there once
+        _record(ledger, rules)
+    rng = random.Random(3)
+    letters = "aB9_ \n\t.,é世🌍-"
+    made = tuple("".join(rng.choices(letters, k=rng.randrange(1, 90))) + "." for _ in range(60))
+    ids = route_all(ledger, gateway, rules, PROMPTS + made)
+    assert all(replay(find_decision(ledger, one), ledger)["agrees"] for one in ids)
+    assert not replay(find_decision(ledger, ids[0]))["agrees"]  # without the head it cannot be
+    thoughts = list(ledger.query(event_type="THOUGHT_RECORD"))
+    assert sum(one.metadata["thought_id"].startswith("HEAD-") for one in thoughts) == 1
+    entries = [
+        {"id": one.id, "submission_id": one.submission_id, "metadata": dict(one.metadata)}
+        for one in thoughts
+    ]
+    export = tmp_path / "export.json"
+
+    def verified() -> dict[str, Any]:
+        export.write_text(json.dumps({"entries": entries}))
+        run = subprocess.run(
+            [sys.executable, "-I", str(VERIFY), str(export), "--json"], capture_output=True
+        )
+        found: dict[str, Any] = json.loads(run.stdout)
+        return found
+
+    found = verified()
+    assert (found["scores_equal"], found["bad"]) == (len(ids), [])
+    head = next(one for one in entries if one["metadata"]["thought_id"].startswith("HEAD-"))
+    head["metadata"]["content"] = head["metadata"]["content"].replace('"samples":9', '"samples":8')
+    assert len(verified()["bad"]) == len(ids) + 1
+
+
+def _record(ledger: LedgerClient, rules: Rules) -> None:
+    import asyncio
+
+    assert rules.weights.head is not None
+    asyncio.run(record_head(ledger, rules.weights.head))
+
+
+def test_a_floor_takes_the_cheapest_that_holds_it(
+    ledger: LedgerClient, gateway: LLMGateway
+) -> None:
+    rules = make_rules(make_head(), quality_floor=0.6)
+    head = rules.weights.head
+    assert head is not None
+    _record(ledger, rules)
+    seen = set()
+    for prompt, decision in zip(PROMPTS, route_all(ledger, gateway, rules), strict=True):
+        found = explain(ledger, decision)
+        qualities = head.qualities(buckets_of(prompt, BUCKETS))
+        holding = [name for name in "abc" if qualities[name] >= 600_000]  # by cost
+        best = holding[0] if holding else max("abc", key=lambda name: qualities[name])
+        assert found["chosen_model_id"] == best
+        assert found["candidates"][-1]["model_id"] == "d"  # of which nothing is learned
+        seen.add(best)
+    assert len(seen) > 1
+
+
+def test_explain_names_the_neighbours_by_exchange(
+    ledger: LedgerClient, gateway: LLMGateway
+) -> None:
+    rules = make_rules(make_head())
+    _record(ledger, rules)
+    found = explain(ledger, route_all(ledger, gateway, rules)[0])
+    assert found["neighbours"][0] == {"exchange_id": "LED-00000001", "similarity": 1.0}
+    assert "LED-00000001 (1.00)" in found["why"][-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "other"}, {"models": {}}, {"buckets": 63}, {"more": 1}, {"buckets": True},
+        {"models": {"a": {"bias": 0.5, "cost_nano": 1, "samples": 1, "weights": [0] * BUCKETS}}},
+        {"models": {"a": {"bias": 1, "cost_nano": -1, "samples": 1, "weights": [0] * BUCKETS}}},
+        {"neighbours": [{"exchange_id": "x", "buckets": []}]},
+    ],
+)  # fmt: skip
+def test_heads_that_are_none(changes: dict[str, Any]) -> None:
+    with pytest.raises(WeightsError):
+        LearnedHead.from_document({**make_head(), **changes})
+
+
+def test_rules_whose_head_is_missing_or_changed_are_not_in_force(tmp_path: Path) -> None:
+    rules = make_rules(make_head())
+    file, beside = tmp_path / "learned.json", tmp_path / "learned.head.json"
+    file.write_text(json.dumps(rules.weights.document))
+    assert load_rules(file).version_hash == RULES_UNAVAILABLE
+    beside.write_text(json.dumps(make_head(8)))
+    assert load_rules(file).version_hash == RULES_UNAVAILABLE
+    beside.write_text(json.dumps(make_head()))
+    assert load_rules(file).version_hash == rules.version_hash
