@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +67,10 @@ def make_rules(head: dict[str, Any], **more: Any) -> Rules:
 
 
 @pytest.fixture
-def gateway(ledger: LedgerClient) -> Iterator[LLMGateway]:
+def gateway(ledger: LedgerClient) -> LLMGateway:
     made = LLMGateway(ledger, dev_mode=True)
     made.register_provider("good", Answers())
-    yield made
+    return made
 
 
 def route_all(
