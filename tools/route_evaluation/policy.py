@@ -97,7 +97,11 @@ def sweep(
     found = []
     for ratio in ratios:
         features = {**weights.document["features"], "cost": round(ability * ratio, 6)}
-        rules = Weights.from_document({**weights.document, "features": features})
+        document = {**weights.document, "features": features}
+        if learned := weights.document.get("learned"):  # reward that a dollar is worth
+            price = min(1_000_000.0, round(learned["price_weight"] * ratio, 6))
+            document["learned"] = {**learned, "price_weight": price}
+        rules = Weights.from_document(document, lambda _: weights.head)
         name = f"{family} {ratio:g}"
         found.append(scoring_policy(candidates, rules, name=name, family=family,
                                     given_task=given_task))  # fmt: skip

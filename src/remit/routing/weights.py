@@ -34,8 +34,8 @@ from remit.routing.learned import LearnedHead
 _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000
-FindHead = Callable[[str], LearnedHead]
-"""Gives the learned head of a digest; raises WeightsError where there is none."""
+FindHead = Callable[[str], LearnedHead | None]
+"""Gives the learned head of a digest; `None` or WeightsError where there is none."""
 _MOST = 1_000_000
 _PREFIX_BYTES = 7
 COMMON = b"abcdefghijklmnopqrstuvwxyz0123456789 \n.,'-"
