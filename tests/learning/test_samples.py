@@ -116,6 +116,7 @@ def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         found = list(read_samples(runtime.ledger))
         assert len(found) == 6, [s.contract_id for s in found]
         assert [s.tool_errors for s in found] == [1, 0, 0, 0, 0, 0]
+        assert [s.tools for s in found] == [("lookup",), (), (), (), (), ()]
         assert [s.corrected for s in found] == [True, True, False, False, False, False]
         assert [s.rejected for s in found] == [False, False, True, False, False, False]
         assert [s.repaired for s in found] == [False, False, False, False, True, False]

@@ -22,7 +22,7 @@ class Sample:
         route: the named route, where one chose the model.
         epoch: the policy epoch in force; 0 before the first adoption.
         propensity: probability with which this model was chosen; 1.0 without exploration.
-        tools: ids of the tools offered.
+        tools: ids of the tools that it called.
         cost_nano: cost in billionths of a US dollar; None where it is not known.
         latency_ms: milliseconds from sending to the end of the answer.
         failed: the exchange's outcome is not success.

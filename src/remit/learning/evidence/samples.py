@@ -150,15 +150,12 @@ class _Joined:
         later = [one for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
         return bool(later) and later[0].metadata.get("retry_of") != entry_id(row.seq)
 
-    def tool_errors(self, row: _Row) -> int:
-        """Tools that failed between this exchange and the next one of its order."""
+    def tool_calls(self, row: _Row) -> list[_Row]:
+        """Calls of tools between this exchange and the next one of its order."""
         later = [one.seq for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
         end = later[0] if later else None
-        return sum(
-            call.metadata.get("status") != "ok"
-            for call in self._of(row, "TOOL_CALL")
-            if call.seq > row.seq and (end is None or call.seq < end)
-        )
+        calls = self._of(row, "TOOL_CALL")
+        return [one for one in calls if one.seq > row.seq and (end is None or one.seq < end)]
 
     def said_of(self, row: _Row, turn_id: str) -> tuple[float | None, tuple[str, ...]]:
         """Mean of the feedback on an exchange, each party counting once, and who gave it."""
@@ -249,6 +246,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
     turn = joined.turn_of(row)
     turn_id = "" if turn is None else entry_id(turn)
     reward, raters = joined.said_of(row, turn_id)
+    calls = joined.tool_calls(row)
     cost = data.get("cost_usd")
     failed = data.get("outcome") != "success"
     decision_id = str(data.get("decision_id", ""))
@@ -269,7 +267,8 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         repaired=joined.asked_again(row),
         corrected=turn_id in joined.corrected,
         cancelled=data.get("error_code") == "CANCELLED",
-        tool_errors=joined.tool_errors(row),
+        tools=tuple(dict.fromkeys(str(call.metadata["tool_id"]) for call in calls)),
+        tool_errors=sum(call.metadata.get("status") != "ok" for call in calls),
         reward=reward,
         raters=raters,
         tainted=_taint(row, joined),
