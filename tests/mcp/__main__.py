@@ -34,6 +34,9 @@ _PYTHON = _PLACE / "bin" / "python"
 _REMIT = (sys.executable, "-m", "remit")
 # What asks for no tools, resources or prompts of the suite's own.
 _OF_REMIT = ("server-initialize", "ping", "tools-list", "dns-rebinding-protection")
+# Tools that `server-everything` has not: it answers their calls with a result, which the suite
+# takes for the tool's. The gateway answers with the error that MCP demands of an unknown tool.
+_NOT_THERE = {"everything-stdio": {"tools-call-error", "tools-call-simple-text"}}
 _TIME = re.compile(r"-\d{4}-\d\d-\d\dT.*")
 _PRESENT_S = 30.0
 # It would listen on every address.
@@ -71,7 +74,11 @@ def main() -> int:
                 failed += not _task_passes(served)
     for name, found in columns.items():
         bare = columns.get(name.partition("-")[0], {})
-        worse = [one for one, passed in found.items() if bare.get(one, True) and not passed]
+        worse = [
+            one
+            for one, passed in found.items()
+            if bare.get(one, True) and not passed and one not in _NOT_THERE.get(name, ())
+        ]
         if name not in ("reference", "everything"):
             failed += len(worse)
         print(f"{name:18} {Counter(found.values())[True]:3} of {len(found)} scenarios pass"
