@@ -72,7 +72,7 @@ class Neighbour(_Part):
         buckets: of its words, ascending.
     """
 
-    exchange_id: Annotated[str, Field(pattern=r"^LED-[0-9]{8,}$")]
+    exchange_id: Annotated[str, Field(pattern=r"^LED-[0-9a-f]{8,}$")]
     buckets: tuple[_Bucket, ...]
 
 

@@ -1,0 +1,78 @@
+"""Graded answers as the record has them, by prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import InvalidInputError
+from remit.learning.evidence.feedback import feedback_on
+from remit.learning.routes.fitting import GradedPrompt
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.routing import Weights, read_intent
+from remit.routing.intent import part_read, text_asked
+
+__all__ = ["graded_prompts"]
+
+_SUCCESS = "success"
+
+
+def graded_prompts(
+    ledger: LedgerClient,
+    *,
+    names: Mapping[str, str] | None = None,
+    rules: Weights | None = None,
+) -> list[GradedPrompt]:
+    """Prompts with a graded answer, oldest first; answers to the same prompt are together.
+
+    Of an exchange with several grades their mean counts, of each party the last. What was erased,
+    failed, or came of a fallback is left out.
+
+    Args:
+        ledger: where they are.
+        names: a candidate's name by what its provider calls it, where that is another.
+        rules: by which the prompts' tasks are read.
+    """
+    weights = rules or Weights.shipped()
+    grades: dict[str, dict[str, float]] = {}
+    for word in feedback_on(ledger):
+        if word.target_type == "exchange" and word.score is not None:
+            grades.setdefault(word.target_entry_id, {})[word.key_id or word.by] = word.score
+    found: dict[str, GradedPrompt] = {}
+    for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
+        entry = ledger.read(exchange_id)
+        prompt = _prompt(entry)
+        meta = entry.metadata
+        if prompt is None or meta.get("outcome") != _SUCCESS or meta.get("fallback_from"):
+            continue
+        given = list(grades[exchange_id].values())
+        model = str(meta.get("model_id", ""))
+        name = (names or {}).get(model, model)
+        key = sha256_hex(canonical_json(prompt))
+        known = found.get(key)
+        if known is None:
+            asked = text_asked(prompt)[0]
+            known = found[key] = GradedPrompt(
+                exchange_id, prompt, part_read(asked, weights.intent),
+                read_intent(prompt, weights).task, {}, {}, [],
+            )  # fmt: skip
+        assert isinstance(known.rewards, dict)
+        assert isinstance(known.costs, dict)
+        assert isinstance(known.evidence, list)
+        known.rewards[name] = sum(given) / len(given)
+        known.costs[name] = float(meta.get("cost_usd") or 0.0)
+        known.evidence.append(exchange_id)
+    return list(found.values())
+
+
+def _prompt(entry: LedgerEntry) -> Any:
+    """What was asked, as messages or a text; ``None`` where it cannot be routed again."""
+    prompt: Any = entry.metadata.get("prompt")
+    if not isinstance(prompt, (str, list)) or not prompt:
+        return None
+    try:
+        text, _ = text_asked(prompt)
+    except (InvalidInputError, AttributeError):  # messages in part erased
+        return None
+    return prompt if text else None

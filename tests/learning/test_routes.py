@@ -1,0 +1,165 @@
+"""Routes that learn: graded answers bought within a budget, fitted, and refused where in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from remit.gateway import LLMGateway
+from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.kernel.errors import InvalidInputError
+from remit.learning.evidence.feedback import give_feedback
+from remit.learning.routes import (
+    Calibration,
+    GradedPrompt,
+    RouteFit,
+    abilities_of,
+    calibrate,
+    fit_head,
+    fit_route,
+    graded_prompts,
+)
+from remit.ledger import LedgerClient
+from remit.providers import ProviderRequest, ProviderResponse
+from remit.providers.prices import PriceTable
+from remit.routing import Candidate, buckets_of
+from remit.routing.asked import new_request
+
+PRICES = PriceTable.from_bytes(
+    b'version = 2026-11-22\n[limits]\nlowest = "0.0001"\nhighest = "1000"\n'
+    + b"".join(
+        b'[models."%b"]\nprovider = "p"\ninput = "0"\noutput = "%b"\ndate = 2026-11-22\n'
+        b'source = "made up"\n' % pair
+        for pair in ((b"cheap", b"1"), (b"dear", b"100"))
+    ),
+    "made up",
+)
+CANDIDATES = [Candidate("cheap", "p"), Candidate("dear", "p")]
+
+
+def rewards_of(prompt: str) -> dict[str, float]:
+    """The cheap model can add, and nothing else."""
+    return {"cheap": 1.0 if "add" in prompt else 0.2, "dear": 1.0}
+
+
+class Answers:
+    """Uses 100 tokens; the text is the model's name."""
+
+    def send(self, request: ProviderRequest) -> ProviderResponse:
+        return ProviderResponse(request.model_id, request.model_id, 1, 100)
+
+
+def made(count: int) -> list[GradedPrompt]:
+    prompts = []
+    for number in range(count):
+        text = f"please {'add' if number % 2 else 'prove'} this, item {number}"
+        prompts.append(
+            GradedPrompt(
+                f"LED-{number:08x}", text, text, "chat", rewards_of(text),
+                {"cheap": 0.0001, "dear": 0.01}, [f"LED-{number:08x}"],
+            )
+        )  # fmt: skip
+    return prompts
+
+
+@pytest.fixture
+def gateway(ledger: LedgerClient) -> LLMGateway:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-1"), 10**9)
+    gateway = LLMGateway(ledger, budgeter, prices=PRICES, dev_mode=True)
+    gateway.register_provider("p", Answers())
+    return gateway
+
+
+@pytest.fixture
+def logged(ledger: LedgerClient, gateway: LLMGateway) -> list[GradedPrompt]:
+    for number in range(6):
+        request = new_request(
+            "a", "SES-1", provider_id="p", model_id="dear", max_tokens=100,
+            messages=[{"role": "user", "content": f"add {number}"}],
+        )  # fmt: skip
+        answer = gateway.route(request)
+        give_feedback(ledger, answer.exchange_entry_id, score=0.5, by="first")
+        give_feedback(ledger, answer.exchange_entry_id, score=1.0, by="first")  # the later counts
+    return graded_prompts(ledger)
+
+
+def bought(
+    ledger: LedgerClient, gateway: LLMGateway, prompts: list[GradedPrompt], usd: float
+) -> Calibration:
+    return asyncio.run(
+        calibrate(
+            gateway, ledger, CANDIDATES, prompts,
+            lambda prompt, model, _: rewards_of(prompt.text)[model],
+            usd=usd, prices=PRICES, by="test", max_tokens=100, session_id="SES-1",
+        )
+    )  # fmt: skip
+
+
+def test_a_calibration_completes_prompts_and_never_passes_its_budget(
+    ledger: LedgerClient, gateway: LLMGateway, logged: list[GradedPrompt]
+) -> None:
+    assert [dict(one.rewards) for one in logged] == [{"dear": 1.0}] * 6
+    part = bought(ledger, gateway, logged, 0.00035)  # 100 tokens at 1 USD a million: 0.0001 each
+    assert (part.calls, part.graded, part.prompts, part.ended) == (3, 3, 3, "budget")
+    assert 0 < part.usd <= 0.00035
+    rest = bought(ledger, gateway, graded_prompts(ledger), 1.0)  # only those that are missing
+    assert (rest.calls, rest.ended) == (3, "done")
+    assert all(one.rewards == rewards_of(one.text) for one in graded_prompts(ledger))
+    assert bought(ledger, gateway, graded_prompts(ledger), 0.0).calls == 0
+
+
+def test_a_model_without_a_price_cannot_be_held_to_a_budget(
+    ledger: LedgerClient, gateway: LLMGateway
+) -> None:
+    with pytest.raises(InvalidInputError, match="other"):
+        asyncio.run(
+            calibrate(
+                gateway, ledger, [Candidate("other", "p")], [], lambda *_: 1.0, usd=1.0,
+                prices=PRICES, by="test",
+            )
+        )  # fmt: skip
+
+
+def test_a_head_knows_what_each_model_can_do() -> None:
+    head = fit_head(made(200))
+    for text, good in (("add two apples", True), ("prove two lemmas", False)):
+        found = head.qualities(buckets_of(text, head.buckets))
+        assert (found["cheap"] > 600_000) == good
+        assert found["dear"] > 950_000
+    assert fit_head(made(200)).digest == head.digest
+    assert b"lemma" not in head.encoded
+    assert b"please" not in head.encoded
+
+
+def test_a_route_that_pays_is_proposed_with_its_evidence() -> None:
+    fit = fit_route(made(400), 0.0055)
+    assert isinstance(fit, RouteFit)
+    assert fit.missing == ""
+    assert fit.best_single == "dear"
+    assert fit.saved.low > 0
+    assert fit.usd_per_call <= 0.0055
+    assert fit.reward.value == pytest.approx(0, abs=0.001)
+    assert len(fit.evidence) == len(fit.holds) == 400
+    assert fit.weights.learned is not None
+
+
+def test_what_is_in_doubt_is_no_proposal() -> None:
+    few = fit_route(made(100), 0.0055)
+    assert isinstance(few, RouteFit)
+    assert "it takes 200" in few.missing
+    worse = fit_route(made(300), 0.0005)  # only the cheap one is so cheap
+    assert isinstance(worse, RouteFit)
+    assert "of reward" in worse.missing
+    assert isinstance(fit_route([], 0.01), str)
+
+
+def test_abilities_are_shrunk_to_the_mean() -> None:
+    prompts = made(40)
+    prompts.append(
+        GradedPrompt("LED-000000ff", "x", "x", "code", {"cheap": 0.0}, {"cheap": 0.0})
+    )  # one bad answer to a task says little
+    found = abilities_of(prompts)
+    assert found["dear"]["general"] == 100
+    assert abs(found["cheap"]["code"] - found["cheap"]["general"]) <= 5
