@@ -220,7 +220,10 @@ def erase(
         raise InvalidInputError("An erasure needs --reason: it stays on record.")
     with open_ledger(root, signing=True) as client:
         report = client.erase(**which, reason=reason or "-", requested_by=whoami(), dry_run=not yes)
+        gone = _forget(root, client) if yes else []
     _show_erasures([report], as_json, done=yes)
+    for proposal_id in gone:
+        note(f"{proposal_id}, which was learned from it, is taken away.")
 
 
 @ledger.command()
@@ -230,7 +233,17 @@ def retain(root: Path | None, as_json: bool, yes: bool) -> None:
     """Erase content that is older than [ledger.retention_days] allows for its class of event."""
     with open_ledger(root, signing=True) as client:
         reports = client.retain(requested_by=whoami(), dry_run=not yes)
+        if yes:
+            _forget(root, client)
     _show_erasures(reports, as_json, done=yes)
+
+
+def _forget(root: Path | None, client: LedgerClient) -> list[str]:
+    """What was learned from content that is gone goes as well."""
+    from remit.runtime.installation import forget_erased
+
+    place, loaded = open_settings(root)
+    return forget_erased(place, client, loaded)
 
 
 @ledger.command()

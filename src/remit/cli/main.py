@@ -26,6 +26,7 @@ _COMMANDS = {
     "trace": "remit.cli.trace:trace",
     "trail": "remit.cli.trail:trail",
     "route": "remit.cli.route:route",
+    "learn": "remit.cli.learn:learn",
     "feedback": "remit.cli.feedback:feedback",
     "approve": "remit.cli.approve:approve",
     "model": "remit.cli.model:model",

@@ -293,7 +293,7 @@ class Attempts:
         usage = bill.usage
         entry = exchange_entry(
             call, attempt, result, (usage.input_tokens, usage.output_tokens),
-            bill.metadata(charged=self._in_flight.charging),
+            bill.metadata(charged=self._in_flight.charging), self._config.policy_epoch,
         )  # fmt: skip
         if hold is not None:
             if hold.exceeded_by(usage):

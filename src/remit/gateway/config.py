@@ -55,6 +55,7 @@ class RouterConfig:
         thinking_models: name prefixes of models that think unseen, besides those of which the
             table of prices says so: a stream of one that broke off is charged at its bound.
         idempotency_hours: how long an idempotency key answers from the record.
+        policy_epoch: which each exchange names, where it is above 0.
     """
 
     default_provider: str = "mock"
@@ -79,6 +80,7 @@ class RouterConfig:
         default_factory=lambda: default_settings().model.prefixes
     )
     circuit_breaker: CircuitBreakerConfig = field(default_factory=CircuitBreakerConfig)
+    policy_epoch: int = 0
 
     @property
     def prefixes_longest_first(self) -> list[str]:
@@ -86,7 +88,9 @@ class RouterConfig:
         return sorted(self.model_prefixes, key=len, reverse=True)
 
     @classmethod
-    def from_settings(cls, settings: Settings, provider: str, model: str) -> RouterConfig:
+    def from_settings(
+        cls, settings: Settings, provider: str, model: str, policy_epoch: int = 0
+    ) -> RouterConfig:
         """The configuration that ``remit.toml`` asks for, with the default model resolved."""
         gateway = settings.gateway
         return cls(
@@ -115,4 +119,5 @@ class RouterConfig:
             circuit_breaker=CircuitBreakerConfig(
                 gateway.failure_threshold, gateway.recovery_timeout_ms
             ),
+            policy_epoch=policy_epoch,
         )

@@ -115,6 +115,7 @@ class LLMGateway:
             Results(
                 ledger_client, keeper, self._billing, self._providers,
                 charging=budgeter is not None, freed=self._in_flight.waiting_room.freed,
+                epoch=config.policy_epoch,
             ),
             self._providers,
             config,
@@ -130,6 +131,11 @@ class LLMGateway:
         """Have requests whose ``model_id`` is one of the router's names answered by it."""
         self._names.router = router
         self._names.forget()
+
+    @property
+    def policy_epoch(self) -> int:
+        """Which each exchange names, where it is above 0."""
+        return self._config.policy_epoch
 
     @property
     def providers(self) -> Mapping[str, AnyProvider]:

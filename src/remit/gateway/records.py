@@ -55,6 +55,7 @@ def exchange_entry(
     result: ProviderResponse | Failure,
     usage: tuple[int, int],
     billed: Mapping[str, Any],
+    epoch: int,
 ) -> LedgerEntry:
     """One round trip: success and failure have the same keys, failure two more.
 
@@ -64,6 +65,7 @@ def exchange_entry(
         result: what came of it.
         usage: input and output tokens that are charged.
         billed: the keys that state the bill.
+        epoch: the policy epoch; 0 before anything learned was adopted.
     """
     to = attempt.to
     request, identity = to.request, call.identity
@@ -118,6 +120,8 @@ def exchange_entry(
     if attempt.decision_id:
         metadata["decision_id"] = attempt.decision_id
         metadata.update(attempt.drawn)
+    if epoch:
+        metadata["policy_epoch"] = epoch
     if attempt.number > 1:
         metadata["attempt"] = attempt.number
         metadata["retry_of"] = attempt.retry_of

@@ -228,9 +228,22 @@ def _lost(what: str) -> RootError:
 
 
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
-    """Finish or undo an operation on packages whose process was killed."""
+    """Finish or undo an operation on packages whose process was killed, and take away what was
+    learned from content that was erased since."""
     if Operation.is_pending(root.path):
         package_manager(root, ledger, loaded, by="recovery").recover()
+    forget_erased(root, ledger, loaded)
+
+
+def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[str]:
+    """Take away proposals and learned packages that hold what was erased; their proposals' ids."""
+    if not (root.path / "proposals").is_dir() and not any(
+        root.tier("hot").glob("installed/PKG-LEARNED-*")
+    ):
+        return []
+    from remit.learning.proposals.erasure import forget_erased as forget
+
+    return forget(root, ledger, package_manager(root, ledger, loaded, by="erasure"))
 
 
 def gate_context(

@@ -28,7 +28,7 @@ from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import record_settings, require_ownership
+from remit.packages import policy_epoch, record_settings, require_ownership
 from remit.packages.gates import GateContext
 from remit.runtime.agent import Agent
 from remit.runtime.agent_shape import AgentShape
@@ -135,7 +135,9 @@ class Runtime(Closeable):
         self.gateway = LLMGateway(
             self.ledger,
             self.budgeter,
-            RouterConfig.from_settings(settings, self.provider_id, self.model_id),
+            RouterConfig.from_settings(
+                settings, self.provider_id, self.model_id, policy_epoch(self.ledger)
+            ),
             LocalOperator(),
             budget_mode=settings.budget.mode,
             prices=self.prices,

@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
+from remit.packages import policy_epoch
 from remit.runtime import Runtime
 from remit.server import request
 from remit.server.app import App
@@ -93,6 +94,11 @@ class Current:
         await asyncio.gather(*self._retiring)
         await self._app.stop()
         await send({"type": "lifespan.shutdown.complete"})
+
+    def is_behind(self) -> bool:
+        """Whether a proposal was adopted or rolled back since the root was opened."""
+        runtime = self._app.runtime
+        return policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch
 
     def drain(self) -> None:
         """Take no more calls; those that run go on."""

@@ -14,6 +14,7 @@ from typing_extensions import override
 from uvicorn import Server
 
 from remit.gateway import SHUTTING_DOWN
+from remit.kernel.errors import RemitError
 from remit.server.current import Current
 from remit.server.listening import http_config
 
@@ -21,6 +22,8 @@ _log = logging.getLogger("remit.server")
 
 _LOOK_S = 0.05
 _WRITTEN_S = 1.0  # for the last bytes of answers to leave
+_FOLLOW_S = 2.0  # to look whether a proposal was adopted or rolled back
+_TRIED_S = 60.0  # until a configuration that could not be used is read again
 _RECORDED_S = 15.0  # for calls that were ended to be on record
 
 
@@ -87,6 +90,14 @@ class HttpServer(Server):
         self._reloads = self._waiting = task
         return task
 
+    async def _follow(self) -> None:
+        """Read the configuration again after a proposal was adopted or rolled back."""
+        while True:
+            await asyncio.sleep(_FOLLOW_S)
+            with contextlib.suppress(RemitError):  # a ledger that does not answer is asked again
+                if await asyncio.to_thread(self.current.is_behind) and await self.reload():
+                    await asyncio.sleep(_TRIED_S)
+
     def from_elsewhere(self, work: Callable[[], Any]) -> None:
         """Do ``work`` in the event loop, from another thread."""
         if self._loop is not None:
@@ -105,12 +116,14 @@ class HttpServer(Server):
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._follows = asyncio.create_task(self._follow())
         if self._told is not None:
             self._told()
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         state, loop = self.server_state, asyncio.get_running_loop()
+        self._follows.cancel()
         for connection in list(state.connections):
             connection.shutdown()  # idle ones are closed, the others close behind their answer
         await self._until(lambda: not state.tasks, self.config.timeout_graceful_shutdown or 0)

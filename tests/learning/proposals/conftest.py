@@ -72,7 +72,9 @@ class World:
             prompt, "PRM-EXECUTE-001", "PRC-EXECUTE-001", "tester", "RESIDENT", "", "", "",
             "SES-1", "ho1", model_id="mock-model-1", provider_id="mock",
         )  # fmt: skip
-        return self.runtime.gateway.route(request).exchange_entry_id
+        answer = self.runtime.gateway.route(request)
+        assert not answer.error_code, answer
+        return answer.exchange_entry_id
 
 
 @pytest.fixture
@@ -88,9 +90,14 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
+def open_runtime(place: Path) -> Runtime:
+    """The root, with a model that answers and budgets that refuse nothing."""
+    return Runtime.open(place, providers={"mock": MockProvider()}, flags={"budget.mode": "off"})
+
+
 @contextlib.contextmanager
 def _opened(place: Path) -> Iterator[World]:
-    with Runtime.open(new_root(place), providers={"mock": MockProvider()}) as runtime:
+    with open_runtime(new_root(place)) as runtime:
         made = World(place, runtime, [])
         made.exchanges = [made.exchange(f"What is tea {number}?") for number in range(3)]
         yield made

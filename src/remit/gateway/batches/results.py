@@ -53,6 +53,7 @@ class Results:
         providers: those that are registered, by id.
         charging: whether calls are charged at all.
         freed: called with the accounts on which money came free.
+        epoch: the policy epoch that each exchange names.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Results:
         *,
         charging: bool,
         freed: Callable[[Sequence[str]], None],
+        epoch: int,
     ) -> None:
         self._ledger = ledger
         self._budgeter = budgeter
@@ -71,6 +73,7 @@ class Results:
         self._providers = providers
         self._charging = charging
         self._freed = freed
+        self._epoch = epoch
 
     def texts(self, row: Row, dialect: Dialect) -> dict[str, bytes]:
         """By custom id, the exact text of each request, as far as it is not erased."""
@@ -209,7 +212,7 @@ class Results:
         one.attempt.dispatch_entry_id = tx.append(dispatch)
         entry = exchange_entry(
             one.call, one.attempt, one.answer, (usage.input_tokens, usage.output_tokens),
-            one.bill.metadata(charged=self._charging),
+            one.bill.metadata(charged=self._charging), self._epoch,
         )  # fmt: skip
         entry.metadata["batch_id"] = row.batch_id
         entry.metadata["batch_dispatch_id"] = row.dispatch_entry_id

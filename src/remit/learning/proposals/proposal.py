@@ -12,6 +12,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
+from remit.packages import policy_epoch
 
 __all__ = ["Proposal", "ProposalError", "Proposals", "State", "evidence_digest", "is_erased"]
 
@@ -125,6 +126,10 @@ class Proposals:
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
         for entry in filter(is_authentic, found):
             yield _proposal(entry, decided.get(entry.submission_id, ()))
+
+    def epoch(self) -> int:
+        """The policy epoch in force."""
+        return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:
         """The proposal with that id, the beginning of one, or ``last``.

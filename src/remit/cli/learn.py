@@ -1,0 +1,193 @@
+"""``remit learn``: what learners propose, and a person's decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from remit.cli.shared import (
+    cut,
+    emit,
+    limited,
+    note,
+    open_ledger,
+    open_settings,
+    reads,
+    say_list,
+    table,
+    whoami,
+)
+
+if TYPE_CHECKING:
+    from remit.learning.proposals import Governance, Proposal, Proposals
+
+
+@click.group()
+def learn() -> None:
+    """What was learned: proposals, and their adoption."""
+
+
+@learn.command()
+@click.option("--state", help="Those that are open, adopted, rejected or rolled_back.")
+@limited
+@reads
+def proposals(root: Path | None, as_json: bool, state: str | None, limit: int | None) -> None:
+    """List proposals, the latest first."""
+    with _proposals(root) as known:
+        found = [one for one in known.all() if state in (None, one.state)]
+    if as_json:
+        emit(True, {"proposals": [one.to_dict() for one in found[:limit]]}, ())
+        return
+    heads = ("id", "kind", "target", "version", "state", "effect", "reason")
+    rows = [
+        (
+            one.proposal_id[:12], one.kind, one.target, one.version, one.state, _effect(one),
+            cut(one.reason, 60),
+        )
+        for one in found
+    ]  # fmt: skip
+    say_list(table(heads, rows) if rows else ["No proposals."], limit)
+
+
+@learn.command()
+@click.argument("proposal_id", metavar="ID")
+@reads
+def show(root: Path | None, as_json: bool, proposal_id: str) -> None:
+    """Show a proposal: what it changes, why, what it predicts, who gave the evidence.
+
+    ID is a proposal's id, the beginning of one, or `last`.
+    """
+    with _proposals(root) as known:
+        proposal = known.get(proposal_id)
+        stale = known.stale(proposal) if proposal.state == "open" else ""
+        by_key = known.evidence_by_key(proposal)
+    value = {**proposal.to_dict(), "stale": stale, "evidence_by_key": by_key}
+    emit(as_json, value, _shown(proposal, stale, by_key))
+
+
+@learn.command()
+@click.argument("proposal_id", metavar="ID")
+@click.option("--reason", required=True, help="Why; it stays on record.")
+@click.option("--by", help="Who decides (default: the user who runs this).")
+@reads
+def adopt(root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None) -> None:
+    """Install what is proposed. Running servers take it up within seconds."""
+    with _governance(root, by) as governance:
+        _decided(governance.adopt(proposal_id, reason=reason), as_json)
+
+
+@learn.command()
+@click.argument("proposal_id", metavar="ID")
+@click.option("--reason", required=True, help="Why; it stays on record.")
+@click.option("--by", help="Who decides (default: the user who runs this).")
+@reads
+def reject(root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None) -> None:
+    """Decide against a proposal."""
+    with _governance(root, by) as governance:
+        _decided(governance.reject(proposal_id, reason=reason), as_json)
+
+
+@learn.command()
+@click.argument("proposal_id", metavar="ID")
+@click.option("--reason", required=True, help="Why; it stays on record.")
+@click.option("--by", help="Who decides (default: the user who runs this).")
+@reads
+def rollback(
+    root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None
+) -> None:
+    """Go back to what was in force before a proposal was adopted."""
+    with _governance(root, by) as governance:
+        _decided(governance.rollback(proposal_id, reason=reason), as_json)
+
+
+@learn.command()
+@reads
+def report(root: Path | None, as_json: bool) -> None:
+    """What was proposed, adopted and taken back, and the policy epoch in force."""
+    with _proposals(root) as known:
+        found, epoch = list(known.all()), known.epoch()
+    counts = {
+        state: sum(one.state == state for one in found)
+        for state in ("open", "adopted", "rejected", "rolled_back")
+    }
+    value = {
+        "policy_epoch": epoch,
+        "proposals": counts,
+        "adopted": [one.to_dict() for one in found if one.state == "adopted"],
+    }
+    emit(as_json, value, _report(epoch, counts, found))
+
+
+def _report(epoch: int, counts: dict[str, int], found: list[Proposal]) -> Iterator[str]:
+    yield f"policy epoch {epoch}" + ("" if epoch else ": nothing learned was ever adopted")
+    yield ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items())
+    for one in found:
+        if one.state == "adopted":
+            yield (
+                f"  {one.proposal_id[:12]} {one.kind} of {one.target}, since {one.adopted_at} by "
+                f"{one.decided_by}: predicted {_effect(one)}"
+            )
+
+
+def _shown(proposal: Proposal, stale: str, by_key: dict[str, int]) -> Iterator[str]:
+    yield f"{proposal.proposal_id}  {proposal.state}"
+    yield f"kind       {proposal.kind} of {proposal.target}"
+    yield f"package    {proposal.package_id} {proposal.version}"
+    yield f"proposed   by {proposal.by}, {proposal.at} ({proposal.entry_id})"
+    yield f"reason     {proposal.reason}"
+    yield f"predicted  {_effect(proposal)}"
+    for name, value in proposal.replay.items():
+        yield f"replay     {name}: {value}"
+    given = ", ".join(f"{key} {count}" for key, count in by_key.items())
+    yield f"evidence   {len(proposal.evidence)} entries: {given}"
+    if stale:
+        yield f"stale      {stale}: it has to be proposed again"
+    if proposal.decision:
+        said = f"{proposal.decided_by}: {proposal.decision_reason} ({proposal.decision})"
+        yield f"decided    {proposal.state} by {said}"
+    if proposal.epoch:
+        yield f"epoch      {proposal.epoch}"
+    yield ""
+    yield from proposal.diff.splitlines()
+
+
+def _effect(proposal: Proposal) -> str:
+    known = proposal.predicted
+    if not known:
+        return "-"
+    return (
+        f"{known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
+        f"n={known['effective_samples']:.0f} {known['method']}"
+    )
+
+
+def _decided(proposal: Proposal, as_json: bool) -> None:
+    line = f"{proposal.proposal_id} {proposal.state.replace('_', ' ')} ({proposal.decision})"
+    emit(as_json, proposal.to_dict(), [line])
+    if proposal.epoch and not as_json:
+        note(f"Policy epoch {proposal.epoch}. A program that has the root open opens it again.")
+
+
+@contextmanager
+def _proposals(root: Path | None) -> Iterator[Proposals]:
+    from remit.learning.proposals import Proposals
+
+    place, _ = open_settings(root)
+    with open_ledger(root) as ledger:
+        yield Proposals(place, ledger)
+
+
+@contextmanager
+def _governance(root: Path | None, by: str | None) -> Iterator[Governance]:
+    """Who runs the command decides: the files of the root are theirs."""
+    from remit.gateway.auth import Identity
+    from remit.runtime.installation import governance, recover_packages
+
+    place, loaded = open_settings(root)
+    with open_ledger(root, signing=True) as ledger:
+        recover_packages(place, ledger, loaded)
+        yield governance(place, ledger, loaded, Identity(by or whoami(), "admin"))

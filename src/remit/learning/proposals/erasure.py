@@ -1,0 +1,136 @@
+"""What was learned from content that was erased since: taken away, on record (SPEC 11.3, 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from remit.kernel.root import Root
+from remit.learning.proposals.proposal import Proposal, Proposals, is_erased
+from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction
+from remit.packages import PackageError, PackageManager, policy_epoch
+from remit.packages.files import remove_file
+from remit.packages.registry import archive_path, envelope_path
+
+__all__ = ["forget_erased"]
+
+_NEWEST = "SELECT max(seq) FROM entries WHERE event_type = 'ERASURE'"
+
+
+def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> list[str]:
+    """Take away the proposals and learned packages that hold what was erased.
+
+    An open proposal whose evidence was erased loses its archive and its content. A learned
+    package that holds something of an erased exchange goes from the root, its kept archives and
+    those of later versions with it; what was in force before it is in force again. Quick where
+    nothing was erased since the last time; may be repeated after a crash.
+
+    Args:
+        root: the installation.
+        ledger: its record.
+        manager: of its packages.
+
+    Returns:
+        Ids of the proposals that were taken away.
+    """
+    mark = root.path / "proposals" / ".erased"
+    ((newest,),) = ledger.select(_NEWEST)
+    if newest is None or newest <= _read(mark):
+        return []
+    proposals = Proposals(root, ledger)
+    known = list(proposals.all())
+    gone = [one for one in known if one.state == "open" and _erasure_of(ledger, one.evidence)]
+    for one in known:
+        if one.state != "open" and (erasure_id := _erasure_of(ledger, one.holds)):
+            _take_away(root, ledger, manager, one, known, erasure_id)
+            gone.append(one)
+    for one in gone:
+        proposals.archive(one.proposal_id).unlink(missing_ok=True)
+        if not one.erased:
+            why = "It was concluded from content that was erased."
+            ledger.erase(one.entry_id, reason=why, requested_by="learning")
+    ((newest,),) = ledger.select(_NEWEST)
+    mark.parent.mkdir(mode=0o700, exist_ok=True)
+    mark.write_text(f"{newest}\n")
+    return [one.proposal_id for one in gone]
+
+
+def _read(mark: Path) -> int:
+    try:
+        return int(mark.read_text())
+    except (OSError, ValueError):
+        return -1
+
+
+def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
+    """The erasure of the first of these entries that lost content; empty when none did."""
+    for entry_id in entry_ids:
+        entry = ledger.read(entry_id)
+        if is_erased(entry):
+            return next(
+                value.erasure_id for value in entry.metadata.values() if isinstance(value, Erased)
+            )
+    return ""
+
+
+def _take_away(
+    root: Root,
+    ledger: LedgerClient,
+    manager: PackageManager,
+    held: Proposal,
+    known: Iterable[Proposal],
+    erasure_id: str,
+) -> None:
+    """Go back to before a version of a learned package, and delete it and what came after it."""
+    since = _number(held.version)
+    later = [
+        one for one in known if one.package_id == held.package_id and _number(one.version) >= since
+    ]
+    now = manager.registry().packages.get(held.package_id)
+    if now is not None and _number(now.version) >= since:
+        adopted = [one for one in later if one.state == "adopted"]
+        back = held.previous_version
+
+        def beside(tx: Transaction) -> Iterator[LedgerEntry]:
+            epoch = policy_epoch(tx)
+            for number, one in enumerate(adopted, 1):
+                yield _entry(one, back, epoch + number, erasure_id)
+
+        try:
+            if not back:
+                raise PackageError("no_older_version", "There was none before.")
+            manager.rollback(held.package_id, back, approve=True, beside=beside)
+        except PackageError as error:
+            if error.code not in ("no_older_version", "archive_lost"):
+                raise
+            back = ""
+            manager.remove(held.package_id, beside=beside)
+    for package in manager.registry().history.get(held.package_id, ()):
+        if _number(package.version) >= since:
+            for path in (archive_path(package), envelope_path(package)):
+                remove_file(root.path, path)
+
+
+def _entry(one: Proposal, back: str, epoch: int, erasure_id: str) -> LedgerEntry:
+    return LedgerEntry(
+        "SIGNAL_ROLLED_BACK",
+        one.proposal_id,
+        "ROLLED_BACK",
+        f"{one.package_id} {one.version} rolled back: what it held was erased",
+        metadata={
+            "proposal_id": one.proposal_id,
+            "kind": one.kind,
+            "package_id": one.package_id,
+            "version": back,
+            "previous_version": one.version,
+            "policy_epoch": epoch,
+            "by": "erasure",
+            "role": "",
+            "decision_reason": "Content that it holds was erased.",
+            "erasure_id": erasure_id,
+        },
+    )
+
+
+def _number(version: str) -> int:
+    return int(version.partition(".")[0])
