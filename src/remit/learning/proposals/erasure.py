@@ -68,7 +68,9 @@ def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
         entry = ledger.read(entry_id)
         if is_erased(entry):
             return next(
-                value.erasure_id for value in entry.metadata.values() if isinstance(value, Erased)
+                value.erasure_id or "unknown"
+                for value in entry.metadata.values()
+                if isinstance(value, Erased)
             )
     return ""
 
