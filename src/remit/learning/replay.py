@@ -1,0 +1,214 @@
+"""Held-out exchanges asked again through the gateway, within a hard budget (SPEC 11.3).
+
+Each held-out exchange is asked again with what would change; the new answer and the recorded one
+are graded alike, and their difference counts. What is kept between runs are ids and grades alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from remit.gateway import LLMGateway, PromptRequest
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.ledger import LedgerClient, LedgerEntry
+
+__all__ = ["Pair", "Replay", "ReplayDriftError", "ReplayResult", "is_held_out"]
+
+_HELD_OUT = 77  # of 256 values of the hash's first byte: three in ten
+_NANO = 1_000_000_000
+
+
+class ReplayDriftError(RemitError):
+    """Prices or the model that answers changed in the middle of a replay: run it again."""
+
+
+def is_held_out(exchange_id: str) -> bool:
+    """Whether an exchange is for replays alone, and no learner fits anything to it.
+
+    Three in ten are: where the first byte of SHA-256 of ``remit held-out`` and the id, with a
+    space between them, is below 77.
+    """
+    return int(sha256_hex(f"remit held-out {exchange_id}".encode())[:2], 16) < _HELD_OUT
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One exchange, asked again.
+
+    Attributes:
+        replayed_id: the new ``EXCHANGE``.
+        model_id: who answered; empty where nobody did, or the answer cannot be graded.
+        before: the grade of the recorded answer, 0 to 1.
+        after: that of the new one.
+        cost_nano: of the new call, in billionths of a US dollar.
+    """
+
+    exchange_id: str
+    replayed_id: str
+    model_id: str
+    before: float
+    after: float
+    cost_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What a replay came to.
+
+    Attributes:
+        pairs: of the exchanges that were asked again, those of earlier runs included.
+        wanted: how many held-out exchanges there were.
+        failed: how many calls had no answer, or one that cannot be graded.
+        spent_nano: in billionths of a US dollar, over all runs.
+        ended: ``complete``, or ``budget``: it ended in the middle.
+    """
+
+    pairs: tuple[Pair, ...]
+    wanted: int
+    failed: int
+    spent_nano: int
+    ended: str
+
+    @property
+    def differences(self) -> list[float]:
+        """New grade minus recorded grade, of each pair."""
+        return [pair.after - pair.before for pair in self.pairs]
+
+    def summary(self) -> dict[str, object]:
+        """For a proposal, as JSON."""
+        done = max(len(self.pairs), 1)
+        return {
+            "held_out": self.wanted,
+            "replayed": len(self.pairs),
+            "failed": self.failed,
+            "mean_before": round(math.fsum(pair.before for pair in self.pairs) / done, 6),
+            "mean_after": round(math.fsum(pair.after for pair in self.pairs) / done, 6),
+            "spent_usd": round(self.spent_nano / _NANO, 9),
+            "ended": self.ended,
+        }
+
+
+class Replay:
+    """Asks held-out exchanges again under one change.
+
+    Args:
+        gateway: makes the calls, so that each is on record, budgeted and billed.
+        ledger: the record.
+        ask: the request that an exchange becomes under the change; it names its model.
+        grade: grades an answer to an exchange, 0 to 1; ``None`` where it cannot.
+        prices: version of the prices in force.
+        kept: a file that is appended to, so that a run that was ended goes on.
+    """
+
+    def __init__(
+        self,
+        gateway: LLMGateway,
+        ledger: LedgerClient,
+        ask: Callable[[LedgerEntry], PromptRequest],
+        grade: Callable[[LedgerEntry, str], float | None],
+        *,
+        prices: str,
+        kept: Path,
+    ) -> None:
+        self._gateway = gateway
+        self._ledger = ledger
+        self._ask = ask
+        self._grade = grade
+        self._prices = prices
+        self._kept = kept
+
+    def run(
+        self,
+        exchange_ids: Iterable[str],
+        *,
+        budget_nano: int,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> ReplayResult:
+        """Ask the held-out ones again, in their order, as far as the budget surely reaches.
+
+        A call is made only where its upper bound still fits, so that no run spends more.
+
+        Args:
+            exchange_ids: exchanges; those that are not held out are passed over.
+            budget_nano: for all runs together, in billionths of a US dollar.
+            progress: called with how many are done, and of how many.
+
+        Raises:
+            ReplayDriftError: prices, or the model that answers, are others than before.
+            InvalidInputError: a call has no upper bound: its model has no price.
+        """
+        wanted = [one for one in exchange_ids if is_held_out(one)]
+        pairs = {pair.exchange_id: pair for pair in self._read()}
+        spent = sum(pair.cost_nano for pair in pairs.values())
+        ended = "complete"
+        models = {pair.model_id for pair in pairs.values()} - {""}
+        for number, exchange_id in enumerate(wanted):
+            progress(number, len(wanted))
+            if exchange_id in pairs:
+                continue
+            entry = self._ledger.read(exchange_id)
+            request = self._ask(entry)
+            if spent + self._bound(request) > budget_nano:
+                ended = "budget"
+                break
+            answer = self._gateway.route(request)
+            cost = round(answer.cost_incurred * _NANO)
+            spent += cost
+            grades = self._graded(entry, answer.content) if not answer.error_code else None
+            model = ""
+            if grades is not None:
+                model = str(self._ledger.read(answer.exchange_entry_id).metadata["model_id"])
+                if models and model not in models:
+                    raise _drift(f"{model} answers now, and {min(models)} did before")
+                models.add(model)
+            before, after = grades or (0.0, 0.0)
+            pair = Pair(exchange_id, answer.exchange_entry_id, model, before, after, cost)
+            pairs[exchange_id] = pair
+            self._keep(pair)
+        progress(len(wanted), len(wanted))
+        asked = [pairs[one] for one in wanted if one in pairs]
+        found = tuple(pair for pair in asked if pair.model_id)
+        return ReplayResult(found, len(wanted), len(asked) - len(found), spent, ended)
+
+    def _graded(self, entry: LedgerEntry, text: str) -> tuple[float, float] | None:
+        before = self._grade(entry, str(entry.metadata["response"]))
+        after = self._grade(entry, text)
+        return None if before is None or after is None else (before, after)
+
+    def _bound(self, request: PromptRequest) -> int:
+        bound = self._gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
+        if bound is None:
+            raise InvalidInputError(
+                f"A call of {request.model_id} has no upper bound of its cost.",
+                next_step="Give it a price: `remit price set`, and state max_tokens.",
+            )
+        return bound
+
+    def _read(self) -> Iterator[Pair]:
+        """The pairs of earlier runs; a last line that a kill cut short is left out."""
+        lines = self._kept.read_bytes().splitlines(keepends=True) if self._kept.exists() else []
+        for line in lines:
+            if not line.endswith(b"\n"):
+                self._kept.write_bytes(b"".join(lines[:-1]))
+                return
+            value = json.loads(line)
+            if value.pop("prices") != self._prices:
+                raise _drift("the prices are others than when it began")
+            yield Pair(**value)
+
+    def _keep(self, pair: Pair) -> None:
+        self._kept.parent.mkdir(mode=0o700, exist_ok=True)
+        with self._kept.open("a") as file:
+            file.write(json.dumps({**asdict(pair), "prices": self._prices}) + "\n")
+
+
+def _drift(what: str) -> ReplayDriftError:
+    return ReplayDriftError(
+        f"The replay cannot go on: {what}. Its differences would not be those of the change.",
+        next_step="Delete what it kept, and run it again from the beginning.",
+    )

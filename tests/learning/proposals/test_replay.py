@@ -1,0 +1,122 @@
+"""Held-out exchanges asked again through the gateway: budget, drift, going on after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remit.gateway import PromptRequest
+from remit.kernel.errors import InvalidInputError
+from remit.learning.replay import Replay, ReplayDriftError, is_held_out
+from remit.ledger import LedgerEntry
+from tests.learning.proposals.conftest import World
+
+
+@pytest.fixture(scope="module")
+def exchanges(asked: World) -> list[str]:
+    return [asked.exchange(f"How many cups, case {number}?") for number in range(24)]
+
+
+def request_of(entry: LedgerEntry) -> PromptRequest:
+    return PromptRequest(
+        str(entry.metadata["prompt"]), "PRM-EXECUTE-001", "PRC-EXECUTE-001", "learner", "RESIDENT",
+        "", "", "", "SES-replay", "ho1", model_id="mock-model-1", provider_id="mock",
+        max_tokens=100,
+    )  # fmt: skip
+
+
+def graded(entry: LedgerEntry, text: str) -> float:
+    return 0.5 if text == entry.metadata["response"] else 1.0
+
+
+def replay(
+    world: World,
+    kept: Path,
+    prices: str = "p1",
+    ask: Callable[[LedgerEntry], PromptRequest] = request_of,
+) -> Replay:
+    return Replay(
+        world.runtime.gateway, world.runtime.ledger, ask, graded, prices=prices, kept=kept
+    )
+
+
+class Priced:
+    """The gateway, with a price of one dollar-millionth for each call."""
+
+    def __init__(self, world: World) -> None:
+        self._gateway = world.runtime.gateway
+
+    def cost_bound(self, *_: object) -> int:
+        return 2_000
+
+    def route(self, request: PromptRequest) -> object:
+        answer = self._gateway.route(request)
+        return dataclasses.replace(answer, cost_incurred=1_000 / 1e9)
+
+
+def priced(world: World, kept: Path, prices: str = "p1") -> Replay:
+    made = replay(world, kept, prices)
+    made._gateway = Priced(world)  # type: ignore[assignment]
+    return made
+
+
+def test_the_split_is_stated_and_about_three_in_ten() -> None:
+    held = [is_held_out(f"LED-{number:08x}") for number in range(2_000)]
+    assert 500 < sum(held) < 700
+    assert [number for number in range(8) if held[number]] == [0, 2, 3, 6]
+
+
+def test_a_budget_that_ends_in_the_middle_and_going_on(
+    asked: World, exchanges: list[str], tmp_path: Path
+) -> None:
+    kept = tmp_path / "replay.jsonl"
+    wanted = sum(map(is_held_out, exchanges))
+    assert wanted >= 3
+    # Two calls at 1,000 each leave room for the bound of no third one.
+    first = priced(asked, kept).run(exchanges, budget_nano=3_500)
+    assert (len(first.pairs), first.spent_nano, first.ended) == (2, 2_000, "budget")
+    assert first.summary()["ended"] == "budget"
+    with kept.open("a") as file:
+        file.write('{"exchange_id": "LED-0')  # a kill in the middle of a line
+    seen: list[tuple[int, int]] = []
+    rest = priced(asked, kept).run(
+        exchanges, budget_nano=10**9, progress=lambda *at: seen.append(at)
+    )
+    assert (len(rest.pairs), rest.ended, rest.wanted) == (wanted, "complete", wanted)
+    assert rest.spent_nano == wanted * 1_000
+    assert rest.pairs[:2] == first.pairs
+    assert seen[-1] == (wanted, wanted)
+    assert rest.differences == [0.0] * wanted
+    again = priced(asked, kept).run(exchanges, budget_nano=10**9)
+    assert again.pairs == rest.pairs
+
+
+def test_prices_that_change_in_the_middle(
+    asked: World, exchanges: list[str], tmp_path: Path
+) -> None:
+    kept = tmp_path / "replay.jsonl"
+    priced(asked, kept).run(exchanges, budget_nano=3_500)
+    with pytest.raises(ReplayDriftError, match="prices are others"):
+        priced(asked, kept, "p2").run(exchanges, budget_nano=10**9)
+
+
+def test_a_model_that_changes_in_the_middle(
+    asked: World, exchanges: list[str], tmp_path: Path
+) -> None:
+    kept = tmp_path / "replay.jsonl"
+    priced(asked, kept).run(exchanges, budget_nano=3_500)
+    kept.write_text(kept.read_text().replace("mock-model-1", "mock-model-0"))
+    with pytest.raises(ReplayDriftError, match="answers now"):
+        priced(asked, kept).run(exchanges, budget_nano=10**9)
+
+
+def test_a_call_without_a_price_is_not_made(
+    asked: World, exchanges: list[str], tmp_path: Path
+) -> None:
+    before = asked.runtime.ledger.count()
+    with pytest.raises(InvalidInputError, match="no upper bound"):
+        replay(asked, tmp_path / "replay.jsonl").run(exchanges, budget_nano=10**9)
+    assert asked.runtime.ledger.count() == before
