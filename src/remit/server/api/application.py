@@ -22,13 +22,16 @@ from remit.gateway.auth import (
 )
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.learning import FeedbackError
+from remit.learning.proposals import ProposalError
 from remit.ledger import EntryNotFoundError, LedgerClosedError, LedgerWriteError, NoSignerError
+from remit.packages import PackageError
 from remit.runtime import Runtime
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
 from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
+from remit.server.api.learning import learning_routes
 from remit.server.api.ledger import ledger_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.responses import Health
@@ -55,6 +58,8 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
     (ApprovalError, 409, "conflict"),
     (PinError, 409, "conflict"),
     (FeedbackError, 409, "conflict"),
+    (ProposalError, 409, "conflict"),
+    (PackageError, 409, "conflict"),
     (AuthUnavailableError, 503, "unavailable"),
     (LedgerWriteError, 503, "unavailable"),
     (LedgerClosedError, 503, "unavailable"),
@@ -83,6 +88,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         approval_routes(ledger, runtime.approvals),
         pin_routes(ledger),
         feedback_routes(ledger),
+        learning_routes(runtime.root, ledger, runtime.loaded),
         governance_routes(ledger, runtime.gate_context),
         _health_routes(runtime, keys),
     ]

@@ -1,0 +1,144 @@
+"""Routes of what learners propose, and of a person's decision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from remit.kernel.root import Root
+from remit.kernel.settings import LoadedSettings
+from remit.learning.proposals import Proposal, ProposalError, Proposals
+from remit.ledger import LedgerClient
+from remit.runtime.installation import governance
+from remit.server.api.requests import Page
+from remit.server.api.routes import Caller, Routes, slice_of
+from remit.server.refusals import HttpError
+
+
+class ProposalShape(BaseModel):
+    """A change that a learner proposes, and what became of it. What there is not is empty."""
+
+    proposal_id: str
+    kind: str
+    target: str = Field(description="`routing`, `limits`, or a contract's id")
+    package_id: str
+    version: str
+    base_version: str = Field(description="version that was installed when it was proposed")
+    digest: str
+    evidence: list[str] = Field(description="ids of the entries that it is concluded from")
+    evidence_sha256: str
+    holds: list[str] = Field(description="exchanges of which the package holds something")
+    predicted: dict[str, Any] = Field(description="the effect, with its interval and method")
+    replay: dict[str, Any] = Field(description="of held-out exchanges")
+    diff: str
+    reason: str
+    by: str
+    entry_id: str
+    at: str
+    state: Literal["open", "adopted", "rejected", "rolled_back"]
+    decision: str = Field(description="the entry of the latest decision")
+    decided_by: str
+    decision_reason: str
+    epoch: int = Field(description="the policy epoch that the decision began; 0 for none")
+    previous_version: str
+    adopted_at: str
+    erased: bool
+
+
+class ProposalPage(BaseModel):
+    """Proposals, the latest first."""
+
+    proposals: list[ProposalShape]
+    next_cursor: str | None
+
+
+class ProposalDetail(ProposalShape):
+    """A proposal with what is known of its evidence now."""
+
+    stale: str = Field(description="why it has to be proposed again; empty when it may be adopted")
+    evidence_by_key: dict[str, int] = Field(description="how many entries each key gave")
+
+
+class LearningReport(BaseModel):
+    """What was proposed, adopted and taken back."""
+
+    policy_epoch: int
+    proposals: dict[str, int] = Field(description="how many, by state")
+    adopted: list[ProposalShape]
+
+
+class ProposalDecision(BaseModel):
+    """Why a person decides so."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(min_length=1, max_length=1000, description="stays on record")
+
+
+def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Routes:
+    """The proposals of a root."""
+    routes = Routes("learning")
+    known = Proposals(root, ledger)
+
+    @routes.add("GET", "/learn/proposals", "List proposals", needs="read", shape=ProposalPage)
+    def proposals(query: Annotated[Page, Query()]) -> dict[str, Any]:
+        """All proposals, the latest first."""
+        found = list(known.all())
+        part, more = slice_of(found, (one.entry_id for one in found), query.cursor, query.limit)
+        return {"proposals": [one.to_dict() for one in part], "next_cursor": more}
+
+    @routes.add("GET", "/learn/report", "Report of learning", needs="read", shape=LearningReport)
+    def report() -> dict[str, Any]:
+        """The policy epoch, and what is adopted in it."""
+        found = list(known.all())
+        states = [one.state for one in found]
+        return {
+            "policy_epoch": known.epoch(),
+            "proposals": {state: states.count(state) for state in sorted(set(states))},
+            "adopted": [one.to_dict() for one in found if one.state == "adopted"],
+        }
+
+    @routes.add(
+        "GET", "/learn/proposals/{proposal_id}", "One proposal", needs="read",
+        shape=ProposalDetail,
+    )  # fmt: skip
+    def proposal(proposal_id: str) -> dict[str, Any]:
+        """A proposal: its diff, evidence, replay and prediction, and what became of it."""
+        one = _found(known, proposal_id)
+        return {
+            **one.to_dict(),
+            "stale": known.stale(one) if one.state == "open" else "",
+            "evidence_by_key": known.evidence_by_key(one),
+        }
+
+    def decide(
+        verb: Literal["adopt", "reject", "rollback"], summary: str, meaning: str
+    ) -> None:  # fmt: skip
+        def decided(proposal_id: str, decision: ProposalDecision, caller: Caller) -> dict[str, Any]:
+            _found(known, proposal_id)
+            made = getattr(governance(root, ledger, loaded, caller), verb)
+            one: Proposal = made(proposal_id, reason=decision.reason)
+            return one.to_dict()
+
+        decided.__name__, decided.__doc__ = verb, meaning
+        routes.add(
+            "POST", f"/learn/proposals/{{proposal_id}}/{verb}", summary,
+            needs="adopt", shape=ProposalShape, fails=[409],
+        )(decided)  # fmt: skip
+
+    decide("adopt", "Adopt a proposal", "Install what is proposed; it is in force in seconds.")
+    decide("reject", "Reject a proposal", "Decide against it; what was held aside goes.")
+    decide("rollback", "Roll a proposal back", "What was in force before it is in force again.")
+    return routes
+
+
+def _found(known: Proposals, proposal_id: str) -> Proposal:
+    try:
+        return known.get(proposal_id)
+    except ProposalError as error:
+        cause = ProposalError(
+            error.code, error.message, next_step="GET /api/learn/proposals lists them."
+        )
+        raise HttpError(404, "not_found", error.message) from cause

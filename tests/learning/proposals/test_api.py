@@ -1,0 +1,38 @@
+"""Proposals over ``/api/learn/…``: who may, what comes back, and a server that follows."""
+
+from __future__ import annotations
+
+from remit.kernel.settings import load_settings
+from remit.learning.proposals import Change
+from remit.server.authentication import open_keys
+from tests.learning.proposals.conftest import World
+from tests.server.test_api import Api
+
+BUDGET = Change("budget", settings={"budget": {"session_tokens": 12_345}})
+
+
+def test_decided_over_the_api_by_an_admin_alone(world: World) -> None:
+    keys = open_keys(world.runtime)
+    api = Api(world.runtime, keys)
+    admin = keys.create("anna", role="admin")
+    proposal = world.propose(BUDGET)
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    listed = api.ask("GET /api/learn/proposals").json
+    assert [found["proposal_id"] for found in listed["proposals"]] == [proposal.proposal_id]
+    shown = api.ask(f"GET {one}").json
+    assert (shown["stale"], shown["evidence_by_key"]) == ("", {"local operator": 2})
+
+    said = {"reason": "Sessions run over."}
+    assert api.ask(f"POST {one}/adopt", said).status == 403
+    assert api.ask(f"POST {one}/adopt", {"reason": ""}, key=admin.key).status == 400
+    assert api.ask("POST /api/learn/proposals/PRP-0/adopt", said, key=admin.key).status == 404
+    done = api.ask(f"POST {one}/adopt", said, key=admin.key)
+    assert (done.status, done.json["state"], done.json["decided_by"]) == (200, "adopted", "anna")
+    entry = world.runtime.ledger.read(done.json["decision"])
+    assert entry.metadata["key_id"] == admin.key_id
+    assert load_settings(world.root.config).settings.budget.session_tokens == 12_345
+    again = api.ask(f"POST {one}/adopt", said, key=admin.key)
+    assert (again.status, again.error["code"]) == (409, "conflict")
+    assert api.ask("GET /api/learn/report").json["policy_epoch"] == 1
+    back = api.ask(f"POST {one}/rollback", said, key=admin.key)
+    assert (back.status, back.json["epoch"]) == (200, 2)
