@@ -227,6 +227,7 @@ def test_a_gateway_that_is_killed_before_the_server_answers(root: Path) -> None:
         waiting = pool.submit(raw.post, call(1, "stalls"))
         until(lambda: {entry.id for entry in entries(root, "TOOL_INTENT")} - before)
         os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
         with pytest.raises(httpx2.HTTPError):
             waiting.result()
     intent = entries(root, "TOOL_INTENT")[0].metadata
