@@ -75,6 +75,23 @@ def test_what_a_tool_does_not_account_for_it_does_not_answer(message: str) -> No
     assert not choice.between
 
 
+@pytest.mark.parametrize(
+    ("message", "near"),
+    [
+        ("will it rain and how many sales were there?", ("weather", "sales")),
+        ("list all refunds, then list all sales", ("refunds", "sales")),
+        ("list all sales and tell me who won the cup", ("sales",)),
+    ],
+)
+def test_two_questions_are_not_answered_as_one(message: str, near: tuple[str, ...]) -> None:
+    choice = choose(message, OFFERS, TALK)
+    assert (choice.chosen, choice.near) == ("", near)
+
+
+def test_two_questions_to_one_tool_are_one() -> None:
+    assert choose("list all sales and how many sales were there?", OFFERS, TALK).chosen == "sales"
+
+
 def test_what_is_not_accounted_for_is_said() -> None:
     choice = choose("list all sales of yesterday", OFFERS, TALK)
     assert (choice.near[0], choice.unknown) == ("sales", ("yesterday",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -46,7 +47,7 @@ def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
             print_json_list("sessions", (item.to_dict() for item in found))
         else:
             rows: Iterator[str] = map(_line, found)
-            if (first := next(rows, None)) is not None:
+            if sys.stdout.isatty() and (first := next(rows, None)) is not None:
                 click.echo(_HEADING, err=True)
                 rows = chain([first], rows)
             say_list(rows, limit)

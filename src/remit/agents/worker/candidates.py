@@ -37,6 +37,12 @@ _ACT = re.compile(  # an order, where one begins
     r"|rename|replace|reset|restart|restore|revoke|roll|rotate|save|schedule|send|set|shut|start"
     r"|stop|switch|transfer|uninstall|update|upgrade|upload|wipe|write)\b"
 )
+_FURTHER = re.compile(  # where a second question or order begins
+    r"[,;.?!]?\s+(?:and|then|but|also)\s+(?:(?:also|then|please)\s+)?(?=(?:are|check|did|do|does"
+    r"|explain|give|has|have|how|is|list|open|read|reconstruct|show|sum|tell|trace|verify|was|were"
+    r"|what|when|where|which|who|whose|why)\b)",
+    re.IGNORECASE,
+)
 
 Meant = Callable[[str], str]
 
@@ -90,7 +96,21 @@ def choose(
     Args:
         offers: by tool id.
         talk: phrases that call for no tool.
+
+    Returns:
+        Of a message that asks for two things none, where two tools would have to answer.
     """
+    parts = [_chosen(part, offers, talk, shots) for part in _FURTHER.split(message)]
+    if len(parts) == 1:
+        return parts[0]
+    found = list(dict.fromkeys(part.chosen for part in parts))
+    if len(found) == 1 and found[0]:
+        return _chosen(message, offers, talk, shots)
+    unknown = tuple(dict.fromkeys(word for part in parts for word in part.unknown))
+    return Choice(near=tuple(filter(None, found)), unknown=unknown)
+
+
+def _chosen(message: str, offers: Mapping[str, Offer], talk: Sequence[str], shots: int) -> Choice:
     texts = {id_: offer.texts for id_, offer in offers.items()}
     if not offers or asks_to_act(message, chain.from_iterable(texts.values())):
         return Choice()
