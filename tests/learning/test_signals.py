@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,12 +91,54 @@ def test_a_crossing_is_on_record_once_for_each_window(tmp_path: Path) -> None:
     signals = read_signals([*_samples(200, 0.0), *_samples(300, 0.5)], POLICY)
     with LedgerClient(tmp_path / "ledger.db") as ledger:
         first = observe(ledger, signals, window="first 200")
-        assert len(first) == 3  # the contract, the model and the tool fail
+        assert len(first) == 2  # the contract and the model fail
         assert observe(ledger, signals, window="first 200") == []
-        assert len(observe(ledger, signals, window="epoch 1")) == 3
+        assert len(observe(ledger, signals, window="epoch 1")) == 2
         entry = ledger.read(first[0])
         assert entry.metadata["metric"] == "failure"
         assert len(entry.metadata["evidence"]) == 50
+
+
+def test_two_that_observe_at_once_write_once(target: str) -> None:
+    signals = read_signals([*_samples(200, 0.0), *_samples(300, 0.5)], POLICY)
+    with LedgerClient(target) as one, LedgerClient(target) as other:
+        start = threading.Barrier(2)
+
+        def write(ledger: LedgerClient) -> list[str]:
+            start.wait()
+            return observe(ledger, signals, window="first 200")
+
+        with ThreadPoolExecutor(2) as pool:
+            written = [name for ids in pool.map(write, (one, other)) for name in ids]
+        assert len(written) == one.count() == 2
+
+
+def test_a_failing_tool_is_named_and_what_was_cancelled_is_not() -> None:
+    good = list(_samples(300, 0.0))
+    failing = [replace(sample, failed_tools=("read_file",)) for sample in good]
+    signals = read_signals([*good, *failing], POLICY)
+    assert _one(signals, "tool", "failure").crossed
+    assert not _one(signals, "model", "failure").crossed
+    gone = [replace(sample, failed=True, cancelled=True) for sample in good]
+    assert not any(signal.crossed for signal in read_signals([*good, *gone], POLICY))
+
+
+def test_one_partys_flood_crosses_nothing() -> None:
+    def graded(rater: str, count: int, reward: float) -> list[Sample]:
+        return [replace(s, reward=reward, raters=(rater,)) for s in _samples(count, 0.0)]
+
+    people = [sample for name in "abcd" for sample in graded(name, 100, 1.0)]
+    flood = graded("flood", 2_000, 0.0)
+    alone = read_signals([*people, *flood], POLICY, before_epoch=0)
+    assert not _one(alone, "model", "reward").crossed
+    before = [replace(sample, epoch=0) for sample in people]
+    live = [replace(sample, epoch=1) for sample in [*graded("a", 20, 1.0), *flood]]
+    signal = _one(read_signals([*before, *live], POLICY, before_epoch=1), "model", "reward")
+    assert (signal.live.samples, signal.live.effective_samples) == (2_020, pytest.approx(40))
+    assert not signal.crossed
+    worse = [replace(s, epoch=1, reward=0.0) for s in people]
+    both = read_signals([*before, *worse], POLICY, before_epoch=1)
+    assert _one(both, "model", "reward").crossed
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,31 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles
-from remit.learning.evidence import Sample
+from remit.learning.evidence import Sample, rater_weights, read_samples
 from remit.learning.statistics import ConfidenceSequence, Estimate, evidence_below
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, instant
+from remit.packages import policy_epoch
 
-__all__ = ["Signal", "SignalPolicy", "observe", "read_signals"]
+__all__ = ["Signal", "SignalPolicy", "current_signals", "observe", "read_signals"]
 
 _FILE = "HOT/documents/signals.json"
 _KEPT = 50  # ids of exchanges that a signal names
 _MOST_MS = 86_400_000  # a day: typical times lie on a log scale from 0 to this
 _MOST_NANO = 10**15  # a million US dollars, likewise
+_ON_RECORD = (
+    "SELECT 1 FROM entries WHERE submission_id = ? AND event_type || '' = 'SIGNAL_OBSERVED' "
+    f"AND {KERNEL_ROWS}"
+)
 
 
 class SignalPolicy(BaseModel):
@@ -109,15 +115,42 @@ class Signal:
         }
 
 
+class _Window:
+    """Values of one metric, by who graded: nobody, where no one does."""
+
+    def __init__(self, alpha: float) -> None:
+        self.samples = 0
+        self._alpha = alpha
+        self._by: dict[tuple[str, ...], ConfidenceSequence] = defaultdict(
+            partial(ConfidenceSequence, alpha)
+        )
+
+    def add(self, value: float, raters: tuple[str, ...]) -> None:
+        self.samples += 1
+        self._by[raters].update(value)
+
+    def weighted(self) -> ConfidenceSequence:
+        """All of them, no party making up more than its part."""
+        graded: Counter[str] = Counter()
+        for raters, values in self._by.items():
+            graded.update(dict.fromkeys(raters, values.samples))
+        weights = rater_weights(graded)
+        whole = ConfidenceSequence(self._alpha)
+        for raters, values in sorted(self._by.items()):
+            parts = [weights[rater] for rater in raters] or [1.0]
+            whole.merge(values, math.fsum(parts) / len(parts))
+        return whole
+
+
 @dataclass(slots=True)
 class _Group:
     alpha: float
-    baseline: ConfidenceSequence = field(init=False)
-    live: ConfidenceSequence = field(init=False)
+    baseline: _Window = field(init=False)
+    live: _Window = field(init=False)
     latest: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def __post_init__(self) -> None:
-        self.baseline, self.live = (ConfidenceSequence(self.alpha) for _ in range(2))
+        self.baseline, self.live = _Window(self.alpha), _Window(self.alpha)
 
 
 def _log_scale(value: int, most: int) -> float:
@@ -163,7 +196,9 @@ def read_signals(
 ) -> list[Signal]:
     """Return every signal of some exchanges, sorted; memory grows with things, not exchanges.
 
-    Tainted samples do not count. Each signal holds however often it is looked at; over many
+    What is tainted or was cancelled by its caller does not count. A tool fails when its call does,
+    all else when the exchange does. Of rewards no party makes up more than its part
+    (:func:`rater_weights`); their effective samples count. Each signal holds however often it is looked at; over many
     signals, each has its own probability of a false crossing.
 
     Args:
@@ -175,11 +210,13 @@ def read_signals(
     """
     groups: dict[tuple[str, str, str], _Group] = {}
     for sample in samples:
-        if sample.tainted:
+        if sample.tainted or sample.cancelled:
             continue
         values = list(_values(sample))
         for dimension, name in _things(sample):
             for metric, value in values:
+                if dimension == "tool" and metric == "failure":
+                    value = float(name in sample.failed_tools)
                 key = (dimension, name, metric)
                 if (group := groups.get(key)) is None:
                     group = groups[key] = _Group(policy.alpha_permille / 1000)
@@ -188,7 +225,8 @@ def read_signals(
                 else:
                     seen = group.baseline.samples
                     old = sample.at < before if before else seen < policy.reference
-                (group.baseline if old else group.live).update(value)
+                raters = sample.raters if metric == "reward" else ()
+                (group.baseline if old else group.live).add(value, raters)
                 if not old and (value or metric == "reward"):
                     group.latest.append(sample.exchange_id)
     return [_signal(key, group, policy) for key, group in sorted(groups.items())]
@@ -196,17 +234,18 @@ def read_signals(
 
 def _signal(key: tuple[str, str, str], group: _Group, policy: SignalPolicy) -> Signal:
     metric = key[2]
-    worse, better = group.live, group.baseline
+    live, baseline = worse, better = group.live.weighted(), group.baseline.weighted()
     if metric != "reward":  # of all others more is worse
         worse, better = better, worse
     evidence = evidence_below(worse, better, policy.margin_permille[metric] / 1000)
-    enough = min(group.live.samples, group.baseline.samples) >= policy.least
+    now, then = _in_units(live.estimate, metric), _in_units(baseline.estimate, metric)
+    enough = min(now.effective_samples, then.effective_samples) >= policy.least
     return Signal(
         dimension=key[0],
         name=key[1],
         metric=metric,
-        baseline=_in_units(group.baseline.estimate, metric),
-        live=_in_units(group.live.estimate, metric),
+        baseline=then,
+        live=now,
         crossed=enough and evidence >= math.log(1000 / policy.alpha_permille),
         evidence=tuple(group.latest),
     )
@@ -229,8 +268,32 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
     )
 
 
+def current_signals(
+    ledger: LedgerClient, policy: SignalPolicy, *, since: str | None = None
+) -> tuple[list[Signal], str]:
+    """Return the signals of a whole ledger, and the window that :func:`observe` takes.
+
+    Reads every exchange. Live is what came since an instant, else since the policy epoch in force
+    began, else, before the first, all but the first `policy.reference` samples of each.
+
+    Args:
+        since: ISO 8601.
+
+    Raises:
+        InvalidInputError: `since` is not a time.
+    """
+    before = instant(since) or ""
+    epoch = 0 if before else policy_epoch(ledger)
+    signals = read_signals(read_samples(ledger), policy, before=before, before_epoch=epoch or None)
+    if before:
+        return signals, f"since {before}"
+    return signals, f"epoch {epoch}" if epoch else f"first {policy.reference}"
+
+
 def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:
     """Write a `SIGNAL_OBSERVED` for each crossed signal that has none; return the new ids.
+
+    All in one transaction: of two that observe at once, one writes.
 
     Args:
         ledger: where to.
@@ -238,20 +301,21 @@ def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> 
         window: what the baseline was, such as `epoch 3` or `first 200`: a signal is written once
             for each.
     """
-    written = []
-    for signal in signals:
-        if not signal.crossed:
-            continue
-        what = "\n".join((signal.dimension, signal.name, signal.metric, window))
-        signal_id = f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
-        if any(ledger.query(event_type="SIGNAL_OBSERVED", submission_id=signal_id)):
-            continue
-        entry = LedgerEntry(
-            "SIGNAL_OBSERVED",
-            signal_id,
-            "OBSERVED",
-            f"{signal.metric} of {signal.dimension} {signal.name} became worse",
-            metadata={**signal.to_dict(), "window": window},
-        )
-        written.append(ledger.write(entry))
-    return written
+    entries = [_entry(signal, window) for signal in signals if signal.crossed]
+    prepared = [(entry.submission_id, ledger.prepare(entry)) for entry in entries]
+
+    def write(tx: Transaction) -> list[str]:
+        return [tx.append(one) for name, one in prepared if not tx.execute(_ON_RECORD, (name,))]
+
+    return ledger.transact(write) if prepared else []
+
+
+def _entry(signal: Signal, window: str) -> LedgerEntry:
+    what = "\n".join((signal.dimension, signal.name, signal.metric, window))
+    return LedgerEntry(
+        "SIGNAL_OBSERVED",
+        f"SIG-{hashlib.sha256(what.encode()).hexdigest()[:32]}",
+        "OBSERVED",
+        f"{signal.metric} of {signal.dimension} {signal.name} became worse",
+        metadata={**signal.to_dict(), "window": window},
+    )

@@ -26,6 +26,7 @@ from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.prepared import Prepared
+from remit.ledger.queries import instant
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
@@ -81,6 +82,7 @@ __all__ = [
     "entry_id",
     "erasure_digest",
     "imported_size",
+    "instant",
     "is_authentic",
     "is_plain_text",
     "keep_mark",

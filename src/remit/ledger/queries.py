@@ -238,8 +238,8 @@ def _build_filter(
             )
     return Filter(
         equals={name: str(value) for name, value in equals.items() if value is not None},
-        since=_instant(since),
-        until=_instant(until),
+        since=instant(since),
+        until=instant(until),
         after=to_seq(after),
         descending=order == "desc",
     )
@@ -275,7 +275,12 @@ def to_seq(value: str | int | None) -> int | None:
     return min(seq, _GREATEST)
 
 
-def _instant(value: str | datetime | None) -> str | None:
+def instant(value: str | datetime | None) -> str | None:
+    """A time as entries state it (UTC, microseconds, ``Z``); None for None.
+
+    Raises:
+        InvalidInputError: it is not ISO 8601, or out of range.
+    """
     if value is None:
         return None
     try:

@@ -31,7 +31,8 @@ class Sample:
         repaired: its output did not fit what was asked for, and the model was asked again.
         corrected: the user's next message corrects the turn that it was part of.
         cancelled: the caller gave it up.
-        tool_errors: how many of the tools that it called failed.
+        tool_errors: how many of its calls of tools failed.
+        failed_tools: ids of those tools.
         reward: mean of its feedback from 0 to 1, each party counting once; None without any.
         raters: who gave that feedback: user ids, key ids or names.
         tainted: why no learner may use it; empty for a clean one.
@@ -65,6 +66,7 @@ class Sample:
     corrected: bool = False
     cancelled: bool = False
     tool_errors: int = 0
+    failed_tools: tuple[str, ...] = ()
     reward: float | None = None
     raters: tuple[str, ...] = ()
     tainted: Taint = ""

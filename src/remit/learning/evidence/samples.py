@@ -247,6 +247,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
     turn_id = "" if turn is None else entry_id(turn)
     reward, raters = joined.said_of(row, turn_id)
     calls = joined.tool_calls(row)
+    tool_failures = [call for call in calls if call.metadata.get("status") != "ok"]
     cost = data.get("cost_usd")
     failed = data.get("outcome") != "success"
     decision_id = str(data.get("decision_id", ""))
@@ -267,8 +268,9 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         repaired=joined.asked_again(row),
         corrected=turn_id in joined.corrected,
         cancelled=data.get("error_code") == "CANCELLED",
-        tools=tuple(dict.fromkeys(str(call.metadata["tool_id"]) for call in calls)),
-        tool_errors=sum(call.metadata.get("status") != "ok" for call in calls),
+        tools=_tools(calls),
+        tool_errors=len(tool_failures),
+        failed_tools=_tools(tool_failures),
         reward=reward,
         raters=raters,
         tainted=_taint(row, joined),
@@ -283,6 +285,10 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         provider_id=_text(data, "provider_id"),
         key_id=_text(data, "key_id"),
     )
+
+
+def _tools(calls: Iterable[_Row]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(call.metadata["tool_id"]) for call in calls))
 
 
 def _taint(row: _Row, joined: _Joined) -> Taint:

@@ -7,7 +7,7 @@ formulas stand in docs/learning.md.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 
 from remit.kernel.errors import InvalidInputError
@@ -33,6 +33,7 @@ class _Bounded:
         self.alpha, self.low, self.high = alpha, low, high
         self.samples = 0
         self._sum = 0.0
+        self._weight = 0.0  # of all samples
 
     def _scaled(self, x: float) -> float:
         if not self.low <= x <= self.high:
@@ -42,12 +43,12 @@ class _Bounded:
     def _make(self, low: float, high: float, method: str) -> Estimate:
         width = self.high - self.low
         return Estimate(
-            value=self.low + width * (self._sum / self.samples if self.samples else 0.5),
+            value=self.low + width * (self._sum / self._weight if self.samples else 0.5),
             low=self.low + width * max(0.0, low),
             high=self.low + width * min(1.0, high),
             confidence=1 - self.alpha,
             samples=self.samples,
-            effective_samples=float(self.samples),
+            effective_samples=self._weight,
             method="betting" if method == "betting" else "empirical_bernstein",
         )
 
@@ -76,8 +77,8 @@ class ConfidenceSequence(_Bounded):
         super().__init__(alpha, low, high)
         self._levels = levels
         self._rounded = False
-        self._counts: Counter[int] = Counter()
-        self._total = 0  # of levels: exact, so that the order leaves no trace in the last digit
+        self._counts: dict[int, float] = defaultdict(float)
+        self._total = 0.0  # of levels: exact, so that the order leaves no trace in the last digit
 
     def update(self, x: float) -> None:
         """Add one value."""
@@ -87,13 +88,36 @@ class ConfidenceSequence(_Bounded):
         self._counts[level] += 1
         self._total += level
         self._sum = self._total / self._levels
+        self._weight += 1
         self.samples += 1
+
+    def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:
+        """Add the values of another sequence of the same bounds and levels, weighted.
+
+        The guarantee stays: for a weight of at most 1 that does not depend on the values, the
+        expectation of a factor to the power of the weight is at most 1.
+
+        Raises:
+            InvalidInputError: the weight does not lie between 0 and 1, or the bounds or levels
+                differ.
+        """
+        if not 0 <= weight <= 1:
+            raise InvalidInputError("a weight lies between 0 and 1")
+        if (other.low, other.high, other._levels) != (self.low, self.high, self._levels):
+            raise InvalidInputError("both sequences must have the same bounds and levels")
+        for level, count in other._counts.items():
+            self._counts[level] += weight * count
+        self._total += weight * other._total
+        self._sum = self._total / self._levels
+        self._weight += weight * other._weight
+        self.samples += other.samples
+        self._rounded = self._rounded or other._rounded
 
     @property
     def mean(self) -> float:
         """The mean of the values so far; the middle of the range without any."""
         return self.low + (self.high - self.low) * (
-            self._sum / self.samples if self.samples else 0.5
+            self._sum / self._weight if self.samples else 0.5
         )
 
     @property
@@ -102,7 +126,7 @@ class ConfidenceSequence(_Bounded):
         if not self.samples:
             return self._make(0.0, 1.0, "betting")
         goal = math.log(2 / self.alpha)  # each side starts with half of the capital
-        middle = self._sum / self.samples
+        middle = self._sum / self._weight
         low = _bisect(lambda m: self._capital_scaled(m, up=True) >= goal, 0.0, middle)
         high = 1 - _bisect(lambda m: self._capital_scaled(1 - m, up=False) >= goal, 0.0, 1 - middle)
         slack = 0.5 / self._levels if self._rounded else 0.0
@@ -121,8 +145,8 @@ class ConfidenceSequence(_Bounded):
     def _capital_scaled(self, mean: float, *, up: bool) -> float:
         room = mean if up else 1 - mean
         if room <= 0:  # a mean of 0 allows no value above 0; below 0 nothing at all
-            at_edge = self._counts[0 if up else self._levels]
-            return 0.0 if room == 0 and at_edge == self.samples else math.inf
+            at_edge = self._counts.keys() <= {0 if up else self._levels}
+            return 0.0 if room == 0 and at_edge else math.inf
         if room >= 1:
             room = 1.0
         ratios = [
@@ -159,6 +183,7 @@ class EmpiricalBernstein(_Bounded):
         self._weighted += bet * value
         self._penalty += (value - self._mean) ** 2 * (-math.log1p(-bet) - bet)
         self._sum += value
+        self._weight += 1
         self._mean = (0.5 + self._sum) / (n + 1)
         self._spread += (value - self._mean) ** 2
         self._variance = (0.25 + self._spread) / (n + 1)
@@ -213,13 +238,13 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
         # A difference is out where evidence says that a lies below b by less, or b below a.
         high = -_bisect(lambda d: evidence_below(a, b, d, goal) >= goal, -width, -value, steps=20)
         low = _bisect(lambda d: evidence_below(b, a, d, goal) >= goal, -width, value, steps=20)
-    n = [x.samples for x in (a, b)]
+    n = [x._weight for x in (a, b)]
     return Estimate(
         value=value,
         low=low,
         high=high,
         confidence=1 - a.alpha,
-        samples=sum(n),
+        samples=a.samples + b.samples,
         effective_samples=4 * n[0] * n[1] / sum(n) if sum(n) else 0.0,
         method="betting",
     )
