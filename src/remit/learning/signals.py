@@ -198,8 +198,9 @@ def read_signals(
 
     What is tainted or was cancelled by its caller does not count. A tool fails when its call does,
     all else when the exchange does. Of rewards no party makes up more than its part
-    (:func:`rater_weights`); their effective samples count. Each signal holds however often it is looked at; over many
-    signals, each has its own probability of a false crossing.
+    (:func:`rater_weights`); their effective samples count. Each signal holds however often it is
+    looked at, for weights that stay: as feedback moves them, that of rewards is not exact. Over
+    many signals, each has its own probability of a false crossing.
 
     Args:
         samples: oldest first.
