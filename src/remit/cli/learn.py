@@ -107,9 +107,13 @@ def rollback(
 @learn.command()
 @reads
 def report(root: Path | None, as_json: bool) -> None:
-    """What was proposed, adopted and taken back, and the policy epoch in force."""
+    """What was proposed and adopted, whether it did what it predicted, and whether contracts ask
+    the right question."""
+    from remit.cli.learn_report import findings, lines
+
     with _proposals(root) as known:
         found, epoch = list(known.all()), known.epoch()
+    effects, questions = findings(root)
     counts = {
         state: sum(one.state == state for one in found)
         for state in ("open", "adopted", "rejected", "rolled_back")
@@ -118,8 +122,10 @@ def report(root: Path | None, as_json: bool) -> None:
         "policy_epoch": epoch,
         "proposals": counts,
         "adopted": [one.to_dict() for one in found if one.state == "adopted"],
+        **effects.to_dict(),
+        "questions": [one.to_dict() for one in questions],
     }
-    emit(as_json, value, _report(epoch, counts, found))
+    emit(as_json, value, (*_report(epoch, counts, found), *lines(effects, questions)))
 
 
 def _report(epoch: int, counts: dict[str, int], found: list[Proposal]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 __all__ = ["Estimate", "Method"]
 
-Method = Literal["betting", "empirical_bernstein", "doubly_robust", "prediction_powered"]
+Method = Literal["betting", "empirical_bernstein", "doubly_robust", "prediction_powered", "welch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,8 @@ class Estimate:
         samples: number of samples read.
         effective_samples: how many equally weighted samples say as much.
         method: `betting` and `empirical_bernstein` hold at any time, however often one looks;
-            `doubly_robust` and `prediction_powered` hold at one number of samples fixed beforehand.
+            `doubly_robust`, `prediction_powered` and `welch` (a difference of two means) hold at
+            one number of samples fixed beforehand.
         clipped: samples whose weight was cut to the largest allowed.
     """
 

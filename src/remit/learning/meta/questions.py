@@ -1,0 +1,262 @@
+"""Whether a contract asks the right question: repair, disagreement, and what it never states."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from remit.contracts import ContractError, ContractLoader
+from remit.kernel.canonical import canonical_json
+from remit.learning.evidence import Sample, read_samples
+from remit.learning.meta.requirements import (
+    Requirement,
+    criteria_requirements,
+    prompt_text,
+    schema_requirements,
+    tool_requirements,
+    unstated,
+    words,
+)
+from remit.learning.statistics import ConfidenceSequence, Estimate
+from remit.ledger import Erased, LedgerClient, LedgerEntry
+
+__all__ = ["Question", "answer_value", "read_questions"]
+
+_HIGH = 0.1  # lower end above which a share is high
+_PAGE = 200  # exchanges whose content is held at once
+_REMEMBERED = 100_000  # questions that an equal one is looked for among
+_NAMED = 20  # exchanges that a question names
+_SHORT = 60  # characters up to which a text is compared whole
+_FIGURE = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?![\w.]*\d)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the record says of one contract's question, in one version and prompt pack.
+
+    Attributes:
+        exchanges: that are not tainted.
+        success: share of exchanges whose answer was valid: not failed, rejected or asked again.
+        repair: share of turns that the user's next message corrects or asks again (Q1).
+        disagreement: share of pairs of valid answers to one question that differ (Q2).
+        unstated: share of valid answers whose prompt does not state all that is demanded (Q3).
+        missing: what prompts do not state, with the number of valid answers, the most first.
+        differing: pairs of exchanges whose valid answers differ.
+        examples: valid exchanges whose prompt does not state all that is demanded.
+    """
+
+    contract_id: str
+    contract_version: str
+    prompt_pack_id: str
+    exchanges: int
+    success: Estimate
+    repair: Estimate
+    disagreement: Estimate
+    unstated: Estimate
+    missing: tuple[tuple[Requirement, int], ...]
+    differing: tuple[tuple[str, str], ...]
+    examples: tuple[str, ...]
+
+    @property
+    def wrong(self) -> bool:
+        """Whether answers looked right and the question was wrong: Q2 or Q3 surely above 10 %."""
+        return self.disagreement.low > _HIGH or self.unstated.low > _HIGH
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        missing = [
+            {"kind": one.kind, "name": one.name, "demanded_by": one.of, "answers": count}
+            for one, count in self.missing
+        ]
+        return {**asdict(self), "missing": missing, "wrong": self.wrong}
+
+
+@dataclass(slots=True)
+class _Seen:
+    exchanges: int = 0
+    success: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    repair: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    disagreement: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    unstated: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    missing: Counter[Requirement] = field(default_factory=Counter)
+    differing: list[tuple[str, str]] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    turns: OrderedDict[bytes, bool] = field(default_factory=OrderedDict)
+    waiting: OrderedDict[bytes, tuple[bytes, str]] = field(default_factory=OrderedDict)
+
+
+def read_questions(
+    ledger: LedgerClient,
+    contracts: ContractLoader,
+    *,
+    samples: Iterable[Sample] | None = None,
+    contract_id: str | None = None,
+) -> list[Question]:
+    """The question of each contract on record, sorted; memory grows with questions, not exchanges.
+
+    Tainted exchanges do not count, nor what was made under no contract of this root.
+
+    Args:
+        ledger: the record; replays are on it as other exchanges are.
+        contracts: of the root, for their output schemas.
+        samples: oldest first; all on record when left out.
+        contract_id: of which contract alone.
+    """
+    seen: dict[tuple[str, str, str], _Seen] = {}
+    schemas: dict[tuple[str, str], list[Requirement]] = {}
+    found = read_samples(ledger, contract_id=contract_id) if samples is None else iter(samples)
+    while page := list(itertools.islice(found, _PAGE)):
+        page = [one for one in page if one.contract_id and not one.tainted]
+        valid = [one.exchange_id for one in page if _is_valid(one)]
+        entries = {entry.id: entry for entry in ledger.read_many(valid)}
+        for one in page:
+            which = (one.contract_id, one.contract_version)
+            if which not in schemas:
+                schemas[which] = _demanded(contracts, *which)
+            of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
+            of.exchanges += 1
+            of.success.update(float(_is_valid(one)))
+            if one.turn_id and _first(of.turns, one.turn_id):
+                of.repair.update(float(one.corrected))
+            entry = entries.get(one.exchange_id)
+            if entry is not None and not _is_erased(entry):
+                demanded = [*schemas[which], *_of_order(ledger, one, entry)]
+                _count(of, one, entry, demanded)
+    return [_question(key, of) for key, of in sorted(seen.items(), key=lambda item: item[0])]
+
+
+def _is_valid(sample: Sample) -> bool:
+    return not (sample.failed or sample.rejected or sample.repaired)
+
+
+def _is_erased(entry: LedgerEntry) -> bool:
+    return any(isinstance(value, Erased) for value in entry.metadata.values())
+
+
+def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
+    key = name.encode()
+    if key in known:
+        return False
+    known[key] = True
+    if len(known) > _REMEMBERED:
+        known.popitem(last=False)
+    return True
+
+
+def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> list[Requirement]:
+    try:
+        contract = contracts.load(contract_id, version or None)
+    except ContractError:  # it is not installed any longer
+        return []
+    schemas = {
+        "output_schema": contract.output_schema,
+        "structured_output": contract.boundary.structured_output,
+    }
+    return [
+        one
+        for name, schema in schemas.items()
+        if isinstance(schema, Mapping)
+        for one in schema_requirements(schema, name)
+    ]
+
+
+def _of_order(ledger: LedgerClient, sample: Sample, entry: LedgerEntry) -> Iterator[Requirement]:
+    yield from tool_requirements(entry.metadata.get("tools"), sample.tools)
+    if sample.work_order_id:
+        planned = ledger.query(work_order_id=sample.work_order_id, event_type="WO_PLANNED", limit=1)
+        for order in planned:
+            criteria = order.metadata.get("acceptance_criteria")
+            if isinstance(criteria, Mapping):
+                yield from criteria_requirements(criteria)
+
+
+def _count(of: _Seen, sample: Sample, entry: LedgerEntry, demanded: list[Requirement]) -> None:
+    prompt = [entry.metadata.get(name) for name in ("system", "prompt")]
+    if demanded:
+        missing = unstated(dict.fromkeys(demanded), prompt_text(prompt))
+        of.unstated.update(float(bool(missing)))
+        of.missing.update(missing)
+        if missing and len(of.examples) < _NAMED:
+            of.examples.append(sample.exchange_id)
+    value = answer_value(entry.metadata.get("response"))
+    if value is None:
+        return
+    question = _digest(orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS))
+    answer = _digest(value.encode())
+    before = of.waiting.pop(question, None)
+    if before is None:
+        of.waiting[question] = answer, sample.exchange_id
+        if len(of.waiting) > _REMEMBERED:
+            of.waiting.popitem(last=False)
+        return
+    differs = before[0] != answer
+    of.disagreement.update(float(differs))
+    if differs and len(of.differing) < _NAMED:
+        of.differing.append((before[1], sample.exchange_id))
+
+
+def answer_value(answer: Any) -> str | None:
+    """What of an answer is compared with another; None where nothing can be.
+
+    Of JSON its values, whose texts are treated like this: a text of at most 60 characters counts
+    whole, case folded, white space and a full stop at the end aside; of a longer one its figures
+    count, each with the word after it. A longer text without a figure is not compared.
+    """
+    if not isinstance(answer, str):
+        return None
+    try:
+        value = orjson.loads(answer)
+    except ValueError:
+        return _text_value(answer)
+    return canonical_json(_json_value(value)).decode()
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _json_value(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_json_value(item) for item in value]
+    if isinstance(value, str):
+        return _text_value(value) or ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:.12g}"
+    return value
+
+
+def _text_value(text: str) -> str | None:
+    squeezed = " ".join(text.split()).casefold().removesuffix(".")
+    if len(squeezed) <= _SHORT:
+        return squeezed or None
+    figures = [
+        f"{float(match[0].replace(',', '')):.12g} {' '.join(words(squeezed[match.end() :])[:1])}"
+        for match in _FIGURE.finditer(squeezed)
+    ]
+    return "; ".join(figures) or None
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _question(key: tuple[str, str, str], of: _Seen) -> Question:
+    missing = sorted(of.missing.items(), key=lambda item: (-item[1], item[0].kind, item[0].name))
+    return Question(
+        contract_id=key[0],
+        contract_version=key[1],
+        prompt_pack_id=key[2],
+        exchanges=of.exchanges,
+        success=of.success.estimate,
+        repair=of.repair.estimate,
+        disagreement=of.disagreement.estimate,
+        unstated=of.unstated.estimate,
+        missing=tuple(missing),
+        differing=tuple(of.differing),
+        examples=tuple(of.examples),
+    )

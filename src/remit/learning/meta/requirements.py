@@ -1,0 +1,194 @@
+"""What a contract's schemas and criteria demand, and whether a prompt states it: by its words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "Requirement", "criteria_requirements", "prompt_text", "schema_requirements",
+    "tool_requirements", "unstated", "words",
+]  # fmt: skip
+
+_DEEPEST = 8  # levels of a schema that are read
+_WORD = re.compile(r"[^\W_]+|[€$£%°]")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+# Words that name one unit: a prompt states it by any of them.
+_UNITS = tuple(
+    tuple(names.split())
+    for names in (
+        "eur euro euros €", "usd dollar dollars $", "gbp sterling £", "chf franken", "jpy yen",
+        "cents cent", "percent percentage % pct", "milliseconds millisecond ms",
+        "seconds second sec s", "minutes minute min", "hours hour h", "days day", "weeks week",
+        "months month", "years year", "kg kilograms kilogram kilo kilos", "grams gram g",
+        "pounds pound lb lbs", "tonnes tonne t", "ounces ounce oz", "km kilometres kilometers",
+        "metres meters metre meter m", "cm centimetres centimeters", "mm millimetres millimeters",
+        "miles mile", "inches inch", "feet foot ft", "celsius centigrade", "fahrenheit", "kelvin",
+        "litres liters litre liter l", "ml millilitres milliliters", "bytes byte", "kb kilobytes",
+        "mb megabytes", "gb gigabytes", "kwh", "watts watt", "utc",
+    )
+)  # fmt: skip
+_UNIT_OF = {name: unit for unit in _UNITS for name in unit}
+# In a description these are mostly other words: the second item, the day of the order.
+_AMBIGUOUS = frozenset({
+    "second", "minute", "hour", "day", "week", "month", "year", "pound", "meter", "metre", "foot",
+    "feet", "mile", "inch", "sec", "min", "s", "h", "g", "t", "m", "l", "oz",
+})  # fmt: skip
+
+# How a prompt states a format of JSON Schema, beside its own name.
+_FORMATS: Mapping[str, tuple[str, ...]] = {
+    "date": ("yyyy mm dd", "iso 8601", "rfc 3339", "iso date"),
+    "date-time": ("iso 8601", "rfc 3339", "iso date", "yyyy mm dd"),
+    "time": ("iso 8601", "rfc 3339", "hh mm"),
+    "duration": ("iso 8601",),
+    "email": ("e mail", "mail address"),
+    "uri": ("url", "link"),
+    "uuid": ("guid",),
+    "ipv4": ("ip address",),
+    "ipv6": ("ip address",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Something that an answer has to satisfy.
+
+    Attributes:
+        kind: `field`, `unit`, `format`, `value`, `text`, `length` or `tool`.
+        name: the field, unit, format, permitted value, text, number of characters or tool.
+        of: who demands it: a place in a schema, or a criterion.
+        phrases: any of these, as words in a row, states it.
+    """
+
+    kind: str
+    name: str
+    of: str
+    phrases: tuple[tuple[str, ...], ...]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, case folded, `_`, camel case and punctuation as spaces."""
+    return tuple(word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", text)))
+
+
+def unstated(requirements: Iterable[Requirement], prompt: str) -> list[Requirement]:
+    """Those of which no phrase stands in a prompt, as whole words in a row."""
+    said = f" {' '.join(words(prompt))} "
+    return [
+        one
+        for one in requirements
+        if not any(f" {' '.join(phrase)} " in said for phrase in one.phrases)
+    ]
+
+
+def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]:
+    """What a JSON Schema of an answer demands of its required fields.
+
+    Their names, the units that names and descriptions give, the values of `enum` and `const`, and
+    `format`. Optional fields and `pattern` demand nothing here, nor what is behind `$ref`.
+
+    Args:
+        schema: of the answer.
+        of: whose schema it is.
+    """
+    return list(dict.fromkeys(_of_schema(schema, of, names=True)))
+
+
+def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
+    """Units and formats that called tools demand of their required arguments.
+
+    The provider shows a model names and values of arguments; a unit or format that the user meant
+    is what a prompt has to say.
+
+    Args:
+        tools: as an `EXCHANGE` has them.
+        called: names of those that were called.
+    """
+    names = set(called)
+    found: list[Requirement] = []
+    for tool in tools if isinstance(tools, list) else []:
+        inner = tool.get("function", tool) if isinstance(tool, dict) else {}
+        schema = inner.get("input_schema") or inner.get("parameters")
+        if inner.get("name") in names and isinstance(schema, dict):
+            found += _of_schema(schema, f"tool {inner['name']}", names=False)
+    return list(dict.fromkeys(found))
+
+
+def criteria_requirements(criteria: Mapping[str, Any]) -> list[Requirement]:
+    """What acceptance criteria demand: texts, lengths, tools and an output schema."""
+    found: list[Requirement] = []
+    for name in ("must_contain", "must_not_contain"):
+        found += (
+            Requirement("text", text, name, (words(text),)) for text in _texts(criteria, name)
+        )
+    for tool in _texts(criteria, "tools_used"):
+        found.append(Requirement("tool", tool, "tools_used", (words(tool),)))
+    for name in ("min_chars", "max_chars"):
+        if isinstance(number := criteria.get(name), int):
+            found.append(Requirement("length", str(number), name, (words(str(number)),)))
+    if isinstance(schema := criteria.get("output_schema"), dict):
+        found += schema_requirements(schema, "acceptance output_schema")
+    return found
+
+
+def _texts(criteria: Mapping[str, Any], name: str) -> list[str]:
+    found = criteria.get(name)
+    return [one for one in found if isinstance(one, str) and words(one)] if (
+        isinstance(found, list | tuple)
+    ) else []  # fmt: skip
+
+
+def _of_schema(
+    schema: Mapping[str, Any], of: str, *, names: bool, depth: int = 0
+) -> Iterator[Requirement]:
+    if depth > _DEEPEST:
+        return
+    for name in ("allOf", "items"):
+        inner = schema.get(name)
+        for one in inner if isinstance(inner, list) else [inner]:
+            if isinstance(one, dict):
+                yield from _of_schema(one, of, names=names, depth=depth + 1)
+    yield from _of_value(schema, of, names=names)
+    fields = schema.get("properties")
+    required = schema.get("required")
+    for name in required if isinstance(required, list) else ():
+        inner = fields.get(name) if isinstance(fields, dict) else None
+        inner = inner if isinstance(inner, dict) else {}
+        place = f"{of}: {name}"
+        own = words(str(name))
+        unit = _UNIT_OF.get(own[-1]) if len(own) > 1 else None
+        rest = own[:-1] if unit else own
+        if names and rest:
+            yield Requirement("field", str(name), of, (rest,))
+        in_text = f"{inner.get('title', '')} {inner.get('description', '')}"
+        said = [_UNIT_OF.get(word) for word in words(in_text) if word not in _AMBIGUOUS]
+        for one in dict.fromkeys(found for found in (unit, *said) if found):
+            yield Requirement("unit", one[0], place, tuple((alias,) for alias in one))
+        yield from _of_schema(inner, place, names=names, depth=depth + 1)
+
+
+def _of_value(schema: Mapping[str, Any], of: str, *, names: bool) -> Iterator[Requirement]:
+    values = schema.get("enum")
+    values = values if isinstance(values, list) else []
+    for value in [*values, schema.get("const")] if names else ():
+        if isinstance(value, str) and (own := words(value)):
+            yield Requirement("value", value, of, (own,))
+    if isinstance(name := schema.get("format"), str) and words(name):
+        phrases = (words(name), *(tuple(one.split()) for one in _FORMATS.get(name, ())))
+        if name == "date":  # every prompt that asks for a date says the word, not the format
+            phrases = phrases[1:]
+        yield Requirement("format", name, of, phrases)
+
+
+def prompt_text(value: Any) -> str:
+    """All texts of a prompt on record, whatever its form."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return "\n".join(filter(None, map(prompt_text, value)))
+    return ""

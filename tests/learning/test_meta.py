@@ -1,0 +1,152 @@
+"""Was the question right: a contract that leaves out a unit, and its twin with a bad model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.contracts import ContractLoader
+from remit.learning.meta import attribute, calibrate, read_effects, read_questions
+from remit.learning.meta.questions import answer_value
+from remit.learning.meta.requirements import (
+    criteria_requirements,
+    schema_requirements,
+    unstated,
+)
+from remit.learning.proposals import Change
+from remit.learning.replay import Pair, ReplayResult
+from remit.ledger import LedgerClient, LedgerEntry
+from tests.learning.proposals.conftest import Effect, world  # noqa: F401
+from tests.support.commands import run_remit
+
+SCHEMA = {
+    "type": "object",
+    "required": ["price"],
+    "properties": {"price": {"type": "number", "description": "The price in euros."}},
+}
+
+
+@pytest.fixture
+def contracts(tmp_path: Path) -> ContractLoader:
+    for folder in ("contracts", "prompt_packs"):
+        (tmp_path / "ho1" / folder).mkdir(parents=True)
+    contract = {
+        "contract_id": "PRC-PRICE-001", "version": "1.0.0", "prompt_pack_id": "PRM-PRICE-001",
+        "boundary": {"max_tokens": 100, "temperature": 0}, "output_schema": SCHEMA,
+        "agent_class": "RESIDENT", "tier": "ho1",
+    }  # fmt: skip
+    (tmp_path / "ho1/contracts/PRC-PRICE-001.json").write_text(json.dumps(contract))
+    (tmp_path / "ho1/prompt_packs/PRM-PRICE-001.txt").write_text("Price of {{ user_input }}?")
+    return ContractLoader(tmp_path / "ho1")
+
+
+def _ask(ledger: LedgerClient, prompt: str, answer: str) -> str:
+    data: dict[str, Any] = {
+        "session_id": "SES-1", "agent_id": "AGT-1", "work_order_id": "", "prompt": prompt,
+        "contract_id": "PRC-PRICE-001", "framework_id": "", "response": answer, "model_id": "m",
+        "outcome": "success", "finish_reason": "stop", "latency_ms": 1,
+    }  # fmt: skip
+    return ledger.write(
+        LedgerEntry("EXCHANGE", "PRC-PRICE-001", "SUCCESS", "ok", ["PRM-PRICE-001"], data)
+    )
+
+
+def test_a_missing_unit_is_named_and_its_twin_is_not(
+    ledger: LedgerClient, contracts: ContractLoader
+) -> None:
+    for number in range(40):  # each question twice: once in euros, once in dollars, both valid
+        prompt = f"Give the price of order {number // 2} as JSON."
+        _ask(ledger, prompt, json.dumps({"price": 10 + number % 2}))
+    (bad,) = read_questions(ledger, contracts)
+    assert bad.wrong
+    assert (bad.success.value, bad.disagreement.value, bad.unstated.value) == (1, 1, 1)
+    assert (bad.exchanges, bad.disagreement.samples, len(bad.differing)) == (40, 20, 20)
+    ((missing, count),) = bad.missing
+    assert (missing.kind, missing.name, missing.of, count) == (
+        "unit", "eur", "output_schema: price", 40,
+    )  # fmt: skip
+    last = _ask(ledger, "x", "{}")
+    for number in range(40):
+        _ask(ledger, f"Give the price of {number // 2} in euros.", json.dumps({"price": 10.0}))
+    found = read_questions(ledger, contracts, samples=_after(ledger, last))
+    assert (found[0].wrong, found[0].missing, found[0].disagreement.value) == (False, (), 0)
+
+
+def _after(ledger: LedgerClient, entry: str) -> Any:
+    from remit.learning import read_samples
+
+    return read_samples(ledger, after=entry)
+
+
+def _replay(gain: float) -> ReplayResult:
+    pairs = tuple(Pair(f"LED-{n:08x}", "LED-1", "m", 0.0, gain, 0) for n in range(30))
+    return ReplayResult(pairs, 30, 0, 0, "complete")
+
+
+def test_two_replays_attribute_the_failure() -> None:
+    assert attribute(_replay(1), _replay(0)).cause == "question"
+    assert attribute(_replay(0), _replay(1)).cause == "model"
+    assert attribute(_replay(1), _replay(1)).cause == "both"
+    assert attribute(_replay(0), _replay(0)).cause == "undecided"
+    assert len(attribute(_replay(1), _replay(0)).exchanges) == 30
+
+
+def test_what_is_demanded_and_stated() -> None:
+    schema = {
+        "required": ["netWeight_kg", "due", "state"],
+        "properties": {"due": {"format": "date"}, "state": {"enum": ["open", "shut"]}},
+    }
+    demanded = schema_requirements(schema, "s")
+    missing = {(one.kind, one.name) for one in unstated(demanded, "Net weight, and due; open.")}
+    assert missing == {
+        ("unit", "kg"), ("format", "date"), ("field", "state"), ("value", "shut"),
+    }  # fmt: skip
+    said = "Net weight in kilograms, due as YYYY-MM-DD, state open or shut."
+    assert not unstated(demanded, said)
+    criteria = criteria_requirements({"must_contain": ["Best regards"], "max_chars": 400})
+    assert [one.name for one in unstated(criteria, "In 400 characters")] == ["Best regards"]
+
+
+def test_what_of_answers_is_compared() -> None:
+    assert answer_value('{"a": 1.0, "b": "Yes."}') == answer_value('{"b": "yes", "a": 1}')
+    assert answer_value("12  Euros.") == answer_value("12 euros")
+    long = "This is a long answer, which says in many words that it is "
+    assert answer_value(f"{long} 12 euros") != answer_value(f"{long} 12 dollars")
+    assert answer_value(f"{long} 12 euros") == answer_value(f"Now: {long} 12 euros, I think")
+    assert answer_value(long * 2) is None
+
+
+def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
+    from remit.learning import Sample
+
+    proposal = world.propose(Change("budget", settings={"budget": {"session_tokens": 12_345}}))
+    world.governance().adopt(proposal.proposal_id, reason="Why not.")
+    known, ledger = world.governance().proposals, world.runtime.ledger
+
+    def effect(*after: float) -> Any:
+        samples = [
+            Sample(exchange_id=f"LED-{n}", epoch=epoch, reward=reward)
+            for epoch, rewards in ((0, [0.5]), (1, after))
+            for reward in rewards
+            for n in range(400)
+        ]
+        (found,) = read_effects(ledger, known, samples)
+        return found
+
+    good, bad, none = effect(0.6), effect(0.1), effect()
+    assert (good.held, bad.held, none.held) == (True, False, None)
+    assert (good.harmful, bad.harmful) == (False, True)
+    assert good.predicted.value == Effect().value
+    assert [calibrate([good, bad, none]).to_dict()[k] for k in ("held", "missed", "open")] == [
+        1
+    ] * 3
+    world.runtime.close()
+    said = run_remit("learn", "report", "--root", world.place).stdout
+    assert "too few samples of reward" in said
+    assert "Was the question right?" in said
+    value = json.loads(run_remit("learn", "report", "--root", world.place, "--json").stdout)
+    assert value["calibration"]["open"] == 1
+    assert value["questions"][0]["contract_id"] == "PRC-EXECUTE-001"
