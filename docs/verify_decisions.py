@@ -182,6 +182,7 @@ def check_draw(record: dict, told: dict, name: str) -> list:
     """Whether the decision's id draws its propensity, and who is asked first."""
     if "propensity" not in told: return []
     chain, share = record["candidates_considered"], told.get("exploration", 0)
+    chain = [model for model in chain if model not in told.get("not_drawn", ())] or chain
     u = int(sha256(f"remit-exploration:{name}".encode()).hexdigest()[:16], 16) / 2 ** 64
     first = min(int(u / share * len(chain)), len(chain) - 1) if u < share else 0
     chance = share / len(chain) + (0 if first else 1 - share)

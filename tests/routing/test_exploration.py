@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +14,13 @@ from typing import Any
 import pytest
 
 import remit
+from remit.gateway import CircuitState
 from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry
 from remit.routing import find_decision, replay
 from remit.routing.exploration import draw
+from remit.routing.scoring import ScoringInputs
 from tests.routing.test_independent import SCRIPT
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
@@ -106,9 +112,61 @@ def test_explored_decisions_say_so_replay_and_stop_with_the_money(
         assert "propensity" not in exchange.metadata
 
 
-def find_chain(decision: Any) -> list[str]:
-    import json
+def test_calls_that_are_out_count_with_the_most_they_can_cost(exploring: remit.Runtime) -> None:
+    router = exploring.router
+    chain = router._registry.candidates(router.routes["auto"].models)
+    inputs = ScoringInputs("Hello", "any", "", chain, router.rules.weights)
+    bounds = {one.model_id: 0.4 for one in chain}  # of a dollar a day: two are out at most
+    exploration = router._exploration
 
+    async def drawn(number: int) -> bool:
+        return (await exploration.draw(f"DEC-{number:032x}", inputs, chain, bounds)).explored
+
+    async def at_once(numbers: range) -> list[int]:
+        came = await asyncio.gather(*map(drawn, numbers))
+        return [number for number, explored in zip(numbers, came, strict=True) if explored]
+
+    out = asyncio.run(at_once(range(40)))
+    assert len(out) == 2
+    assert not asyncio.run(at_once(range(40, 80)))
+    exploration.ended(f"DEC-{out[0]:032x}")
+    assert len(asyncio.run(at_once(range(80, 120)))) == 1
+
+
+def test_an_open_circuit_is_not_drawn(
+    exploring: remit.Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runtime = exploring
+    monkeypatch.setattr("remit.routing.route.new_decision_id", _Ids())
+    closed = runtime.router._gateway.circuit
+
+    async def circuit(provider_id: str, model_id: str) -> Any:
+        if model_id == "gpt-4o":
+            return CircuitState.OPEN, 60.0
+        return await closed(provider_id, model_id)
+
+    monkeypatch.setattr(runtime.router._gateway, "is_closed", lambda *_: False)
+    monkeypatch.setattr(runtime.router._gateway, "circuit", circuit)
+    explored = 0
+    for _ in range(12):
+        decision, exchange = _ask(runtime)
+        shown = decision.metadata
+        assert shown["not_drawn"] == ["gpt-4o"]
+        assert shown["model_id"] != "gpt-4o"
+        # Three can be drawn: each other than the best with a third of the share.
+        explored += exchange.metadata.get("explored", False)
+        assert shown["propensity"] in (0.666667, 0.166667)
+        assert replay(find_decision(runtime.ledger, decision.id))["checks"]["propensity"] is True
+    assert explored
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps({"entries": [decision.to_dict()]}))
+    ran = subprocess.run(
+        [sys.executable, SCRIPT, file, "--json"], capture_output=True, text=True, check=False
+    )
+    assert "propensity" not in str(json.loads(ran.stdout)["bad"]), ran.stdout
+
+
+def find_chain(decision: Any) -> list[str]:
     return list(json.loads(decision.metadata["content"])["candidates_considered"])
 
 
@@ -126,10 +184,6 @@ class _Ids:
 def test_a_decision_with_another_propensity_is_found_by_both_checks(
     exploring: remit.Runtime, tmp_path: Path
 ) -> None:
-    import json
-    import subprocess
-    import sys
-
     decision, _ = _ask(exploring)
     forged = LedgerEntry(**{**decision.to_dict(), "metadata": dict(decision.metadata)})
     for propensity, differs in ((decision.metadata["propensity"], False), (0.3, True)):

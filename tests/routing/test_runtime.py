@@ -12,6 +12,7 @@ from remit.gateway.budget import BudgetScope
 from remit.gateway.steps import Calls
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.root import Root
+from remit.kernel.settings import default_settings
 from remit.ledger.sqlite import SqliteStore
 from remit.routing import RULES_UNAVAILABLE, find_decision, replay
 from remit.routing.trail import verify_trail
@@ -43,6 +44,43 @@ def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
     with remit.Runtime.open(root) as again:  # after a restart
         assert replay(find_decision(again.ledger, response.decision_entry_id))["agrees"]
         assert again.router.status()["rule_version_hash"] == told["rule_version_hash"]
+
+
+def test_without_evidence_auto_is_the_best_single_model_and_says_so(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{upstream.url}/v1")
+    stated = "".join(
+        f'[routing.models.{name}]\nprovider = "openai"\nabilities = {{ general = {general} }}\n'
+        f"input_usd_per_million = {usd}\noutput_usd_per_million = {usd}\n"
+        for name, general, usd in (("dear", 80, 2), ("cheap", 60, 0.1))
+    )
+    auto = '[routing.routes.auto]\nmodels = ["dear", "cheap"]\n'
+    prompts = ("Hello", "Debug this Python function: def f(): import os", "Solve x^2 = 4.")
+
+    def winners(runtime: remit.Runtime, **more: str) -> set[str]:
+        return {runtime.router.score_text(prompt, **more)["winner"] for prompt in prompts}
+
+    with remit.Runtime.open(new_root(tmp_path / "root", stated + auto)) as runtime:
+        assert winners(runtime) == {"dear"}
+        assert winners(runtime, operator_preference="cost") == {"cheap"}
+        assert runtime.router.status()["routes"][0]["best_single"] == "dear"
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        response = runtime.gateway.route(prompt_request(model_id="auto"))
+        why = runtime.router.explain(response.decision_entry_id)["why"]
+        assert "best single model" in why[0]
+    by_task = stated.replace("general = 60", "general = 60, code = 99")
+    with remit.Runtime.open(new_root(tmp_path / "other", by_task + auto)) as runtime:
+        assert winners(runtime) == {"dear", "cheap"}
+        assert runtime.router.status()["routes"][0]["best_single"] == ""
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        response = runtime.gateway.route(prompt_request(model_id="auto"))
+        assert "best single" not in str(runtime.router.explain(response.decision_entry_id)["why"])
+
+
+def test_shipped_models_state_no_ability_by_task() -> None:
+    for name, model in default_settings().routing.models.items():
+        assert set(model.abilities) <= {"general"}, name
 
 
 def test_a_decision_is_in_the_commit_of_its_answer(

@@ -82,6 +82,8 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         prefers = f", prefers {preference}" if preference else ""
         models = ", ".join(route["models"]) or "no model that can be reached"
         yield f"route {route['name']}: {route['mode']}{prefers}: {models}"
+        if best := route["best_single"]:
+            yield f"  no evidence says that choosing by prompt pays: {best}, the best single model"
     yield ""
     rows = [
         (

@@ -93,8 +93,8 @@ _TABLE = (
            "thought_timestamp", "hash"),
           "A thought: a plan, an analysis, a decision or a reflection, in its task's chain.",
           ("scope", "erased", "decision_id", "prompt", "context", "skipped", "profiles", "scoring",
-           "route", "attempts", "stages", "propensity", "exploration", "model_id", "outcome",
-           "key_id", "recorded_by")),
+           "route", "attempts", "stages", "propensity", "exploration", "not_drawn", "model_id",
+           "outcome", "key_id", "recorded_by")),
     Event("SESSION_START", "sessions", _WO,
           "A session began: whose agent it is, and what of its shape no package brought. "
           "`overrides` are the settings in force that differ from the packages'.",

@@ -148,6 +148,19 @@ class Calls:
             return CircuitOpenError(f"{candidate.model_id} failed repeatedly{later}")
         return None
 
+    async def bounds(
+        self, chain: Sequence[Candidate], task: str, request: PromptRequest
+    ) -> dict[str, float]:
+        """US dollars that each candidate that can be asked just now can cost at most, by name."""
+        found = {}
+        for one in chain:
+            if await self.obstacle(one, task) is not None:
+                continue
+            bound = self.options.gateway.cost_bound(request, one.provider_id, one.provider_model)
+            if bound is not None:
+                found[one.model_id] = bound / 1e9
+        return found
+
     def fail(
         self,
         candidate: Candidate,
@@ -254,7 +267,7 @@ class Calls:
         return None
 
     def _drawn(self, drawn: Drawn, candidate: Candidate, number: int) -> Mapping[str, Any]:
-        first = number == 1 and candidate is drawn.chain[0]
+        first = number == 1 and candidate is drawn.first
         return drawn.of_exchange if first else _NOTHING
 
     def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:

@@ -19,8 +19,9 @@ from remit.routing.recorded import (
     rows_of,
     scored_inputs,
 )
-from remit.routing.scoring import ANY_TASK, learned_parts, score_parts
+from remit.routing.scoring import ANY_TASK, is_single, learned_parts, score_parts
 
+_SINGLE = "No evidence says that choosing by prompt pays: the best single model comes first."
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
 
@@ -90,7 +91,7 @@ def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
                 "candidates": []}  # fmt: skip
     context = meta.get("context")
     context = context if isinstance(context, Mapping) else {}
-    parts, intent, neighbours = _parts(meta, ledger)
+    parts, intent, neighbours, single = _parts(meta, ledger)
     candidates = _candidates(record, meta, parts)
     return {
         **common,
@@ -100,7 +101,11 @@ def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
         "task": context.get("task", ""),
         "operator_preference": context.get("operator_preference", ""),
         "intent": asdict(intent) if intent else None,
-        "why": _why(record, context, intent, candidates, meta) + _alike(neighbours),
+        "why": [
+            *([_SINGLE] if single else ()),
+            *_why(record, context, intent, candidates, meta),
+            *_alike(neighbours),
+        ],
         "neighbours": neighbours,
         "candidates": candidates,
         "stages": [dict(stage) for stage in rows_of(meta, "stages")],
@@ -116,16 +121,17 @@ def _alike(neighbours: list[dict[str, Any]]) -> list[str]:
 
 def _parts(
     meta: Mapping[str, Any], ledger: LedgerClient
-) -> tuple[dict[str, dict[str, float]], Intent | None, list[dict[str, Any]]]:
-    """What each candidate's score is made of, what the prompt was taken for, and is like."""
+) -> tuple[dict[str, dict[str, float]], Intent | None, list[dict[str, Any]], bool]:
+    """What each score is made of, what the prompt was taken for and is like, and
+    :func:`is_single`."""
     try:
         inputs = scored_inputs(meta, ledger)
         intent = read_intent(inputs.prompt, inputs.weights)
         if meta.get("scoring", "remit") != "remit":
-            return {}, intent, []
+            return {}, intent, [], False
         if inputs.weights.head is not None:
             parts, nearest = learned_parts(inputs)
-            return parts, intent, nearest
+            return parts, intent, nearest, False
         task, preference = inputs.task, inputs.operator_preference
         return (
             {
@@ -134,9 +140,10 @@ def _parts(
             },
             intent,
             [],
+            is_single(inputs),
         )
     except (RemitError, KeyError, TypeError, AttributeError):  # erased, or not of this version
-        return {}, None, []
+        return {}, None, [], False
 
 
 def _candidates(

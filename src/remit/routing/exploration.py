@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -31,22 +31,27 @@ class Drawn(NamedTuple):
 
     Attributes:
         chain: the candidates, in the order in which they are asked.
-        propensity: probability with which the first of them comes first.
+        first: the one that the draw put first; the best that can be asked where it did not.
+        propensity: probability with which that one comes first.
         share: of decisions that explored then; 0: this one could not.
         explored: whether another than the best comes first.
+        left_out: candidates that could not be drawn.
     """
 
     chain: tuple[Any, ...]
+    first: Any
     propensity: float = 1.0
     share: float = 0.0
-
     explored: bool = False
+    left_out: tuple[str, ...] = ()
 
     @property
-    def of_decision(self) -> dict[str, float]:
+    def of_decision(self) -> dict[str, Any]:
         """What the decision's entry says of it."""
-        shown = {"propensity": self.propensity}
-        return {**shown, "exploration": self.share} if self.share else shown
+        if not self.share:
+            return {"propensity": self.propensity}
+        shown = {"propensity": self.propensity, "exploration": self.share}
+        return {**shown, "not_drawn": list(self.left_out)} if self.left_out else shown
 
     @property
     def of_exchange(self) -> dict[str, Any]:
@@ -66,39 +71,60 @@ def draws_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | No
     """
     if "propensity" not in meta or record["routing_mode"] not in ("single", "fail"):
         return None
-    chain = record["candidates_considered"]
-    drawn = draw(str(meta["decision_id"]), chain, float(meta.get("exploration", 0)))
+    drawn = draw(
+        str(meta["decision_id"]),
+        record["candidates_considered"],
+        float(meta.get("exploration", 0)),
+        tuple(meta.get("not_drawn", ())),
+    )
     if drawn.propensity != meta["propensity"]:
         return False
     asked = [one["model_id"] for name in ("skipped", "attempts") for one in meta.get(name) or ()
              if isinstance(one, Mapping)]  # fmt: skip
-    return not asked or drawn.chain[0] in asked
+    return not asked or drawn.first in asked
 
 
-def draw(decision_id: str, chain: Sequence[Any], share: float) -> Drawn:
+def draw(
+    decision_id: str,
+    chain: Sequence[Any],
+    share: float,
+    left_out: Sequence[str] = (),
+    name: Callable[[Any], str] = str,
+) -> Drawn:
     """The chain of one decision: with probability ``share``, one of all at random goes first.
 
     With u = the first 8 bytes of SHA-256("remit-exploration:" + the decision's id) as a fraction
-    of 2^64, and K candidates: where u < share, candidate number floor(u / share * K) of the chain.
-    So the best comes first with probability 1 - share + share / K, each other with share / K.
+    of 2^64, and K candidates that can be drawn: where u < share, number floor(u / share * K) of
+    them. So the best comes first with probability 1 - share + share / K, each other with
+    share / K.
+
+    Args:
+        decision_id: of the decision.
+        chain: best first.
+        share: of decisions that explore.
+        left_out: names of candidates that cannot be drawn; they keep their places.
+        name: of a candidate.
     """
-    count = len(chain)
+    drawable = [one for one in chain if name(one) not in left_out]
+    count = len(drawable)
     if share <= 0 or count < 2:
-        return Drawn(tuple(chain))
+        return Drawn(tuple(chain), chain[0])
     digest = hashlib.sha256(f"{_SEED}{decision_id}".encode()).digest()
     number = int.from_bytes(digest[:8], "big") / (1 << 64)
-    first = min(int(number / share * count), count - 1) if number < share else 0
-    propensity = share / count + (0.0 if first else 1 - share)
-    drawn = (chain[first], *chain[:first], *chain[first + 1 :])
-    return Drawn(drawn, round(propensity, 6), share, first > 0)
+    place = min(int(number / share * count), count - 1) if number < share else 0
+    first = drawable[place]
+    propensity = round(share / count + (0.0 if place else 1 - share), 6)
+    order = (first, *(one for one in chain if one is not first)) if place else tuple(chain)
+    return Drawn(order, first, propensity, share, place > 0, tuple(left_out))
 
 
 class Exploration:
     """Draws the chains of decisions while the day's money for it lasts.
 
     What exploring cost counts by the record, over all processes: the exchanges of the day (UTC)
-    that another than the best model answered. Calls that are out at the same time may together go
-    beyond the limit by what they cost.
+    that another than the best model answered. What is out counts with the most that it can cost,
+    so that a process never goes beyond the limit; of calls in other processes only what is on
+    record is known.
 
     Args:
         ledger: where exchanges are.
@@ -112,36 +138,59 @@ class Exploration:
         self._day = ""
         self._seen = -1  # the last exchange that was counted
         self._spent_usd = 0.0
+        self._out: dict[str, float] = {}  # by decision, the most that its exploring can cost
 
     async def draw(
-        self, decision_id: str, inputs: ScoringInputs, chain: Sequence[Candidate]
+        self,
+        decision_id: str,
+        inputs: ScoringInputs,
+        chain: Sequence[Candidate],
+        bounds: Mapping[str, float],
     ) -> Drawn:
         """The chain of one decision. Reads the ledger where exploration is on.
 
         Args:
-            decision_id: of the decision.
+            decision_id: of the decision; :meth:`ended` has to follow.
             inputs: what was scored.
             chain: best first.
+            bounds: by name, US dollars that a candidate can cost at most; those that cannot be
+                asked just now, or have no such bound, are not among them, and are not drawn.
         """
         settings = self._settings
-        if not settings.share or len(chain) < 2:
-            return Drawn(tuple(chain))
-        task = inputs.task.partition("+")[0]
         if settings.tasks:
+            task = inputs.task.partition("+")[0]
             if task == ANY_TASK:
                 task = read_intent(inputs.prompt, inputs.weights).task
             if task not in settings.tasks:
-                return Drawn(tuple(chain))
-        if await asyncio.to_thread(self._spent) >= settings.usd_per_day:
-            return Drawn(tuple(chain))
-        return draw(decision_id, chain, settings.share)
+                return draw(decision_id, chain, 0)
+        left_out = [one.model_id for one in chain if one.model_id not in bounds]
+        return await asyncio.to_thread(self._draw, decision_id, chain, left_out, bounds)
+
+    def ended(self, decision_id: str) -> None:
+        """A decision's calls are on record: what they cost is read there."""
+        with self._lock:
+            self._out.pop(decision_id, None)
+
+    def _draw(
+        self,
+        decision_id: str,
+        chain: Sequence[Candidate],
+        left_out: Sequence[str],
+        bounds: Mapping[str, float],
+    ) -> Drawn:
+        with self._lock:
+            # The dearest decides, whichever is drawn: else the propensity would not be true.
+            most = max(bounds.values(), default=0.0)
+            held = sum(self._out.values())
+            enough = self._spent() + held + most <= self._settings.usd_per_day
+            share = self._settings.share if enough else 0
+            drawn = draw(decision_id, chain, share, left_out, lambda one: str(one.model_id))
+            if drawn.explored:
+                self._out[decision_id] = bounds[drawn.first.model_id]
+            return drawn
 
     def _spent(self) -> float:
         """US dollars that exploring cost today; reads what came since the last time."""
-        with self._lock:
-            return self._read()
-
-    def _read(self) -> float:
         today = datetime.now(UTC).date().isoformat()
         if today != self._day:
             self._day, self._spent_usd = today, 0.0

@@ -12,7 +12,7 @@ from remit.routing.calls import Answer, Calls, Listeners
 from remit.routing.errors import ModelCallError
 from remit.routing.intent import text_asked
 from remit.routing.options import Stage
-from remit.routing.scoring import Ranking
+from remit.routing.ranking import Ranking
 
 
 async def run_stages(

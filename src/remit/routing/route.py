@@ -33,7 +33,8 @@ from remit.routing.ensemble import ask_ensemble
 from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import run_stages
-from remit.routing.scoring import Ranking, ScoringInputs, name_of, rank, task_of
+from remit.routing.ranking import Ranking, name_of, rank
+from remit.routing.scoring import ScoringInputs, task_of
 from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
@@ -154,12 +155,17 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
                 return beside
 
             calls.deciding = decide
-        chain = ranking.chain
-        if options.exploration is not None:
+        chain, exploration = ranking.chain, options.exploration
+        if exploration is None:
+            answer = await calls.first_answer(chain, task, request, listeners)
+        else:
             inputs = _inputs(options, options.candidates, prompt, task)
-            calls.drawn = await options.exploration.draw(decision_id, inputs, chain)
-            chain = calls.drawn.chain
-        answer = await calls.first_answer(chain, task, request, listeners)
+            bounds = await calls.bounds(chain, task, request)
+            try:
+                calls.drawn = await exploration.draw(decision_id, inputs, chain, bounds)
+                answer = await calls.first_answer(calls.drawn.chain, task, request, listeners)
+            finally:
+                exploration.ended(decision_id)
     refusal = await _refusal(options, calls, request) if answer is None else None
     emitted = None
     if beside is not None and beside.done is not None:

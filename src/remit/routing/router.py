@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from remit.gateway import CircuitState, LLMGateway, in_neutral_form
+from remit.gateway import LLMGateway, in_neutral_form
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
@@ -30,9 +30,11 @@ from remit.routing.intent import read_intent
 from remit.routing.learned import record_head
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.prompts import StagePrompts
+from remit.routing.ranking import rank
 from remit.routing.registry import Registry, read_routes
 from remit.routing.route import route as route_asked
-from remit.routing.scoring import ScoringFn, ScoringInputs, rank, score_candidates, task_of
+from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
+from remit.routing.status import models_status, route_status
 from remit.routing.weights import Rules
 
 _AUTO = "auto"
@@ -254,41 +256,16 @@ class Router:
 
     def status(self) -> dict[str, Any]:
         """Routes, models and whether they can be asked just now; reads the database."""
-        reachable = set(self._registry.reachable())
-        providers = self._gateway.providers
-        breakers = self._gateway.breakers
-        models = []
-        for candidate in self._registry.candidates(self._registry.names()):
-            breaker = breakers.get((candidate.provider_id, candidate.provider_model))
-            state = breaker.state if breaker is not None else CircuitState.CLOSED
-            wait_s = breaker.retry_after_s if breaker is not None else None
-            models.append(
-                {
-                    "model_id": candidate.model_id,
-                    **candidate.profile(),
-                    "adapter": candidate.provider_id in providers,
-                    "reachable": candidate.model_id in reachable,
-                    "circuit": str(state),
-                    "retry_after_s": None if wait_s is None else round(wait_s, 3),
-                }
-            )
         return {
             "rule_version_hash": self.rules.version_hash,
             "rules_file": self._settings.rules,
             "model_timeout_s": self._timeout_s,
             "preferences": sorted(self.rules.weights.preferences),
             "routes": [
-                {
-                    "name": name,
-                    "mode": route.mode,
-                    "models": [candidate.model_id for candidate in self._candidates(name)],
-                    "operator_preference": route.operator_preference,
-                    "task": route.task,
-                    "stages": [stage.name for stage in route.stages],
-                }
+                route_status(name, route, self._candidates(name), self.rules.weights)
                 for name, route in self.routes.items()
             ],
-            "models": models,
+            "models": models_status(self._registry, self._gateway),
         }
 
     def explain(self, decision: str) -> dict[str, Any]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import neg
 from typing import Any, NamedTuple
 
-from remit.kernel.canonical import canonical_json
-from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import EncodedValue
+from remit.kernel.errors import InvalidInputError
 from remit.routing.candidate import GENERAL, Candidate
-from remit.routing.decision import DecisionForm
-from remit.routing.errors import RoutingError
 from remit.routing.intent import Intent, part_read, read_intent, text_asked
 from remit.routing.learned import NOT_LEARNED, LearnedHead, buckets_of, learned_score
 from remit.routing.weights import MILLION, Weights
@@ -76,6 +72,13 @@ def task_of(task: str = "", needs: Sequence[str] = ()) -> str:
     return "+".join([name, *sorted(set(needs))])
 
 
+def is_single(inputs: ScoringInputs) -> bool:
+    """Whether one model is best for all tasks: no head is learned, no ability is by task."""
+    return inputs.weights.learned is None and not any(
+        set(candidate.abilities) - {GENERAL} for candidate in inputs.candidates
+    )
+
+
 def unmet_need(candidate: Candidate, task: str) -> str:
     """What the call needs and the candidate lacks; empty when nothing."""
     for need in task.split("+")[1:]:
@@ -90,10 +93,10 @@ def score_candidates(inputs: ScoringInputs) -> Scoring:
     Raises:
         InvalidInputError: there are no candidates, or the operator preference is unknown.
     """
-    return _scored(inputs, tuple(inputs.candidates), _seen(inputs))
+    return scored(inputs, tuple(inputs.candidates), what_counts(inputs))
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """What of a prompt counts for scores."""
 
     kinds: tuple[str, ...]
@@ -101,14 +104,16 @@ class _Seen(NamedTuple):
     tokens: int
 
 
-def _seen(inputs: ScoringInputs) -> _Seen:
+def what_counts(inputs: ScoringInputs) -> Seen:
+    """What of the inputs' prompt counts."""
     name = inputs.task.partition("+")[0]
     intent = read_intent(inputs.prompt, inputs.weights)
     kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
-    return _Seen(kinds, intent.language, intent.tokens)
+    return Seen(kinds, intent.language, intent.tokens)
 
 
-def _scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: _Seen) -> Scoring:
+def scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: Seen) -> Scoring:
+    """:func:`score_candidates` of a prompt that was read."""
     weights = inputs.weights
     scores = _standing(
         candidates, weights, inputs.operator_preference, seen.kinds, seen.language,
@@ -116,7 +121,7 @@ def _scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: _See
     )  # fmt: skip
     if weights.head is not None:
         scores = _by_what_is_learned(inputs, candidates, weights.head, scores)
-    too_long = _too_small(candidates, seen.tokens)
+    too_long = too_small(candidates, seen.tokens)
     if too_long:
         penalty = weights.penalties["context_window"]
         scores = {
@@ -158,7 +163,7 @@ def _by_what_is_learned(
     return scores
 
 
-def _too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
+def too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
     """The candidates whose window so many tokens do not fit."""
     return tuple(
         [
@@ -304,138 +309,3 @@ def _features(
     if not language or not candidate.languages or language in candidate.languages:
         features["language"] = MILLION
     return features
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
-    """The chain, and what led to it.
-
-    Attributes:
-        chain: the candidates, best first.
-        task: as it was scored.
-        encoded: ``context`` and ``profiles``, encoded.
-        forms: of decisions that came of it, by what distinguishes them beside the prompt.
-    """
-
-    chain: tuple[Candidate, ...]
-    scores: Mapping[str, float]
-    task: str
-    context: Mapping[str, Any]
-    profiles: Mapping[str, Mapping[str, Any]]
-    encoded: Mapping[str, EncodedValue] = field(repr=False)
-    forms: dict[tuple[str, str, int, str], DecisionForm] = field(default_factory=dict, repr=False)
-
-
-_MAX_RANKINGS = 512
-_rankings: dict[tuple[Any, ...], tuple[Sequence[Candidate], Ranking]] = {}
-"""By candidates (they themselves, held here, so that no others get their id) and all else."""
-
-
-def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ranking:
-    """Score the candidates and put them in order.
-
-    Raises:
-        InvalidInputError: there are none, or the function that scores gave no score for one.
-        RoutingError: that function failed.
-    """
-    candidates = inputs.candidates
-    if not candidates:
-        raise InvalidInputError(
-            "There are no candidates to choose a model from.",
-            next_step="Name models in [routing.models], and see `remit route status`.",
-        )
-    if (
-        scoring_fn is not score_candidates
-        or type(candidates) is not tuple
-        or inputs.weights.head is not None  # each prompt has scores of its own
-    ):
-        return _ranked(inputs, scoring_fn)
-    kinds, language, tokens = seen = _seen(inputs)
-    key = (
-        id(candidates), inputs.weights, inputs.operator_preference, inputs.task, kinds, language,
-        _too_small(candidates, tokens),
-    )  # fmt: skip
-    known = _rankings.get(key)
-    if known is None:
-        ranking = _ranked(inputs, lambda given: _scored(given, candidates, seen))
-        if len(_rankings) >= _MAX_RANKINGS:
-            _rankings.clear()
-        known = _rankings[key] = candidates, ranking
-    return known[1]
-
-
-def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
-    by_name, names, profiles, names_json, profiles_json = _described(tuple(inputs.candidates))
-    if len(by_name) != len(inputs.candidates):
-        raise InvalidInputError("Two candidates have one name.")
-    try:
-        scoring = scoring_fn(inputs)
-    except RemitError:
-        raise
-    except Exception as error:
-        raise RoutingError(
-            f"The scoring function {name_of(scoring_fn)} failed ({type(error).__name__})."
-        ) from error
-    scores = _checked(scoring, by_name)
-    chain = chain_of(Scoring(scoring.winner, scores))
-    context = {
-        "task": inputs.task,
-        "operator_preference": inputs.operator_preference,
-        "candidates": names,
-        "weights": inputs.weights.document,
-    }
-    return Ranking(
-        tuple([by_name[name] for name in chain]),
-        scores,
-        inputs.task,
-        context,
-        profiles,
-        {
-            "context": EncodedValue.of(
-                b'{"candidates":%b,"operator_preference":%b,"task":%b,"weights":%b}'
-                % (
-                    names_json,
-                    canonical_json(inputs.operator_preference),
-                    canonical_json(inputs.task),
-                    inputs.weights.encoded,
-                )
-            ),
-            "profiles": EncodedValue.of(profiles_json),
-        },
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _described(
-    candidates: tuple[Candidate, ...],
-) -> tuple[dict[str, Candidate], list[str], dict[str, dict[str, Any]], bytes, bytes]:
-    """Candidates by name, their names, what is stated of each; these two in canonical JSON."""
-    by_name = {candidate.model_id: candidate for candidate in candidates}
-    names = sorted(by_name)
-    profiles = {name: by_name[name].profile() for name in names}
-    return by_name, names, profiles, canonical_json(names), canonical_json(profiles)
-
-
-def name_of(scoring_fn: ScoringFn) -> str:
-    """How records call the function that scored."""
-    if scoring_fn is score_candidates:
-        return "remit"
-    name = getattr(scoring_fn, "__qualname__", type(scoring_fn).__name__)
-    return f"{getattr(scoring_fn, '__module__', '')}:{name}"
-
-
-def _checked(scoring: Any, candidates: Mapping[str, Candidate]) -> dict[str, float]:
-    """A score for every candidate, and no other; numbers that a record can hold."""
-    scores: Sequence[Any] = ()
-    if isinstance(scoring, Scoring) and isinstance(scoring.scores, Mapping):
-        scores = list(scoring.scores)
-    if not scores or sorted(map(str, scores)) != sorted(candidates):
-        raise InvalidInputError("The scoring function gave no score for each candidate alone.")
-    for model, score in scoring.scores.items():
-        number = isinstance(score, (int, float)) and not isinstance(score, bool)
-        if not number or not -1e9 < score < 1e9:
-            raise InvalidInputError(
-                f"The scoring function gave {model} the score {score!r}.",
-                next_step="Scores are finite numbers within a thousand million.",
-            )
-    return dict(scoring.scores)

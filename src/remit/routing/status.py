@@ -1,0 +1,54 @@
+"""What a router has to choose from just now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.gateway import CircuitState, LLMGateway
+from remit.kernel.settings import RouteSettings
+from remit.routing.candidate import Candidate
+from remit.routing.ranking import rank
+from remit.routing.registry import Registry
+from remit.routing.scoring import ScoringInputs, is_single, task_of
+from remit.routing.weights import Weights
+
+__all__ = ["models_status", "route_status"]
+
+
+def route_status(
+    name: str, route: RouteSettings, candidates: tuple[Candidate, ...], weights: Weights
+) -> dict[str, Any]:
+    """A route as JSON; ``best_single`` is empty where the choice depends on the prompt's task."""
+    preference = route.operator_preference
+    inputs = ScoringInputs("", task_of(route.task), preference, candidates, weights)
+    single = route.mode == "single" and candidates and is_single(inputs)
+    return {
+        "name": name,
+        "mode": route.mode,
+        "models": [candidate.model_id for candidate in candidates],
+        "best_single": rank(inputs).chain[0].model_id if single else "",
+        "operator_preference": preference,
+        "task": route.task,
+        "stages": [stage.name for stage in route.stages],
+    }
+
+
+def models_status(registry: Registry, gateway: LLMGateway) -> list[dict[str, Any]]:
+    """All models that are stated, as JSON."""
+    reachable = set(registry.reachable())
+    models = []
+    for candidate in registry.candidates(registry.names()):
+        breaker = gateway.breakers.get((candidate.provider_id, candidate.provider_model))
+        state = breaker.state if breaker is not None else CircuitState.CLOSED
+        wait_s = breaker.retry_after_s if breaker is not None else None
+        models.append(
+            {
+                "model_id": candidate.model_id,
+                **candidate.profile(),
+                "adapter": candidate.provider_id in gateway.providers,
+                "reachable": candidate.model_id in reachable,
+                "circuit": str(state),
+                "retry_after_s": None if wait_s is None else round(wait_s, 3),
+            }
+        )
+    return models
