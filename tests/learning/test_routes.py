@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from remit.gateway import LLMGateway
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import give_feedback
+from remit.learning.replay import is_held_out
 from remit.learning.routes import (
     Calibration,
     GradedPrompt,
@@ -23,7 +25,7 @@ from remit.learning.routes import (
 from remit.ledger import LedgerClient
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable
-from remit.routing import Candidate, buckets_of
+from remit.routing import Candidate, ScoringInputs, buckets_of, score_candidates
 from remit.routing.asked import new_request
 
 PRICES = PriceTable.from_bytes(
@@ -133,25 +135,65 @@ def test_a_head_knows_what_each_model_can_do() -> None:
     assert b"please" not in head.encoded
 
 
-def test_a_route_that_pays_is_proposed_with_its_evidence() -> None:
-    fit = fit_route(made(400), 0.0055)
+def parted(learned: int, held_out: int) -> list[GradedPrompt]:
+    """So many of each: fitting takes time, and estimating takes prompts."""
+    prompts = made(4 * max(learned, held_out))
+    held = [one for one in prompts if is_held_out(one.exchange_id)][:held_out]
+    return [one for one in prompts if not is_held_out(one.exchange_id)][:learned] + held
+
+
+@pytest.fixture(scope="module")
+def paying() -> RouteFit:
+    fit = fit_route(parted(200, 400), 0.0058)
     assert isinstance(fit, RouteFit)
-    assert fit.missing == ""
-    assert fit.best_single == "dear"
-    assert fit.saved.low > 0
-    assert fit.usd_per_call <= 0.0055
-    assert fit.reward.value == pytest.approx(0, abs=0.001)
-    assert len(fit.evidence) == len(fit.holds) == 400
-    assert fit.weights.learned is not None
+    return fit
+
+
+def test_a_route_that_pays_is_proposed_with_its_evidence(paying: RouteFit) -> None:
+    assert not paying.missing
+    assert paying.best_single == "dear"
+    assert paying.saved.low > 0
+    assert paying.saved.effective_samples == paying.held_out == 400
+    assert paying.usd_per_call <= 0.0055
+    assert paying.reward.value == pytest.approx(0, abs=0.001)
+    assert len(paying.evidence) == 600
+    assert paying.weights.learned is not None
+
+
+def test_nothing_is_fitted_to_what_is_held_out(paying: RouteFit) -> None:
+    assert len(paying.holds) == 200
+    assert not any(map(is_held_out, paying.holds))
+    turned = [  # other grades of what is held out change no byte of what is proposed
+        replace(one, rewards={"cheap": 1.0, "dear": 0.0}) if is_held_out(one.exchange_id) else one
+        for one in parted(200, 400)
+    ]
+    other = fit_route(turned, 0.0058)
+    assert isinstance(other, RouteFit)
+    assert other.files == paying.files
+    assert other.reward.value != paying.reward.value
+
+
+def test_a_quality_floor_is_estimated_as_it_is_served() -> None:
+    fit = fit_route(made(100), 0.0055, quality_floor=0.05)
+    assert isinstance(fit, RouteFit)
+    prompts = [one for one in made(100) if is_held_out(one.exchange_id)]
+    candidates = [Candidate(name, "p") for name in ("cheap", "dear")]
+    served = [
+        score_candidates(ScoringInputs(one.prompt, "any", "", candidates, fit.weights)).winner
+        for one in prompts
+    ]
+    assert fit.shares == {name: served.count(name) / len(served) for name in ("cheap", "dear")}
+    assert fit.shares["cheap"] == 1  # by the price weight alone, it would be about half
 
 
 def test_what_is_in_doubt_is_no_proposal() -> None:
     few = fit_route(made(100), 0.0055)
     assert isinstance(few, RouteFit)
-    assert "it takes 200" in few.missing
+    assert "it takes 200" in few.missing[0]
     worse = fit_route(made(300), 0.0005)  # only the cheap one is so cheap
     assert isinstance(worse, RouteFit)
-    assert "of reward" in worse.missing
+    assert any("of reward" in line for line in worse.missing)
+    assert len(worse.missing) > 1  # all that is missing, not the first of it
     assert isinstance(fit_route([], 0.01), str)
 
 

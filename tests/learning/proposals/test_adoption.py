@@ -98,6 +98,7 @@ def test_the_same_change_gives_the_same_bytes(world: World) -> None:
         (Effect(low=0.0), "may be none"),
         (Effect(low=math.nan), "may be none"),
         (Effect(low=-0.1, effective_samples=10), "10 of 200"),
+        (Effect(method="doubly_robust"), "one number of samples only"),
     ],
 )
 def test_too_little_is_no_proposal(asked: World, predicted: Effect, says: str) -> None:

@@ -31,6 +31,8 @@ __all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
 MIN_EFFECTIVE_SAMPLES = 200
 """Below this effective sample size nothing is proposed (SPEC 11.3)."""
 
+_ALWAYS_VALID = ("betting", "empirical_bernstein")
+
 _PREDICTED = (
     "value", "low", "high", "confidence", "samples", "effective_samples", "method",
 )  # fmt: skip
@@ -110,6 +112,7 @@ class Learner:
         replay: Mapping[str, Any],
         reason: str,
         holds: Sequence[str] = (),
+        gate: Predicted | None = None,
     ) -> Proposal:
         """Hold a package version aside that makes a change, with what speaks for it, on record.
 
@@ -124,15 +127,20 @@ class Learner:
             reason: what it is for, in words.
             holds: ids of the exchanges of which the package's own bytes hold something, as
                 the neighbours of a routing head. Erasing one takes the package away.
+            gate: the always-valid estimate of the same effect, where ``predicted`` holds at one
+                number of samples only; the replay's summary keeps it.
 
         Raises:
-            ProposalError: ``not_enough``: too few samples, or the effect may be none; nothing is
-                on record, and ``missing`` says what is missing. ``stale``: evidence is erased.
+            ProposalError: ``not_enough``: fewer than 200 effective samples, no always-valid
+                interval, or the effect may be none; nothing is on record, and ``missing`` lists
+                what is missing. ``stale``: evidence is erased.
             InvalidInputError: the change does not fit its kind, changes nothing, or is not valid.
             ConfigError: the settings that it makes do not fit.
         """
         change.check()
-        _require_enough(predicted, evidence)
+        _require_enough(gate or predicted, evidence)
+        if gate is not None:
+            replay = {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
             return self._propose(change, tuple(evidence), predicted, replay, reason, tuple(holds))
 
@@ -212,6 +220,11 @@ def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:
         missing.append(
             f"The effective sample size is {predicted.effective_samples:.0f} of "
             f"{MIN_EFFECTIVE_SAMPLES}: more graded exchanges are needed."
+        )
+    if predicted.method not in _ALWAYS_VALID:
+        missing.append(
+            f"The interval ({predicted.method}) holds at one number of samples only: an "
+            f"always-valid one is needed ({' or '.join(_ALWAYS_VALID)})."
         )
     if not predicted.low > 0:  # also where it is no number
         missing.append(

@@ -56,6 +56,7 @@ async def calibrate(
     source: Source = "reference",
     max_tokens: int = 4096,
     session_id: str = "",
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
     """Put each prompt to every candidate that has no graded answer to it, and grade what comes.
 
@@ -74,6 +75,7 @@ async def calibrate(
         source: what kind of party grades.
         max_tokens: the longest answer.
         session_id: of the calls; a new one when left out.
+        progress: called with how many prompts are done, and of how many.
 
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept.
@@ -91,7 +93,8 @@ async def calibrate(
     spent = 0.0
     base = new_request(_AGENT, session_id, max_tokens=max_tokens)
     ordered = sorted(candidates, key=lambda one: rates[one.model_id].bound_nano(1000, 1000))
-    for prompt in prompts:
+    for place, prompt in enumerate(prompts):
+        progress(place, len(prompts))
         for one in ordered:
             if one.model_id in prompt.rewards:
                 continue
@@ -113,4 +116,5 @@ async def calibrate(
                 give_feedback(ledger, response.exchange_entry_id, score=score, source=source, by=by)
                 graded += 1
         finished += 1
+    progress(len(prompts), len(prompts))
     return Calibration(calls, graded, spent, finished, "done")

@@ -1,20 +1,23 @@
-"""What a learned route would do, estimated on prompts that it was not fitted to."""
+"""What a learned route would do, estimated on held-out prompts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any
 
+from remit.learning.replay import is_held_out
 from remit.learning.routes.fitting import MOST_PROMPTS, GradedPrompt, fit_head
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.routing import LearnedHead, Weights, buckets_of
+from remit.routing.learned import MILLION, learned_score
 
 __all__ = ["LEAST_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
 
 LEAST_PROMPTS = 200
-"""Prompts with graded answers of every model, below which nothing is proposed (SPEC 11.3)."""
+"""Held-out prompts with graded answers of every model, below which nothing is proposed."""
 
 QUALITY_KEPT = 0.98
 """Share of the best single model's reward that a route has to hold, by its lower bound."""
@@ -22,6 +25,8 @@ QUALITY_KEPT = 0.98
 RULES_FILE = "HOT/routing/learned.json"
 _HEAD_FILE = "HOT/routing/learned.head.json"
 _FOLDS = 5
+_NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
+
 _PRICE_WEIGHTS = [round(0.01 * 1.15**step, 6) for step in range(80)]  # to about 620 a dollar
 
 
@@ -30,12 +35,13 @@ class RouteFit:
     """A learned route, and what speaks for it.
 
     Attributes:
-        missing: why it is no proposal; empty where it is one. ``auto`` then stays with the best
-            single model measured.
+        missing: all that it lacks to be a proposal; empty where it is one. ``auto`` then stays
+            with the best single model measured.
+        held_out: prompts that the figures are of.
         best_single: that model.
         saved: dollars a call that the route saves against it; the predicted effect.
         reward: by how much its reward differs.
-        usd_per_call: its cost on the prompts that it was not fitted to.
+        usd_per_call: its cost.
         price_weight: reward that a dollar is worth.
         shares: how often it takes each model.
         weights: the rules that name the head.
@@ -43,7 +49,8 @@ class RouteFit:
         files: of the package that brings it, by path.
     """
 
-    missing: str
+    missing: Sequence[str]
+    held_out: int
     best_single: str
     saved: Estimate
     reward: Estimate
@@ -72,54 +79,64 @@ def fit_route(
     *,
     rules: Weights | None = None,
     quality_floor: float = 0.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> RouteFit | str:
-    """A head, and the price weight at which it costs at most so much a call.
+    """A head, and the smallest price weight at which it costs at most so much a call.
 
-    All figures come of five folds: of each the head is fitted to the other four.
+    The head is fitted to prompts that are not held out, and the price weight and the best single
+    model are chosen on these: in five folds, each judged by a head fitted to the other four. The
+    price weight leaves one standard error of the cost as headroom. The figures are those of the
+    finished route on the held-out prompts, to which nothing was fitted. A prompt is held out where
+    the exchange that it is first graded at is, with all answers to it.
 
     Args:
-        prompts: graded; those that have an answer of every model count for the estimate, and of
-            all the latest :data:`MOST_PROMPTS`.
+        prompts: graded; those that have an answer of every model count for all figures, and for
+            the head the latest :data:`MOST_PROMPTS`.
         usd_per_call: the most that a call may cost on average.
         rules: what else they say; those that are shipped when left out.
-        quality_floor: see docs/routing.md.
+        quality_floor: see docs/routing.md; there is then no price weight to choose.
+        progress: called with how many heads are fitted, and of how many.
 
     Returns:
         What is missing, where there is nothing to fit.
     """
-    prompts = prompts[-MOST_PROMPTS:]
-    models = sorted({name for one in prompts for name in one.rewards})
-    whole = [one for one in prompts if len(one.rewards) == len(models)]
-    if len(models) < 2 or len(whole) < _FOLDS:
+    learned = [one for one in prompts if not is_held_out(one.exchange_id)][-MOST_PROMPTS:]
+    models = sorted({name for one in learned for name in one.rewards})
+    whole = [one for one in learned if len(one.rewards) == len(models)]
+    held = [
+        one for one in prompts if is_held_out(one.exchange_id) and one.rewards.keys() >= set(models)
+    ]
+    if len(models) < 2 or len(whole) < _FOLDS or not held:
         return (
-            f"{len(whole)} prompts have graded answers of all {len(models)} models; it takes "
-            f"{LEAST_PROMPTS} of two models or more: `remit route calibrate` makes them."
+            f"{len(whole)} prompts, and {len(held)} held out, have graded answers of all "
+            f"{len(models)} models; it takes {LEAST_PROMPTS} held out, of two models or more: "
+            "`remit route calibrate` makes them."
         )
     best = max(models, key=lambda name: (_mean([one.rewards[name] for one in whole]), name))
-    expected = _predictions(prompts, whole)
+    seen = _unseen(learned, whole, progress)
     for price_weight in _PRICE_WEIGHTS:
-        chosen = [
-            max(qualities, key=lambda name: (qualities[name] - price_weight * costs[name], name))
-            for qualities, costs in expected
-        ]
-        usd = _mean([one.costs[name] for one, name in zip(whole, chosen, strict=True)])
-        if usd <= usd_per_call:
+        costs = [one.costs[_chosen(head, one, price_weight, quality_floor)] for one, head in seen]
+        if quality_floor or _mean(costs) + _standard_error(costs) <= usd_per_call:
             break
-    most = max(cost for one in whole for cost in one.costs.values()) or 1.0
+    head = fit_head(learned)
+    chosen = [_chosen(head, one, price_weight, quality_floor) for one in held]
+    usd = _mean([one.costs[name] for one, name in zip(held, chosen, strict=True)])
+    most = max(cost for one in held for cost in one.costs.values()) or 1.0
     saved = ConfidenceSequence(low=-most, high=most)
     reward = ConfidenceSequence(low=-1.0, high=1.0)
-    for one, name in zip(whole, chosen, strict=True):
+    for one, name in zip(held, chosen, strict=True):
         saved.update(one.costs[best] - one.costs[name])
         reward.update(one.rewards[name] - one.rewards[best])
-    head = fit_head(prompts)
-    learned: dict[str, Any] = {"head": head.digest, "price_weight": price_weight}
+    named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight}
     if quality_floor:
-        learned["quality_floor"] = quality_floor
-    document = {**(rules or Weights.shipped()).document, "learned": learned}
+        named["quality_floor"] = quality_floor
+    document = {**(rules or Weights.shipped()).document, "learned": named}
     weights = Weights.from_document(document, lambda _: head)
     floor = (QUALITY_KEPT - 1) * _mean([one.rewards[best] for one in whole])
+    progress(_FOLDS + 1, _FOLDS + 1)
     return RouteFit(
-        missing=_missing(len(whole), usd, usd_per_call, saved.estimate, reward.estimate, floor),
+        missing=_missing(len(held), usd, usd_per_call, saved.estimate, reward.estimate, floor),
+        held_out=len(held),
         best_single=best,
         saved=saved.estimate,
         reward=reward.estimate,
@@ -127,7 +144,7 @@ def fit_route(
         price_weight=price_weight,
         shares={name: chosen.count(name) / len(chosen) for name in models},
         weights=weights,
-        evidence=[entry for one in prompts for entry in one.evidence],
+        evidence=[entry for one in (*learned, *held) for entry in one.evidence],
         files={
             RULES_FILE: json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n",
             _HEAD_FILE: head.encoded,
@@ -136,42 +153,60 @@ def fit_route(
 
 
 def _missing(
-    prompts: int, usd: float, limit: float, saved: Estimate, reward: Estimate, floor: float
-) -> str:
-    if prompts < LEAST_PROMPTS:
-        return f"{prompts} prompts have graded answers of all models; it takes {LEAST_PROMPTS}."
+    held: int, usd: float, limit: float, saved: Estimate, reward: Estimate, floor: float
+) -> list[str]:
+    missing = []
+    if held < LEAST_PROMPTS:
+        missing.append(
+            f"{held} held-out prompts have graded answers of all models; it takes {LEAST_PROMPTS}."
+        )
     if usd > limit:
-        return f"No price weight brings it to {limit} USD a call: it costs {usd:.6f}."
+        missing.append(f"It costs {usd:.6f} USD a call, more than {limit:g}.")
     if saved.low <= 0:
-        return f"It may save nothing: {saved.low:.6f} to {saved.high:.6f} USD a call."
+        missing.append(f"It may save nothing: {saved.low:.6f} to {saved.high:.6f} USD a call.")
     if reward.low < floor:
-        return (
+        missing.append(
             f"It may lose {-reward.low:.4f} of reward, more than {-floor:.4f} "
             f"({1 - QUALITY_KEPT:.0%} of the best single model's)."
         )
-    return ""
+    return missing
 
 
-def _predictions(
-    prompts: Sequence[GradedPrompt], whole: Sequence[GradedPrompt]
-) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """Of each whole prompt, quality and cost by model, of a head that was not fitted to it."""
+def _chosen(head: LearnedHead, one: GradedPrompt, price_weight: float, quality_floor: float) -> str:
+    """The model that rules with this head take, scored as the router scores."""
+    qualities = head.qualities(buckets_of(one.text, head.buckets))
+    return min(
+        qualities,
+        key=lambda name: (
+            -learned_score(
+                qualities[name],
+                head.models[name].cost_nano,
+                price_weight=round(price_weight * MILLION),
+                quality_floor=round(quality_floor * MILLION),
+                factors=_NO_PREFERENCE,
+            ),
+            name,
+        ),
+    )
+
+
+def _unseen(
+    prompts: Sequence[GradedPrompt],
+    whole: Sequence[GradedPrompt],
+    progress: Callable[[int, int], None],
+) -> list[tuple[GradedPrompt, LearnedHead]]:
+    """Each whole prompt with a head that was not fitted to it."""
     fold = {one.exchange_id: place % _FOLDS for place, one in enumerate(prompts)}
-    heads: list[LearnedHead] = [
-        fit_head([one for one in prompts if fold[one.exchange_id] != number])
-        for number in range(_FOLDS)
-    ]
-    found = []
-    for one in whole:
-        head = heads[fold[one.exchange_id]]
-        qualities = head.qualities(buckets_of(one.text, head.buckets))
-        found.append(
-            (
-                {name: quality / 1_000_000 for name, quality in qualities.items()},
-                {name: model.cost_nano / 1_000_000_000 for name, model in head.models.items()},
-            )
-        )
-    return found
+    heads = []
+    for number in range(_FOLDS):
+        progress(number, _FOLDS + 1)
+        heads.append(fit_head([one for one in prompts if fold[one.exchange_id] != number]))
+    return [(one, heads[fold[one.exchange_id]]) for one in whole]
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    return sqrt(sum((value - mean) ** 2 for value in values)) / len(values)
 
 
 def _mean(values: Sequence[float]) -> float:
