@@ -84,9 +84,10 @@ async def _demonstrate(scratch: Path, seed: int) -> None:
         fit = fit_route(graded_prompts(ledger), _USD_PER_CALL)
         assert not isinstance(fit, str), fit
         print(f"fit: {time.perf_counter() - started:.1f} s; price weight {fit.price_weight}")
-        print(f"predicted: {fit.saved.value:.5f} ({fit.saved.low:.5f} to {fit.saved.high:.5f}) USD "
-              f"saved a call on {fit.held_out} prompts of the logged part, reward {fit.reward.value:+.4f} ({fit.reward.low:+.4f} to "
-              f"{fit.reward.high:+.4f}); {' '.join(fit.missing) or 'a proposal'}")  # fmt: skip
+        print(f"predicted on {fit.held_out} of the logged prompts: {fit.saved.value:.5f} "
+              f"({fit.saved.low:.5f} to {fit.saved.high:.5f}) USD saved a call, reward "
+              f"{fit.reward.value:+.4f} ({fit.reward.low:+.4f} to {fit.reward.high:+.4f})\n"
+              f"the guard: {' '.join(fit.missing) or 'a proposal'}")  # fmt: skip
         head = fit.weights.head
         assert head is not None
         await record_head(ledger, head)
