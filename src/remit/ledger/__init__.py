@@ -21,7 +21,7 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, KERNEL_ROWS, Event, is_authentic
-from remit.ledger.handles import LedgerPort, ScopedLedger
+from remit.ledger.handles import LedgerPort, LedgerReader, ScopedLedger
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import keep_mark, read_mark
@@ -58,6 +58,7 @@ __all__ = [
     "LedgerKey",
     "LedgerKeyError",
     "LedgerPort",
+    "LedgerReader",
     "LedgerRollbackError",
     "LedgerUnavailableError",
     "LedgerWriteError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from remit.kernel.errors import InvalidInputError
@@ -20,6 +20,28 @@ _VISIBLE = {
     "ho2": frozenset({"ho2", "ho1"}),
     "ho1": frozenset({"ho1"}),
 }
+
+
+class LedgerReader(Protocol):
+    """The part of a ledger that learners work with (SPEC 11): it reads, and has nothing to write
+    with."""
+
+    def read(self, entry_id: str) -> LedgerEntry:
+        """The entry with that id, its content in place."""
+        ...
+
+    def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
+        """Those of these entries that there are, in ledger order."""
+        ...
+
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of one portable SQL statement, over a connection that only reads."""
+        ...
+
+    @property
+    def query(self) -> Callable[..., Iterator[LedgerEntry]]:
+        """Streams entries; the arguments of :meth:`LedgerClient.query`."""
+        ...
 
 
 class LedgerPort(Protocol):

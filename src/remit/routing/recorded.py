@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from remit.kernel.errors import RemitError
-from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
+from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry, LedgerReader
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
 from remit.routing.errors import DecisionNotFoundError
@@ -24,7 +24,7 @@ EVENT = "THOUGHT_RECORD"
 _NEEDED = ("prompt", "context", "profiles", "content")  # to compute a decision again
 
 
-def find_decision(ledger: LedgerClient, name: str) -> LedgerEntry:
+def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
     """The ledger entry of a decision.
 
     Args:

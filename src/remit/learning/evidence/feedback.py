@@ -16,7 +16,15 @@ import orjson
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.learning.evidence.target import TargetType, find_target, not_found
-from remit.ledger import Content, Erased, LedgerClient, LedgerEntry, Transaction, is_plain_text
+from remit.ledger import (
+    Content,
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerReader,
+    Transaction,
+    is_plain_text,
+)
 
 __all__ = [
     "SOURCES", "Feedback", "FeedbackError", "Source", "feedback_on", "give_feedback", "rater_of",
@@ -137,7 +145,7 @@ def give_feedback(
 
 
 def feedback_on(
-    ledger: LedgerClient, target: str | None = None, *, after: str | None = None
+    ledger: LedgerReader, target: str | None = None, *, after: str | None = None
 ) -> Iterator[Feedback]:
     """All feedback in ledger order, that which was replaced too; with a target that on it alone.
 

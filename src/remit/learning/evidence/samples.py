@@ -14,7 +14,7 @@ import orjson
 from remit.learning.evidence.corrections import corrects
 from remit.learning.evidence.feedback import erased_of, rater_of
 from remit.learning.evidence.sample import Sample, Taint
-from remit.ledger import LedgerClient, entry_id, parse_entry_id
+from remit.ledger import LedgerReader, entry_id, parse_entry_id
 
 __all__ = ["read_samples"]
 
@@ -41,7 +41,7 @@ class _Row(NamedTuple):
 
 
 def read_samples(
-    ledger: LedgerClient,
+    ledger: LedgerReader,
     *,
     since: str | datetime | None = None,
     until: str | datetime | None = None,
@@ -179,7 +179,7 @@ class _Joined:
         return [one for one in self.orders.get(order, []) if one.record["event_type"] == event_type]
 
 
-def _join(ledger: LedgerClient, page: Sequence[_Row]) -> _Joined:
+def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
     """All that belongs to a page, in a few statements."""
     has_erased = bool(ledger.select("SELECT 1 FROM erasures LIMIT 1"))
     erased = erased_of(ledger.select, [row.metadata for row in page]) if has_erased else set()
@@ -210,7 +210,7 @@ def _join(ledger: LedgerClient, page: Sequence[_Row]) -> _Joined:
     return joined
 
 
-def _join_turns(ledger: LedgerClient, page: Sequence[_Row], joined: _Joined) -> None:
+def _join_turns(ledger: LedgerReader, page: Sequence[_Row], joined: _Joined) -> None:
     """The turns and degradations of a page's sessions; which turns were corrected."""
     sessions = {
         str(row.metadata["session_id"]) for row in page if row.metadata.get("work_order_id")
@@ -306,7 +306,7 @@ def _taint(row: _Row, joined: _Joined) -> Taint:
 class _Packages:
     """Which package brought a contract, at each place of the ledger."""
 
-    def __init__(self, ledger: LedgerClient) -> None:
+    def __init__(self, ledger: LedgerReader) -> None:
         self._changes: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for entry in ledger.query(event_type="INSTALLED"):
             for asset in orjson.loads(entry.metadata["manifest"])["assets"]:
@@ -324,7 +324,7 @@ class _Packages:
 
 
 def _rows(
-    ledger: LedgerClient, column: str, values: set[str], events: Sequence[str]
+    ledger: LedgerReader, column: str, values: set[str], events: Sequence[str]
 ) -> Iterator[_Row]:
     """Entries of some types by a column of theirs, in order."""
     for part in _parts(values):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from remit.gateway.auth import Identity
 from remit.gateway.tenancy import owner_of
-from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry, Transaction
+from remit.ledger import EntryNotFoundError, LedgerEntry, LedgerReader, Transaction
 from remit.routing import DecisionNotFoundError, find_decision
 
 __all__ = ["Target", "TargetNotFoundError", "TargetType", "find_target", "not_found"]
@@ -65,7 +65,7 @@ class Target:
         return bool(identity.key_id) and self.entry.metadata.get("key_id") == identity.key_id
 
 
-def find_target(ledger: LedgerClient, name: str) -> Target:
+def find_target(ledger: LedgerReader, name: str) -> Target:
     """What an id names.
 
     Args:
@@ -91,7 +91,7 @@ def not_found(name: str) -> TargetNotFoundError:
     )
 
 
-def _found(ledger: LedgerClient, name: str) -> Target | None:
+def _found(ledger: LedgerReader, name: str) -> Target | None:
     try:
         if name.startswith("LED-"):
             return _of_entry(ledger, ledger.read(name))
@@ -113,7 +113,7 @@ def _found(ledger: LedgerClient, name: str) -> Target | None:
     return None
 
 
-def _of_entry(ledger: LedgerClient, entry: LedgerEntry) -> Target | None:
+def _of_entry(ledger: LedgerReader, entry: LedgerEntry) -> Target | None:
     event, metadata = entry.event_type, entry.metadata
     if event == "EXCHANGE":
         return Target(entry, "exchange")
@@ -136,7 +136,7 @@ def _of_entry(ledger: LedgerClient, entry: LedgerEntry) -> Target | None:
     return None
 
 
-def _order(ledger: LedgerClient, wo_id: str) -> Target | None:
+def _order(ledger: LedgerReader, wo_id: str) -> Target | None:
     planned = ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", limit=1)
     return next((Target(entry, "work_order") for entry in planned), None)
 

@@ -11,7 +11,7 @@ from typing import Any
 from remit.learning.evidence import Sample
 from remit.learning.proposals import Proposal, Proposals
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
-from remit.ledger import LedgerClient, is_authentic
+from remit.ledger import LedgerReader, is_authentic
 
 __all__ = ["Calibration", "Effect", "calibrate", "read_effects"]
 
@@ -105,7 +105,7 @@ class _Side:
 
 
 def read_effects(
-    ledger: LedgerClient, proposals: Proposals, samples: Iterable[Sample]
+    ledger: LedgerReader, proposals: Proposals, samples: Iterable[Sample]
 ) -> list[Effect]:
     """What each proposal that was ever adopted predicted and did, the oldest first; one pass.
 

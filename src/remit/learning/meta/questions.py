@@ -25,7 +25,7 @@ from remit.learning.meta.requirements import (
     words,
 )
 from remit.learning.statistics import ConfidenceSequence, Estimate
-from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.ledger import Erased, LedgerEntry, LedgerReader
 
 __all__ = ["Question", "answer_value", "read_questions"]
 
@@ -93,7 +93,7 @@ class _Seen:
 
 
 def read_questions(
-    ledger: LedgerClient,
+    ledger: LedgerReader,
     contracts: ContractLoader,
     *,
     samples: Iterable[Sample] | None = None,
@@ -167,7 +167,7 @@ def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> list
     ]
 
 
-def _of_order(ledger: LedgerClient, sample: Sample, entry: LedgerEntry) -> Iterator[Requirement]:
+def _of_order(ledger: LedgerReader, sample: Sample, entry: LedgerEntry) -> Iterator[Requirement]:
     yield from tool_requirements(entry.metadata.get("tools"), sample.tools)
     if sample.work_order_id:
         planned = ledger.query(work_order_id=sample.work_order_id, event_type="WO_PLANNED", limit=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from remit.contracts import ContractLoader
@@ -20,6 +20,7 @@ from remit.learning.proposals.proposal import (
     evidence_digest,
     is_erased,
 )
+from remit.learning.signals import Signal, observe
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import Archive, Manifest, Registry
 from remit.packages.files import disk_errors, write_new
@@ -60,6 +61,8 @@ class Predicted(Protocol):
 class Learner:
     """A learner's handle on a root: it reads, and writes nothing but signals and proposals.
 
+    It is a :class:`~remit.ledger.LedgerReader`, which is all that learners take.
+
     Args:
         root: the installation.
         ledger: its record.
@@ -87,7 +90,7 @@ class Learner:
         self._root = root
         self._ledger = ledger
 
-    def entry(self, entry_id: str) -> LedgerEntry:
+    def read(self, entry_id: str) -> LedgerEntry:
         """An entry with its content, such as an exchange.
 
         Raises:
@@ -95,13 +98,22 @@ class Learner:
         """
         return self._ledger.read(entry_id)
 
-    def entries(self, event_type: str, *, after: str | None = None) -> Iterator[LedgerEntry]:
-        """The entries of one event, oldest first, with their content."""
-        return self._ledger.query(event_type=event_type, after=after)
+    def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
+        """Those of these entries that there are, in ledger order."""
+        return self._ledger.read_many(entry_ids)
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one portable SQL statement that only reads."""
+        """Rows of one portable SQL statement, over a connection that only reads."""
         return self._ledger.select(sql, parameters)
+
+    @property
+    def query(self) -> Callable[..., Iterator[LedgerEntry]]:
+        """Streams entries; the arguments of :meth:`LedgerClient.query`."""
+        return self._ledger.query
+
+    def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
+        """Put crossed signals on record: :func:`remit.learning.signals.observe`."""
+        return observe(self._ledger, signals, window=window)
 
     def propose(
         self,

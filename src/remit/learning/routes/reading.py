@@ -9,7 +9,7 @@ from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on
 from remit.learning.routes.fitting import GradedPrompt
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerEntry, LedgerReader
 from remit.routing import Weights, read_intent
 from remit.routing.intent import part_read, text_asked
 
@@ -19,7 +19,7 @@ _SUCCESS = "success"
 
 
 def graded_prompts(
-    ledger: LedgerClient,
+    ledger: LedgerReader,
     *,
     names: Mapping[str, str] | None = None,
     rules: Weights | None = None,

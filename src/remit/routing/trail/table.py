@@ -16,6 +16,7 @@ from remit.ledger import (
     Erased,
     LedgerClient,
     LedgerEntry,
+    LedgerReader,
     is_plain_text,
     parse_entry_id,
 )
@@ -136,7 +137,7 @@ def seq_of(entry: LedgerEntry) -> int:
     return -1 if seq is None else seq
 
 
-def get_thought_record(ledger: LedgerClient, id: str) -> ThoughtRecord:  # noqa: A002
+def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa: A002
     """The record with that id.
 
     Raises:
