@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from remit.cli.learn_signals import signals
 from remit.cli.shared import (
     cut,
     emit,
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def learn() -> None:
-    """What was learned: proposals, and their adoption."""
+    """What was learned: signals, proposals, and their adoption."""
+
+
+learn.add_command(signals)
 
 
 @learn.command()

@@ -9,7 +9,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,7 +21,7 @@ from remit.learning.statistics import ConfidenceSequence, Estimate, evidence_bel
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, instant
 from remit.packages import policy_epoch
 
-__all__ = ["Signal", "SignalPolicy", "current_signals", "observe", "read_signals"]
+__all__ = ["CurrentSignals", "Signal", "SignalPolicy", "current_signals", "observe", "read_signals"]
 
 _FILE = "HOT/documents/signals.json"
 _KEPT = 50  # ids of exchanges that a signal names
@@ -269,26 +270,61 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
     )
 
 
-def current_signals(
-    ledger: LedgerClient, policy: SignalPolicy, *, since: str | None = None
-) -> tuple[list[Signal], str]:
-    """Return the signals of a whole ledger, and the window that :func:`observe` takes.
+class CurrentSignals(NamedTuple):
+    """The signals of a ledger as it stands.
 
-    Reads every exchange. Live is what came since an instant, else since the policy epoch in force
-    began, else, before the first, all but the first `policy.reference` samples of each.
+    Attributes:
+        signals: sorted.
+        window: what :func:`observe` takes: the start of the live samples.
+        exchanges: how many were read.
+        complete: whether these are all exchanges on record.
+    """
+
+    signals: list[Signal]
+    window: str
+    exchanges: int
+    complete: bool
+
+
+def current_signals(
+    ledger: LedgerClient,
+    policy: SignalPolicy,
+    *,
+    since: str | None = None,
+    latest: int | None = None,
+) -> CurrentSignals:
+    """Return the signals of a ledger as it stands.
+
+    Live is what came since an instant, else since the policy epoch in force began, else, before
+    the first, all but the first `policy.reference` samples of each.
 
     Args:
+        ledger: whose exchanges are read.
+        policy: thresholds.
         since: ISO 8601.
+        latest: read at most so many exchanges, the latest; all when left out. An interval is
+            always valid for a fixed start alone, so :func:`observe` only what is complete.
 
     Raises:
         InvalidInputError: `since` is not a time.
     """
     before = instant(since) or ""
     epoch = 0 if before else policy_epoch(ledger)
-    signals = read_signals(read_samples(ledger), policy, before=before, before_epoch=epoch or None)
+    after = None if latest is None else _before_the_latest(ledger, latest)
+    read = count()
+    samples = (sample for sample, _ in zip(read_samples(ledger, after=after), read, strict=False))
+    signals = read_signals(samples, policy, before=before, before_epoch=epoch or None)
+    window = f"epoch {epoch}" if epoch else f"first {policy.reference}"
     if before:
-        return signals, f"since {before}"
-    return signals, f"epoch {epoch}" if epoch else f"first {policy.reference}"
+        window = f"since {before}"
+    return CurrentSignals(signals, window, next(read), after is None)
+
+
+def _before_the_latest(ledger: LedgerClient, latest: int) -> str | None:
+    """The exchange before the latest so many; `None` where there are no more."""
+    query = ledger.query(event_type="EXCHANGE", order="desc", limit=latest + 1, with_content=False)
+    newest = [entry.id for entry in query]
+    return newest[latest] if len(newest) > latest else None
 
 
 def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:

@@ -7,6 +7,7 @@ import subprocess
 from typing import Any
 
 from remit.learning.proposals import Change
+from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World, open_runtime
 from tests.support.commands import run_remit
 
@@ -53,3 +54,33 @@ def test_listed_shown_adopted_and_taken_back(world: World) -> None:
 def test_no_epoch_before_the_first_adoption(asked: World) -> None:
     entry = asked.runtime.ledger.read(asked.exchanges[0])
     assert "policy_epoch" not in entry.metadata
+
+
+def test_signals_shown_and_put_on_record_once(world: World) -> None:
+    ledger, place = world.runtime.ledger, world.place
+    for number in range(260):
+        ledger.write(
+            LedgerEntry(
+                "EXCHANGE", "PRC-A-001", "SUCCESS" if number < 200 else "ERROR", "said",
+                metadata={
+                    "agent_id": "a", "session_id": "SES-1", "model_id": "m", "latency_ms": 5,
+                    "outcome": "success" if number < 200 else "error",
+                },
+            )
+        )  # fmt: skip
+    world.runtime.close()
+
+    def read(*arguments: str) -> Any:
+        done = run_remit("learn", "signals", "--json", *arguments, "--root", place)
+        return json.loads(done.stdout)
+
+    crossed = read("--crossed")["signals"]
+    assert {(one["dimension"], one["metric"]) for one in crossed} >= {("model", "failure")}
+    assert read("--latest", "100", "--crossed")["signals"] == []  # no live samples
+    assert len(read("--observe")["written"]) == len(crossed)
+    assert read("--observe")["written"] == []
+    shown = run_remit("learn", "signals", "--crossed", "--root", place)
+    assert "WORSE" in shown.stdout
+    assert "From all 26" in shown.stderr
+    wrong = run_remit("learn", "signals", "--since", "soon", "--root", place)
+    assert (wrong.returncode, "soon" in wrong.stderr) == (2, True)

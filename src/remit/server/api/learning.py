@@ -1,4 +1,4 @@
-"""Routes of what learners propose, and of a person's decision."""
+"""Routes of what the record says, of what learners propose, and of a person's decision."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings
 from remit.learning.proposals import Proposal, ProposalError, Proposals
+from remit.learning.signals import SignalPolicy, current_signals
 from remit.ledger import LedgerClient
 from remit.runtime.installation import governance
 from remit.server.api.requests import Page
@@ -69,6 +71,49 @@ class LearningReport(BaseModel):
     adopted: list[ProposalShape]
 
 
+class SignalsQuery(BaseModel):
+    """Which exchanges signals are of."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: str | None = Field(None, max_length=64, description="live is what came since; ISO 8601")
+    latest: int = Field(2_000, ge=1, le=20_000, description="exchanges that are read, the latest")
+    crossed: bool = Field(False, description="only those past their threshold")
+
+
+class EstimateShape(BaseModel):
+    """A value with its interval."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    samples: int
+    effective_samples: float
+    method: str
+
+
+class SignalShape(BaseModel):
+    """One metric of one thing, before and since."""
+
+    dimension: Literal["framework", "contract", "pack", "model", "tool", "route", "agent"]
+    name: str
+    metric: str = Field(description="cost in billionths of a US dollar, latency in ms, else a mean")
+    baseline: EstimateShape
+    live: EstimateShape
+    crossed: bool = Field(description="worse than the baseline by more than the policy's margin")
+    evidence: list[str] = Field(description="the latest exchanges that say so, at most 50")
+
+
+class Signals(BaseModel):
+    """How models, contracts, tools, routes and agents do."""
+
+    signals: list[SignalShape]
+    window: str = Field(description="where live samples start")
+    exchanges: int = Field(description="how many were read")
+    complete: bool = Field(description="whether these are all on record")
+
+
 class ProposalDecision(BaseModel):
     """Why a person decides so."""
 
@@ -99,6 +144,14 @@ def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) ->
             "proposals": {state: states.count(state) for state in sorted(set(states))},
             "adopted": [one.to_dict() for one in found if one.state == "adopted"],
         }
+
+    @routes.add("GET", "/learn/signals", "Signals", needs="read", shape=Signals)
+    def signals(query: Annotated[SignalsQuery, Query()]) -> dict[str, Any]:
+        """How models, contracts, tools, routes and agents do, against a baseline."""
+        policy = SignalPolicy.installed(InstalledFiles(root.path))
+        found = current_signals(ledger, policy, since=query.since, latest=query.latest)
+        shown = [one.to_dict() for one in found.signals if one.crossed or not query.crossed]
+        return {**found._asdict(), "signals": shown}
 
     @routes.add(
         "GET", "/learn/proposals/{proposal_id}", "One proposal", needs="read",

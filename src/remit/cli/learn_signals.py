@@ -1,0 +1,97 @@
+"""``remit learn signals``: what the record says has become worse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from remit.cli.shared import emit, limited, note, open_ledger, open_settings, reads, say_list, table
+
+if TYPE_CHECKING:
+    from remit.learning.statistics import Estimate
+
+__all__ = ["signals"]
+
+_LATEST = 20_000
+
+
+@click.command()
+@click.option("--since", help="Compare what came since this time (ISO 8601) with what came before.")
+@click.option(
+    "--latest",
+    type=click.IntRange(min=1),
+    default=_LATEST,
+    show_default=True,
+    help="Read at most so many exchanges, the latest.",
+)
+@click.option("--crossed", "only_crossed", is_flag=True, help="Only those past their threshold.")
+@click.option(
+    "--observe",
+    "writes",
+    is_flag=True,
+    help="Read every exchange, and put those past their threshold on record (SIGNAL_OBSERVED).",
+)
+@limited
+@reads
+def signals(
+    root: Path | None,
+    as_json: bool,
+    since: str | None,
+    latest: int,
+    only_crossed: bool,
+    writes: bool,
+    limit: int | None,
+) -> None:
+    """Show how models, contracts, tools, routes and agents do, against a baseline.
+
+    Without --since the baseline is what came before the policy epoch in force, or, before the
+    first epoch, the first samples of each. Intervals hold however often they are looked at.
+    """
+    from remit.kernel.installed import InstalledFiles
+    from remit.learning.signals import SignalPolicy, current_signals, observe
+
+    place, _ = open_settings(root)
+    policy = SignalPolicy.installed(InstalledFiles(place.path))
+    with open_ledger(root, signing=writes) as ledger:
+        found = current_signals(ledger, policy, since=since, latest=None if writes else latest)
+        written = observe(ledger, found.signals, window=found.window) if writes else []
+    shown = [one for one in found.signals if one.crossed or not only_crossed]
+    if as_json:
+        value = {
+            "signals": [one.to_dict() for one in shown[:limit]],
+            "window": found.window,
+            "exchanges": found.exchanges,
+            "complete": found.complete,
+            "written": written,
+        }
+        emit(True, value, ())
+        return
+    heads = ("of", "name", "metric", "baseline", "live", "95 % interval", "samples", "")
+    rows = [
+        (
+            one.dimension, one.name, one.metric, _value(one.metric, one.baseline.value),
+            _value(one.metric, one.live.value), _interval(one.metric, one.live),
+            f"{one.baseline.samples}, {one.live.samples}", "WORSE" if one.crossed else "",
+        )
+        for one in sorted(shown, key=lambda one: not one.crossed)
+        if one.live.samples
+    ]  # fmt: skip
+    say_list(table(heads, rows) if rows else ["No signals."], limit)
+    read = "all" if found.complete else "the latest"
+    note(f"From {read} {found.exchanges:,} exchanges; live: {found.window}.")
+    for entry_id in written:
+        note(f"{entry_id} SIGNAL_OBSERVED")
+
+
+def _value(metric: str, value: float) -> str:
+    if metric == "cost":
+        return f"${value / 1e9:.6f}"
+    if metric == "latency":
+        return f"{value:,.0f} ms"
+    return f"{value:.3f}"
+
+
+def _interval(metric: str, estimate: Estimate) -> str:
+    return f"{_value(metric, estimate.low)} to {_value(metric, estimate.high)}"
