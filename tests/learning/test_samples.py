@@ -87,6 +87,7 @@ def test_what_an_exchange_and_its_feedback_say(ledger: LedgerClient) -> None:
     )  # fmt: skip
     assert (two.failed, two.retried, three.retried) == (True, True, False)
     assert three.reward == 0.125  # a judge's, where there is no other
+    assert (one.judged, three.judged) == (False, True)
     assert (four.tainted, four.route, four.propensity, four.epoch) == ("fallback", "auto", 0.25, 3)
     assert four.cost_nano is None
     assert (five.tainted, five.cancelled) == ("erased", True)

@@ -2,7 +2,8 @@
 
 `ville`: intervals for a mean, by betting and by empirical Bernstein. `truescore`:
 prediction-powered inference (PPI++). `vowpalwabbit`: the value of always choosing action 2, from
-logged exchanges, by inverse propensities and by its own doubly robust estimate.
+logged exchanges, by inverse propensities and by its own doubly robust estimate. `judgekeeper`: its
+recorded judge, with the labels of the same answers and how far it says that these agree.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import sys
 
 import numpy as np
+from judgekeeper.demo import DEMO_DATA
+from judgekeeper.metrics import agreement
 from truescore.correct import ppi_estimate
 from ville.means import BettingCS, EmpiricalBernsteinCS
 from vowpalwabbit import Workspace
@@ -25,6 +28,24 @@ def off_policy(logged: list[tuple[int, float, float]], kind: str) -> float:
     return float(value)
 
 
+def recorded_judge() -> dict[str, object]:
+    lines = (DEMO_DATA / "anchors.jsonl").read_text().splitlines()
+    anchors = [json.loads(line) for line in lines]
+    said = {}
+    for line in (DEMO_DATA / "runs" / "run-01.jsonl").read_text().splitlines():
+        value = json.loads(line)
+        if value["type"] == "judgment":
+            said[value["id"]] = value["verdict"]
+    labels = [one["human_label"] for one in anchors]
+    verdicts = [said[one["id"]] for one in anchors]
+    return {
+        "labels": labels,
+        "verdicts": verdicts,
+        "lengths": [len(one["output"]) for one in anchors],
+        "agreement": agreement(labels, verdicts, "pass", "fail"),
+    }
+
+
 def main() -> None:
     data = json.load(sys.stdin)
     judged, others, grades = data["judged"], data["judged_only"], data["grades"]
@@ -33,6 +54,7 @@ def main() -> None:
         "betting": BettingCS(grid=2000, intersect=False).fit(data["values"]).interval(),
         "empirical_bernstein": EmpiricalBernsteinCS().fit(data["values"]).interval(),
         "prediction_powered": (powered.point, powered.low, powered.high),
+        "recorded_judge": recorded_judge(),
         "ips": off_policy(data["logged"], "ips"),
         "dr": off_policy(data["logged"], "dr"),
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from remit.cli.learn_judge import judge
 from remit.cli.learn_signals import signals
 from remit.cli.shared import (
     cut,
@@ -32,6 +33,7 @@ def learn() -> None:
     """What was learned: signals, proposals, and their adoption."""
 
 
+learn.add_command(judge)
 learn.add_command(signals)
 
 

@@ -305,6 +305,11 @@ class Runtime(Closeable):
             framework_of=self.owners.framework_of,
         )  # fmt: skip
 
+    @property
+    def contracts(self) -> ContractLoader:
+        """Those that are installed."""
+        return self._contracts
+
     def gate_context(self) -> GateContext:
         """What the gates of this root look at, as it stands now."""
         return gate_context(self.root, self.ledger, self.loaded)

@@ -1,4 +1,4 @@
-"""The same data through `ville`, `truescore` and `vowpalwabbit`."""
+"""The same data through `ville`, `truescore`, `vowpalwabbit` and `judgekeeper`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from remit.learning.judges import calibrate_judge
 from remit.learning.statistics import (
     ConfidenceSequence,
     EmpiricalBernstein,
@@ -24,7 +25,7 @@ _PYTHON = Path(sys.prefix) / "oracles" / "bin" / "python"
 
 
 def _installed() -> bool:
-    command = [str(_PYTHON), "-c", "import ville, truescore, vowpalwabbit"]
+    command = [str(_PYTHON), "-c", "import ville, truescore, vowpalwabbit, judgekeeper"]
     return _PYTHON.exists() and not subprocess.run(command, capture_output=True).returncode
 
 
@@ -86,6 +87,24 @@ def test_prediction_powered_is_that_of_truescore(
     ours = prediction_powered(data["grades"], data["judged"], data["judged_only"])
     expected = theirs["prediction_powered"]
     assert [ours.value, ours.low, ours.high] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_recorded_judge_agrees_as_judgekeeper_says(theirs: dict[str, Any]) -> None:
+    """Its 100 recorded verdicts; people's labels of 40 of them stand for those of all."""
+    judge = theirs["recorded_judge"]
+    grades = [float(label == "pass") for label in judge["labels"]]
+    judged = [float(verdict == "pass") for verdict in judge["verdicts"]]
+    ours, expected = calibrate_judge(grades, judged, [], judge["lengths"]), judge["agreement"]
+    assert ours.judged == expected["n"] == 100
+    assert ours.kappa == pytest.approx(expected["kappa"], abs=1e-9)
+    assert ours.agreement == pytest.approx(expected["accuracy"], abs=1e-9)
+    wrong = expected["confusion"]
+    assert ours.bias == pytest.approx((wrong["fp"] - wrong["fn"]) / 100, abs=1e-9)
+    part = calibrate_judge(grades[:40], judged[:40], judged[40:], judge["lengths"][:40])
+    alone = prediction_powered(grades[:40], judged[:40], [])
+    assert part.mean is not None
+    assert part.mean.low < sum(grades) / 100 < part.mean.high
+    assert part.mean.high - part.mean.low < alone.high - alone.low
 
 
 def test_off_policy_value_is_that_of_vowpal_wabbit(

@@ -35,6 +35,7 @@ class Sample:
         failed_tools: ids of those tools.
         reward: mean of its feedback from 0 to 1, each party counting once; None without any.
         raters: who gave that feedback: user ids, key ids or names.
+        judged: it is a judge's alone; how far that can be relied on, `read_judges` says.
         tainted: why no learner may use it; empty for a clean one.
         at: time of the exchange, ISO 8601 in UTC.
     """
@@ -69,5 +70,6 @@ class Sample:
     failed_tools: tuple[str, ...] = ()
     reward: float | None = None
     raters: tuple[str, ...] = ()
+    judged: bool = False
     tainted: Taint = ""
     at: str = ""

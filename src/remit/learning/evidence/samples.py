@@ -157,8 +157,9 @@ class _Joined:
         calls = self._of(row, "TOOL_CALL")
         return [one for one in calls if one.seq > row.seq and (end is None or one.seq < end)]
 
-    def said_of(self, row: _Row, turn_id: str) -> tuple[float | None, tuple[str, ...]]:
-        """Mean of the feedback on an exchange, each party counting once, and who gave it."""
+    def said_of(self, row: _Row, turn_id: str) -> tuple[float | None, tuple[str, ...], bool]:
+        """Mean of the feedback on an exchange, each party counting once; who gave it; whether
+        these are judges."""
         metadata = row.metadata
         plan = self._of(row, "WO_PLANNED")
         order = entry_id(plan[0].seq) if plan else ""
@@ -171,8 +172,8 @@ class _Joined:
                         by_party[party].append(score)
                 if by_party:
                     means = [sum(scores) / len(scores) for scores in by_party.values()]
-                    return sum(means) / len(means), tuple(sorted(by_party))
-        return None, ()
+                    return sum(means) / len(means), tuple(sorted(by_party)), judges
+        return None, (), False
 
     def _of(self, row: _Row, event_type: str) -> list[_Row]:
         order = str(row.metadata.get("work_order_id") or "")
@@ -245,7 +246,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
     data, record = row.metadata, row.record
     turn = joined.turn_of(row)
     turn_id = "" if turn is None else entry_id(turn)
-    reward, raters = joined.said_of(row, turn_id)
+    reward, raters, judged = joined.said_of(row, turn_id)
     calls = joined.tool_calls(row)
     tool_failures = [call for call in calls if call.metadata.get("status") != "ok"]
     cost = data.get("cost_usd")
@@ -273,6 +274,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         failed_tools=_tools(tool_failures),
         reward=reward,
         raters=raters,
+        judged=judged,
         tainted=_taint(row, joined),
         at=str(record["timestamp"]),
         session_id=_text(data, "session_id"),

@@ -1,0 +1,166 @@
+"""A judge's grades held against people's: mean, agreement, length bias, labels still needed.
+
+The mean is by prediction-powered inference (:func:`prediction_powered`), which takes what people
+graded for a random part of what the judge graded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist, fmean, variance
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.learning.statistics import Estimate, prediction_powered
+
+__all__ = ["LEAST_LABELS", "JudgeCalibration", "calibrate_judge", "labels_needed"]
+
+LEAST_LABELS = 30
+"""People's grades of what a judge graded, below which it counts as uncalibrated."""
+
+_SIDE = 0.5  # from here on a grade says that the answer is good
+_CHARACTERS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeCalibration:
+    """How far a judge's grades can be relied on.
+
+    Attributes:
+        judged: answers that it graded.
+        labelled: of them those that people graded too.
+        judge_mean: its mean over all of them, as it is.
+        mean: what people's would be over all of them; None below two labels.
+        agreement: share of the labelled on the same side of 0.5; None without any.
+        kappa: Cohen's, of the same; None where chance alone would agree always.
+        bias: mean of judge minus person.
+        length_slope: by how much judge minus person rises with 1,000 characters of the answer;
+            None below three labels, or where all answers are equally long.
+        length_correlation: of judge minus person with the answer's length, -1 to 1.
+    """
+
+    judged: int
+    labelled: int
+    judge_mean: float
+    mean: Estimate | None = None
+    agreement: float | None = None
+    kappa: float | None = None
+    bias: float | None = None
+    length_slope: Estimate | None = None
+    length_correlation: float | None = None
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether people graded enough of what it graded."""
+        return self.labelled >= LEAST_LABELS
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and whether it is calibrated, for JSON."""
+        return {**asdict(self), "calibrated": self.calibrated}
+
+
+def calibrate_judge(
+    grades: Sequence[float],
+    judged: Sequence[float],
+    judged_only: Sequence[float],
+    lengths: Sequence[int],
+) -> JudgeCalibration:
+    """Hold a judge's grades against people's.
+
+    Args:
+        grades: people's, 0 to 1.
+        judged: the judge's of the same, in the same order.
+        judged_only: the judge's of what no person graded.
+        lengths: characters of the answers that people graded, in the same order.
+
+    Raises:
+        InvalidInputError: the three do not fit, or there is no grade at all.
+    """
+    if not len(grades) == len(judged) == len(lengths) or not (judged or judged_only):
+        raise InvalidInputError("A judge's grades and people's do not belong together.")
+    differences = [f - y for y, f in zip(grades, judged, strict=True)]
+    slope, correlation = _on_length(differences, lengths)
+    good = [y >= _SIDE for y in grades]
+    said = [f >= _SIDE for f in judged]
+    same = [a == b for a, b in zip(good, said, strict=True)]
+    return JudgeCalibration(
+        judged=len(judged) + len(judged_only),
+        labelled=len(grades),
+        judge_mean=fmean([*judged, *judged_only]),
+        mean=prediction_powered(grades, judged, judged_only) if len(grades) > 1 else None,
+        agreement=fmean(same) if same else None,
+        kappa=_kappa(good, said),
+        bias=fmean(differences) if differences else None,
+        length_slope=slope,
+        length_correlation=correlation,
+    )
+
+
+def labels_needed(
+    grades: Sequence[float],
+    judged: Sequence[float],
+    judged_only: Sequence[float],
+    width: float,
+    *,
+    confidence: float = 0.95,
+) -> int:
+    """How many more of people's grades make the interval of the mean so wide at most; an estimate.
+
+    With T answers judged, of which n are labelled, variance s² of people's grades and correlation
+    r with the judge's, the variance of the mean is about s² ((1 - r²) / n + r² / T). Below
+    :data:`LEAST_LABELS` labels, s² counts as 1/4, the most that it can be, and r as 0.
+
+    Raises:
+        InvalidInputError: the width is not above 0.
+    """
+    if not width > 0:
+        raise InvalidInputError("The width of an interval is above 0.")
+    n, total = len(grades), len(grades) + len(judged_only)
+    wanted = (width / 2 / NormalDist().inv_cdf(0.5 + confidence / 2)) ** 2
+    spread, shared = 0.25, 0.0
+    if n >= LEAST_LABELS:
+        spread = variance(grades)
+        shared = max(0.0, _correlation(grades, judged) or 0.0) ** 2
+    left = wanted - spread * shared / total if total else wanted
+    needed = spread * (1 - shared) / left if left > 0 else math.inf
+    if needed > total:  # the judge's grades are too few: people's alone
+        needed = spread / wanted
+    return max(0, math.ceil(needed) - n)
+
+
+def _on_length(
+    differences: Sequence[float], lengths: Sequence[int]
+) -> tuple[Estimate | None, float | None]:
+    """Least squares of the difference on length, and their correlation."""
+    n = len(differences)
+    scaled = [length / _CHARACTERS for length in lengths]
+    if n < 3 or min(scaled) == max(scaled):
+        return None, None
+    x, y = fmean(scaled), fmean(differences)
+    squares = sum((a - x) ** 2 for a in scaled)
+    slope = sum((a - x) * (b - y) for a, b in zip(scaled, differences, strict=True)) / squares
+    rest = [b - y - slope * (a - x) for a, b in zip(scaled, differences, strict=True)]
+    half = NormalDist().inv_cdf(0.975) * math.sqrt(sum(r * r for r in rest) / (n - 2) / squares)
+    made = Estimate(
+        value=slope, low=slope - half, high=slope + half, samples=n, effective_samples=n,
+        method="least_squares",
+    )  # fmt: skip
+    return made, _correlation(scaled, differences)
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    x, y = fmean(one), fmean(other)
+    shared = sum((a - x) * (b - y) for a, b in zip(one, other, strict=True))
+    spread = math.sqrt(sum((a - x) ** 2 for a in one) * sum((b - y) ** 2 for b in other))
+    return shared / spread if spread else None
+
+
+def _kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
+    if not one:
+        return None
+    p, q = fmean(one), fmean(other)
+    chance = p * q + (1 - p) * (1 - q)
+    agreed = fmean([a == b for a, b in zip(one, other, strict=True)])
+    return (agreed - chance) / (1 - chance) if chance < 1 else None

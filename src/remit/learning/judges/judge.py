@@ -1,0 +1,203 @@
+"""A judge: a model that grades recorded answers under a contract, within a hard budget.
+
+What it judges is data in its prompt, between fences that nothing in it can close. Its calls are
+of the session and person of what they judge, so that an erasure reaches the copies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from remit.contracts import ContractLoader
+from remit.gateway import LLMGateway
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptRequest, PromptResponse, text_of
+from remit.learning.calls import terms_of
+from remit.learning.evidence import FeedbackError, feedback_on, give_feedback
+from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
+from remit.routing import StagePrompts
+from remit.routing.asked import new_request
+from remit.routing.ensemble import JUDGE_CONTRACT
+
+__all__ = ["JUDGE_AGENT", "Judge", "Judged"]
+
+JUDGE_AGENT = "judge"
+"""The agent that a judge's calls are made by."""
+
+_NANO = 1_000_000_000
+_MOST_REASON = 2_000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a run of a judge came to.
+
+    Attributes:
+        graded: exchanges that have its grade now, of this run.
+        passed_over: those that it graded before, that have no answer, or whose content is erased.
+        failed: calls without an answer that is a grade.
+        calls: made.
+        usd: that they cost.
+        ended: ``done``, or ``budget``: the next call might have passed it.
+    """
+
+    graded: tuple[str, ...]
+    passed_over: int
+    failed: int
+    calls: int
+    usd: float
+    ended: str
+
+
+class Judge:
+    """A model that grades exchanges under ``PRC-JUDGE-001``.
+
+    Args:
+        gateway: makes the calls.
+        ledger: the record.
+        contracts: where its contract is.
+        provider_id: of the model.
+        model_id: as the provider calls it.
+
+    Attributes:
+        name: contract, version, provider and model: the party whose grades these are. Another
+            version or model is another judge, and is calibrated by itself.
+    """
+
+    def __init__(
+        self,
+        gateway: LLMGateway,
+        ledger: LedgerClient,
+        contracts: ContractLoader,
+        provider_id: str,
+        model_id: str,
+    ) -> None:
+        self._gateway = gateway
+        self._ledger = ledger
+        self._prompts = StagePrompts(contracts)
+        self._of = provider_id, model_id
+        version = contracts.load(JUDGE_CONTRACT).version
+        self.name = f"{JUDGE_CONTRACT}@{version} {provider_id}/{model_id}"
+
+    def run(
+        self,
+        exchange_ids: Iterable[str],
+        *,
+        usd: float | None = None,
+        calls: int | None = None,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> Judged:
+        """Grade exchanges in their order, and put each grade on record as feedback.
+
+        A call is made only where the most that it can cost still fits. What this judge graded
+        before is passed over, so that a run that ended early goes on.
+
+        Args:
+            exchange_ids: of ``EXCHANGE`` entries.
+            usd: the most that all calls may cost.
+            calls: the most that are made.
+            progress: called with how many are done.
+
+        Raises:
+            InvalidInputError: no budget is given, or the model has no price for one in dollars.
+            EntryNotFoundError: there is no such exchange.
+        """
+        if usd is None and calls is None:
+            raise InvalidInputError(
+                "A judge needs a budget.", next_step="Give it in dollars, in calls, or both."
+            )
+        graded: list[str] = []
+        known = self._graded()
+        made = over = failed = spent = 0
+        ended = "done"
+        for number, exchange_id in enumerate(exchange_ids):
+            progress(number)
+            request = self._request(self._ledger.read(exchange_id))
+            if request is None or exchange_id in known:
+                over += 1
+                continue
+            bound = self._gateway.cost_bound(request, *self._of)
+            if usd is not None and bound is None:
+                raise InvalidInputError(
+                    f"A call of {self._of[1]} has no upper bound of its cost.",
+                    next_step="State its price (docs/prices.md), or give a budget in calls alone.",
+                )
+            if made == calls or (usd is not None and spent + (bound or 0) > round(usd * _NANO)):
+                ended = "budget"
+                break
+            answer = self._gateway.route(request)
+            made += 1
+            spent += round(answer.cost_incurred * _NANO) if answer.cost_known else bound or 0
+            if self._keep(exchange_id, answer):
+                graded.append(exchange_id)
+            else:
+                failed += 1
+        return Judged(tuple(graded), over, failed, made, spent / _NANO, ended)
+
+    def _graded(self) -> set[str]:
+        return {
+            word.target_entry_id
+            for word in feedback_on(self._ledger)
+            if word.source == "judge" and word.by == self.name
+        }
+
+    def _request(self, entry: LedgerEntry) -> PromptRequest | None:
+        """The question that grades an exchange; ``None`` where there is nothing to grade."""
+        data = entry.metadata
+        prompt, answer = data.get("prompt"), data.get("response")
+        if entry.event_type != "EXCHANGE" or not isinstance(answer, str) or not answer.strip():
+            return None
+        parts = prompt if isinstance(prompt, list) else [prompt]
+        if any(part is None or isinstance(part, Erased) for part in parts):
+            return None
+        if data.get("outcome") != "success":
+            return None
+        base = new_request(
+            JUDGE_AGENT,
+            provider_id=self._of[0],
+            model_id=self._of[1],
+            **terms_of(self._ledger, entry),
+        )
+        variables = {"question": _asked(prompt), "answers": [answer]}
+        return self._prompts.request(base, JUDGE_CONTRACT, variables)
+
+    def _keep(self, exchange_id: str, answer: PromptResponse) -> bool:
+        grade = _grade(answer.content) if not answer.error_code else None
+        if grade is None:
+            return False
+        score, reason = grade
+        try:
+            give_feedback(
+                self._ledger, exchange_id, score=score, reason=reason, source="judge",
+                by=self.name,
+            )  # fmt: skip
+        except FeedbackError:  # erased while it was judged
+            return False
+        return True
+
+
+def _asked(prompt: Any) -> str:
+    """All that was asked, each message under its role."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(
+        f"[{message.get('role')}]\n{text_of(message.get('content'))}"
+        for message in prompt
+        if isinstance(message, Mapping)
+    )
+
+
+def _grade(text: str) -> tuple[float, str] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    score = value.get("score") if isinstance(value, dict) else None
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        return None
+    reason = value.get("reason", "")
+    usable = isinstance(reason, str) and is_plain_text(reason)
+    return float(score), reason[:_MOST_REASON] if usable else ""

@@ -1,0 +1,105 @@
+"""Each judge on record, held against the people who graded the same."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from remit.kernel.canonical import sha256_hex
+from remit.learning.evidence import feedback_on
+from remit.learning.judges.calibration import JudgeCalibration, calibrate_judge, labels_needed
+from remit.ledger import LedgerReader
+
+__all__ = ["JudgeReport", "read_judges"]
+
+_NEXT = 10  # exchanges that are named for a person to grade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeReport:
+    """One judge of one contract's answers.
+
+    Attributes:
+        judge: its name, as its feedback gives it.
+        contract_id: of the exchanges that it graded.
+        calibration: how far its grades can be relied on.
+        width: of the interval that is wanted.
+        labels_needed: how many more of people's grades make it so wide.
+        label_next: exchanges to be graded by people, drawn by the hash of their ids: what people
+            choose themselves is no random part, and the interval would not hold.
+    """
+
+    judge: str
+    contract_id: str
+    calibration: JudgeCalibration
+    width: float
+    labels_needed: int
+    label_next: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        return {
+            "judge": self.judge,
+            "contract_id": self.contract_id,
+            "width": self.width,
+            "labels_needed": self.labels_needed,
+            "label_next": list(self.label_next),
+            **self.calibration.to_dict(),
+        }
+
+
+def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport]:
+    """Every judge that graded exchanges, by name and the contract that it graded.
+
+    Of each party the latest grade of an exchange counts; of several people their mean. Exchanges
+    whose content was erased are left out.
+
+    Args:
+        ledger: where the feedback is.
+        width: of the calibrated mean's interval that is wanted, for the number of labels.
+
+    Raises:
+        InvalidInputError: the width is not above 0.
+    """
+    people: dict[str, dict[str, float]] = defaultdict(dict)
+    judges: dict[str, dict[str, float]] = defaultdict(dict)
+    for word in feedback_on(ledger):
+        if word.target_type != "exchange" or word.score is None:
+            continue
+        if word.source == "person":
+            people[word.target_entry_id][word.key_id or word.by] = word.score
+        elif word.source == "judge":
+            judges[word.by][word.target_entry_id] = word.score
+    wanted = sorted({one for grades in judges.values() for one in grades})
+    contracts: dict[str, str] = {}
+    lengths: dict[str, int] = {}
+    for entry in ledger.read_many(wanted):
+        response = entry.metadata.get("response")
+        if isinstance(response, str):
+            contracts[entry.id] = str(entry.metadata["contract_id"])
+            lengths[entry.id] = len(response)
+    found = []
+    for judge, grades in sorted(judges.items()):
+        for contract_id in sorted({contracts[one] for one in grades if one in contracts}):
+            mine = {one: s for one, s in grades.items() if contracts.get(one) == contract_id}
+            both = [one for one in mine if one in people]
+            alone = [one for one in mine if one not in people]
+            given = (
+                [fmean(people[one].values()) for one in both],
+                [mine[one] for one in both],
+                [mine[one] for one in alone],
+            )
+            drawn = sorted(alone, key=lambda one: sha256_hex(one.encode()))
+            found.append(
+                JudgeReport(
+                    judge=judge,
+                    contract_id=contract_id,
+                    calibration=calibrate_judge(*given, [lengths[one] for one in both]),
+                    width=width,
+                    labels_needed=labels_needed(*given, width),
+                    label_next=tuple(drawn[:_NEXT]),
+                )
+            )
+    return found

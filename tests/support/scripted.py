@@ -1,0 +1,59 @@
+"""A provider of chat completions whose answers a test writes, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.raw_provider import RawProvider, raw_provider, whole
+from tests.support.roots import new_root
+
+__all__ = ["Scripted", "scripted"]
+
+
+class Scripted:
+    """See the module.
+
+    Attributes:
+        reply: the answer to a request's body; may be replaced in the middle of a test.
+        bodies: the requests, as they came.
+    """
+
+    def __init__(self, provider: RawProvider) -> None:
+        self.reply: Callable[[dict[str, Any]], str] = lambda _: "ok"
+        self.model = ""
+        self.bodies: list[dict[str, Any]] = []
+        self.url = provider.url
+        provider.answer = self._answer
+
+    def _answer(self, connection: socket.socket, path: str, raw: bytes) -> bool:
+        body = json.loads(raw)
+        self.bodies.append(body)
+        made = {
+            "id": f"chatcmpl-{len(self.bodies)}", "object": "chat.completion", "created": 1,
+            "model": self.model or body["model"],
+            "choices": [{"index": 0, "finish_reason": "stop",
+                         "message": {"role": "assistant", "content": self.reply(body)}}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+        }  # fmt: skip
+        connection.sendall(whole(json.dumps(made).encode()))
+        return True
+
+    def root(self, place: Path) -> Path:
+        """A root whose model `gpt-4o-mini` this provider answers for."""
+        toml = (
+            "[gateway]\nmax_retries = 0\n"
+            f'[providers.openai]\napi_key = "sk-test"\nbase_url = "{self.url}/v1"\n'
+        )
+        return new_root(place, toml)
+
+
+@contextmanager
+def scripted() -> Iterator[Scripted]:
+    """A provider until the block ends."""
+    with raw_provider() as provider:
+        yield Scripted(provider)
