@@ -132,15 +132,15 @@ class Reader(ABC):
     def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
         """Rows as entries, with the content of all of them fetched at once."""
         records = [decode_record(row) for row in rows]
-        resolve = self._resolver(rows, records) if with_content else lambda item: item
+        resolve = self._resolver(rows, records) if with_content else None
         return [
             LedgerEntry(
                 event_type=record["event_type"],
                 submission_id=record["submission_id"],
                 decision=record["decision"],
-                reason=str(fill(record["reason"], resolve)),
+                reason=str(fill(record["reason"], resolve) if resolve else record["reason"]),
                 prompts_used=record["prompts_used"],
-                metadata=fill(record["metadata"], resolve),
+                metadata=fill(record["metadata"], resolve) if resolve else record["metadata"],
                 id=record["id"],
                 timestamp=record["timestamp"],
                 previous_hash=record["previous_hash"],

@@ -29,15 +29,13 @@ _OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
 
 
 class _Row(NamedTuple):
-    """An entry as its record says it, content left out."""
+    """What is read of an entry, content left out."""
 
     seq: int
-    record: dict[str, Any]
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.record["metadata"]
-        return found
+    event_type: str
+    metadata: dict[str, Any]
+    timestamp: str = ""
+    prompt_pack_id: str = ""
 
 
 def read_samples(
@@ -71,7 +69,11 @@ def read_samples(
         event_type="EXCHANGE", since=since, until=until, after=after, model_id=model_id,
         contract_id=contract_id, with_content=False,
     )  # fmt: skip
-    pages = _pages(_Row(parse_entry_id(entry.id) or 0, entry.to_dict()) for entry in entries)
+    pages = _pages(
+        _Row(parse_entry_id(one.id) or 0, "EXCHANGE", one.metadata, one.timestamp,
+             next(iter(one.prompts_used), ""))
+        for one in entries
+    )  # fmt: skip
     page = next(pages, None)
     while page is not None:
         following = next(pages, None)
@@ -99,7 +101,7 @@ class _Joined:
 
     Attributes:
         erased: commitments of content that was erased.
-        orders: of each work order its entries, in order.
+        orders: of each work order, by event type, its entries, in order.
         turns: of each session the sequence numbers of its turns, in order.
         degradations: of each session those of its degradations.
         corrected: ids of turns whose next user message corrects.
@@ -108,7 +110,7 @@ class _Joined:
     """
 
     erased: set[str]
-    orders: dict[str, list[_Row]] = field(default_factory=lambda: defaultdict(list))
+    orders: dict[tuple[str, str], list[_Row]] = field(default_factory=lambda: defaultdict(list))
     turns: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     degradations: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     corrected: set[str] = field(default_factory=set)
@@ -176,8 +178,7 @@ class _Joined:
         return None, (), False
 
     def _of(self, row: _Row, event_type: str) -> list[_Row]:
-        order = str(row.metadata.get("work_order_id") or "")
-        return [one for one in self.orders.get(order, []) if one.record["event_type"] == event_type]
+        return self.orders.get((str(row.metadata.get("work_order_id") or ""), event_type), [])
 
 
 def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
@@ -187,7 +188,7 @@ def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
     joined = _Joined(erased)
     orders = {str(order) for row in page if (order := row.metadata.get("work_order_id"))}
     for row in _rows(ledger, "work_order_id", orders, _OF_ORDERS):
-        joined.orders[_order_of(row)].append(row)
+        joined.orders[_order_of(row), row.event_type].append(row)
     if orders:
         _join_turns(ledger, page, joined)
     wanted = {str(one) for row in page if (one := row.metadata.get("decision_id"))}
@@ -200,9 +201,9 @@ def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
     targets.update(entry_id(seq) for row in page if (seq := joined.turn_of(row)) is not None)
     targets.update(
         entry_id(row.seq)
-        for rows in joined.orders.values()
+        for (_, event_type), rows in joined.orders.items()
+        if event_type == "WO_PLANNED"
         for row in rows
-        if row.record["event_type"] == "WO_PLANNED"
     )
     for row in _rows(ledger, "submission_id", targets, ("FEEDBACK",)):
         data = row.metadata
@@ -243,7 +244,7 @@ def _join_turns(ledger: LedgerReader, page: Sequence[_Row], joined: _Joined) -> 
 
 
 def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> Sample:
-    data, record = row.metadata, row.record
+    data = row.metadata
     turn = joined.turn_of(row)
     turn_id = "" if turn is None else entry_id(turn)
     reward, raters, judged = joined.said_of(row, turn_id)
@@ -257,7 +258,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         decision_id=decision_id,
         turn_id=turn_id,
         package_id=package_id,
-        prompt_pack_id=next(iter(record["prompts_used"]), ""),
+        prompt_pack_id=row.prompt_pack_id,
         route=_text(data, "requested_model_id") if decision_id else "",
         epoch=int(data.get("policy_epoch", 0)),
         propensity=float(data.get("propensity", 1)),
@@ -276,7 +277,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         raters=raters,
         judged=judged,
         tainted=_taint(row, joined),
-        at=str(record["timestamp"]),
+        at=row.timestamp,
         session_id=_text(data, "session_id"),
         work_order_id=_text(data, "work_order_id"),
         agent_id=_text(data, "agent_id"),
@@ -331,12 +332,12 @@ def _rows(
     """Entries of some types by a column of theirs, in order."""
     for part in _parts(values):
         found = ledger.select(
-            f"SELECT seq, record FROM entries WHERE {column} IN ({_marks(part)}) "
+            f"SELECT seq, event_type, record FROM entries WHERE {column} IN ({_marks(part)}) "
             f"AND event_type || '' IN ({_marks(events)}) ORDER BY seq",
             [*part, *events],
         )
-        for seq, record in found:
-            yield _Row(int(seq), orjson.loads(record))
+        for seq, event_type, record in found:
+            yield _Row(int(seq), str(event_type), orjson.loads(record)["metadata"])
 
 
 def _order_of(row: _Row) -> str:
