@@ -122,3 +122,16 @@ def ledger(target: str) -> Iterator[LedgerClient]:
     """A new ledger, on both stores."""
     with LedgerClient(target) as client:
         yield client
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A new ledger's address and the directory of all its files, to search them:
+    on both stores."""
+    if request.param == "sqlite":
+        (tmp_path / "data").mkdir()
+        yield str(tmp_path / "data" / "ledger.db"), tmp_path / "data"
+        return
+    server = PostgresServer(tmp_path / "data")
+    yield server.database(), server.data
+    server.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.runtime import Conversation, Runtime
 from tests.support.agents import anthropic_runtime
 from tests.support.commands import run_remit
-from tests.support.postgres import PostgresServer, run_sql
-from tests.support.stores import conversation, files_hold
+from tests.support.stores import checkpoint, conversation, files_hold
 from tests.support.wire import anthropic_answer
 
 ANSWER = anthropic_answer("It is 42.")
@@ -136,18 +134,6 @@ def test_an_erased_target_is_refused(ledger: LedgerClient) -> None:
     assert ledger.count() == before
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A ledger's address and the directory of all its files."""
-    if request.param == "sqlite":
-        (tmp_path / "data").mkdir()
-        yield str(tmp_path / "data" / "ledger.db"), tmp_path / "data"
-        return
-    server = PostgresServer(tmp_path / "data")
-    yield server.database(), server.data
-    server.stop()
-
-
 @pytest.mark.parametrize("how", ["entry", "session", "subject", "retention"])
 def test_a_reason_is_erased_with_what_it_is_about(place: tuple[str, Path], how: str) -> None:
     target, directory = place
@@ -163,7 +149,7 @@ def test_a_reason_is_erased_with_what_it_is_about(place: tuple[str, Path], how: 
         kept = give_feedback(
             ledger, next(ledger.query(session_id="SES-OTHER")).id, score=1, reason="kept", by="ann"
         )
-        _written(target)
+        checkpoint(target)
         assert files_hold(directory, secret)
         if how == "retention":
             ledger.retain({"EXCHANGE": 0})
@@ -181,11 +167,6 @@ def test_a_reason_is_erased_with_what_it_is_about(place: tuple[str, Path], how: 
         if how != "retention":
             assert next(feedback_on(ledger, kept.target_entry_id)).reason == "kept"
         assert ledger.verify().verified
-
-
-def _written(target: str) -> None:
-    if target.startswith("postgresql"):
-        run_sql(target, "CHECKPOINT")
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
-from tests.support.postgres import PostgresServer, run_sql
-from tests.support.stores import conversation, files_hold
+from tests.support.postgres import run_sql
+from tests.support.stores import checkpoint, conversation, files_hold
 
 SECRET = "the orchid blooms at midnight in Valparaiso"
 WORD = "valparaiso"  # as the text index knows it
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A ledger's address and the directory of all its files."""
-    if request.param == "sqlite":
-        (tmp_path / "data").mkdir()
-        yield str(tmp_path / "data" / "ledger.db"), tmp_path / "data"
-        return
-    server = PostgresServer(tmp_path / "data")
-    yield server.database(), server.data
-    server.stop()
-
-
-def _checkpointed(target: str) -> None:
-    """Have the engine write everything to its files, as it does sooner or later."""
-    if target.startswith("postgresql"):
-        run_sql(target, "CHECKPOINT")
 
 
 def _say(client: LedgerClient, session: str, text: str) -> str:
@@ -54,7 +35,7 @@ def test_a_sentence_is_found_before_and_not_after(place: tuple[str, Path], how: 
         entry_id = _say(client, "SES-SECRET", SECRET)
         conversation(client, "SES-AFTER", 20)
         assert [entry.id for entry in client.query(text=WORD)] == [entry_id]
-        _checkpointed(target)
+        checkpoint(target)
         assert files_hold(directory, SECRET)
         report = client.erase(
             entry_id if how == "entry" else None,
@@ -78,7 +59,7 @@ def test_other_sessions_keep_their_own_copies(place: tuple[str, Path]) -> None:
         second = _say(client, "SES-OTHER", SECRET)
         client.erase(first, reason="request")
         assert client.read(second).metadata["prompt"][0]["content"] == SECRET
-        _checkpointed(target)
+        checkpoint(target)
         assert files_hold(directory, SECRET)
         client.erase(second, reason="request")
         assert files_hold(directory, SECRET) == []

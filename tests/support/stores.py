@@ -10,7 +10,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import Signer
 from tests.support.postgres import run_sql
 
-__all__ = ["SIGNER", "conversation", "empty", "files_hold", "outside"]
+__all__ = ["SIGNER", "checkpoint", "conversation", "empty", "files_hold", "outside"]
 
 SIGNER = Signer.generate("example.com/log")
 
@@ -64,6 +64,12 @@ def conversation(client: LedgerClient, session: str, turns: int, *, subject: str
         )
         messages.append({"role": "assistant", "content": f"answer {turn} of {session}"})
     return ids
+
+
+def checkpoint(target: str) -> None:
+    """Have the engine write everything to its files, as it does sooner or later."""
+    if target.startswith("postgresql"):
+        run_sql(target, "CHECKPOINT")
 
 
 def files_hold(directory: Path, text: str) -> list[str]:

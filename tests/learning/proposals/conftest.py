@@ -79,25 +79,27 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with _opened(tmp_path / "root") as made:
+    with opened(tmp_path / "root") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A root for tests that leave nothing there."""
-    with _opened(tmp_path_factory.mktemp("asked") / "root") as made:
+    with opened(tmp_path_factory.mktemp("asked") / "root") as made:
         yield made
 
 
-def open_runtime(place: Path) -> Runtime:
+def open_runtime(place: Path, database: str = "") -> Runtime:
     """The root, with a model that answers and budgets that refuse nothing."""
-    return Runtime.open(place, providers={"mock": MockProvider()}, flags={"budget.mode": "off"})
+    flags = {"budget.mode": "off", **({"ledger.path": database} if database else {})}
+    return Runtime.open(place, providers={"mock": MockProvider()}, flags=flags)
 
 
 @contextlib.contextmanager
-def _opened(place: Path) -> Iterator[World]:
-    with open_runtime(new_root(place)) as runtime:
+def opened(place: Path, *, database: str = "") -> Iterator[World]:
+    """A new root with three exchanges on record; its ledger may be another database."""
+    with open_runtime(new_root(place, database=database), database) as runtime:
         made = World(place, runtime, [])
         made.exchanges = [made.exchange(f"What is tea {number}?") for number in range(3)]
         yield made

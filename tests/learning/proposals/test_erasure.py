@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
+
+import pytest
 
 from remit import Runtime
 from remit.kernel.settings import load_settings
+from remit.learning import read_samples
 from remit.learning.proposals import Change
 from remit.packages import Registry
 from remit.packages.gates import check_gates
-from tests.learning.proposals.conftest import World
+from remit.routing import LearnedHead, WeightsError, head_on_record, record_head
+from remit.runtime.installation import forget_erased
+from tests.learning.proposals.conftest import World, opened
 from tests.support.commands import run_remit
+from tests.support.stores import checkpoint, files_hold
 
 SECRET = "quetzal-marigold-7731"
-
-
-def _files_with(world: World, text: str) -> list[str]:
-    """Every file of the root that holds a text."""
-    found = [path for path in world.place.rglob("*") if path.is_file()]
-    return [str(path) for path in found if text.encode() in path.read_bytes()]
 
 
 def _head(world: World, exchange: str, name: str) -> Change:
@@ -43,7 +45,7 @@ def test_a_learned_package_goes_with_what_it_holds(world: World) -> None:
     waiting = world.propose(_head(world, secret, "other.json"), evidence=[secret])
     assert load_settings(world.root.config).settings.routing.set_aside
     world.runtime.close()
-    assert len(_files_with(world, SECRET)) >= 4
+    assert len(files_hold(world.place, SECRET)) >= 4
 
     done = run_remit(
         "ledger", "erase", secret, "--reason", "request", "--yes", "--root", world.place
@@ -51,7 +53,7 @@ def test_a_learned_package_goes_with_what_it_holds(world: World) -> None:
     assert done.returncode == 0, done.stderr
     assert head.proposal_id in done.stderr
     assert waiting.proposal_id in done.stderr
-    assert not _files_with(world, SECRET)
+    assert not files_hold(world.place, SECRET)
     routing = load_settings(world.root.config).settings.routing
     assert (routing.operator_preference, routing.set_aside) == ("cost", [])
     with Runtime.open(world.place) as runtime:
@@ -77,8 +79,41 @@ def test_killed_between_the_two_the_next_opening_takes_it_away(world: World) -> 
     world.governance().adopt(head.proposal_id, reason="Better.")
     world.runtime.ledger.erase(secret, reason="request", requested_by="otto")
     world.runtime.close()
-    assert _files_with(world, SECRET)
+    assert files_hold(world.place, SECRET)
     with Runtime.open(world.place) as runtime:
         assert "PKG-LEARNED-ROUTING-001" not in Registry.from_ledger(runtime.ledger).packages
         assert check_gates(runtime.gate_context(), by="test").passed
-    assert not _files_with(world, SECRET)
+    assert not files_hold(world.place, SECRET)
+
+
+def test_a_head_that_decisions_were_made_with_is_erased_too(place: tuple[str, Path]) -> None:
+    database, directory = place
+    on_server = database.startswith("postgresql")
+    root = directory.parent / "root"
+    with opened(root, database=database if on_server else "") as world:
+        ledger, exchange = world.runtime.ledger, world.exchange(f"Tell me of {SECRET}, please.")
+        head = LearnedHead.from_document({
+            "format": "remit.routing-head/1", "buckets": 3, "models": {"m": {
+                "bias": 1, "cost_nano": 1, "samples": 1, "weights": [711117, 722227, 733337]}},
+            "neighbours": [{"exchange_id": exchange, "buckets": [0, 2]}],
+        })  # fmt: skip
+        learned = "711117,722227,733337"  # short: longer content is kept compressed
+        change = Change("head", files={"HOT/learned/routing/h.json": head.encoded})
+        proposal = world.propose(change, evidence=[exchange], holds=[exchange])
+        world.governance().adopt(proposal.proposal_id, reason="Better.")
+        asyncio.run(record_head(ledger, head))  # as a router does, before it decides by it
+        checkpoint(database)
+        places = {directory, root} if on_server else {root}
+        for one in places:
+            assert files_hold(one, learned), one
+        ledger.erase(exchange, reason="request 7")
+        assert forget_erased(world.root, ledger, load_settings(world.root.config)) == [
+            proposal.proposal_id
+        ]
+        for one in places:
+            for gone in (SECRET, learned):
+                assert files_hold(one, gone) == [], gone
+        with pytest.raises(WeightsError, match="was erased"):
+            head_on_record(ledger, head.digest)
+        assert [s.tainted for s in read_samples(ledger)][-1] == "erased"
+        assert ledger.verify().verified

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from remit.kernel.root import Root
 from remit.learning.proposals.proposal import Proposal, Proposals, is_erased
-from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction
+from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, entry_id
 from remit.packages import PackageError, PackageManager, policy_epoch
 from remit.packages.files import remove_file
-from remit.packages.registry import archive_path, envelope_path
+from remit.packages.registry import InstalledPackage, archive_path, envelope_path
 
 __all__ = ["forget_erased"]
 
@@ -21,8 +21,9 @@ def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> 
     """Take away the proposals and learned packages that hold what was erased.
 
     An open proposal whose evidence was erased loses its archive and its content. A learned
-    package that holds something of an erased exchange goes from the root, its kept archives and
-    those of later versions with it; what was in force before it is in force again. Quick where
+    package that holds something of an erased exchange goes from the root, its kept archives, those
+    of later versions and their routing heads on record with it; what was in force before it is in
+    force again. Quick where
     nothing was erased since the last time; may be repeated after a crash.
 
     Args:
@@ -64,8 +65,8 @@ def _read(mark: Path) -> int:
 
 def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
     """The erasure of the first of these entries that lost content; empty when none did."""
-    for entry_id in entry_ids:
-        entry = ledger.read(entry_id)
+    for name in entry_ids:
+        entry = ledger.read(name)
         if is_erased(entry):
             return next(
                 value.erasure_id or "unknown"
@@ -109,8 +110,19 @@ def _take_away(
             manager.remove(held.package_id, beside=beside)
     for package in manager.registry().history.get(held.package_id, ()):
         if _number(package.version) >= since:
+            _erase_heads(ledger, package)
             for path in (archive_path(package), envelope_path(package)):
                 remove_file(root.path, path)
+
+
+def _erase_heads(ledger: LedgerClient, package: InstalledPackage) -> None:
+    """Erase the routing heads of a package that decisions were made with; they are on record by
+    the hash of their file."""
+    for asset in package.manifest.assets:
+        head = f"HEAD-{asset.sha256.removeprefix('sha256:')}"
+        for (seq,) in ledger.select("SELECT seq FROM thoughts WHERE thought_id = ?", (head,)):
+            why = "It was learned from content that was erased."
+            ledger.erase(entry_id(int(seq)), reason=why, requested_by="learning")
 
 
 def _entry(one: Proposal, back: str, epoch: int, erasure_id: str) -> LedgerEntry:
