@@ -33,11 +33,12 @@ class Scripted:
     def _answer(self, connection: socket.socket, path: str, raw: bytes) -> bool:
         body = json.loads(raw)
         self.bodies.append(body)
+        text = self.reply(body)
         made = {
             "id": f"chatcmpl-{len(self.bodies)}", "object": "chat.completion", "created": 1,
             "model": self.model or body["model"],
             "choices": [{"index": 0, "finish_reason": "stop",
-                         "message": {"role": "assistant", "content": self.reply(body)}}],
+                         "message": {"role": "assistant", "content": text}}],
             "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
         }  # fmt: skip
         connection.sendall(whole(json.dumps(made).encode()))

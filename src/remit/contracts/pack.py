@@ -52,7 +52,7 @@ class PromptPack:
         compiled = []
         try:
             digest = sha256_hex(text.encode())
-            for role, first_line, source in _cut(text):
+            for role, first_line, source in cut_sections(text):
                 compiled.append((role, compile_section(source, first_line)))
         except ValueError as error:
             raise ContractError(
@@ -92,7 +92,7 @@ class PromptPack:
         return messages
 
 
-def _cut(text: str) -> list[tuple[str, int, str]]:
+def cut_sections(text: str) -> list[tuple[str, int, str]]:
     """Role, first line and source of each section."""
     marks = list(_SECTION.finditer(text))
     begin, *ends = [*(mark.start() for mark in marks), len(text)]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
@@ -121,6 +122,7 @@ class Replay:
         self._grade = grade
         self._prices = prices
         self._kept = kept
+        self._run = ""
 
     def run(
         self,
@@ -144,6 +146,7 @@ class Replay:
         """
         wanted = [one for one in exchange_ids if is_held_out(one)]
         pairs = {pair.exchange_id: pair for pair in self._read()}
+        run = self._run_id()
         spent = sum(pair.cost_nano for pair in pairs.values())
         ended = "complete"
         models = {pair.model_id for pair in pairs.values()} - {""}
@@ -156,8 +159,13 @@ class Replay:
             if spent + self._bound(request) > budget_nano:
                 ended = "budget"
                 break
-            answer = self._gateway.route(request)
-            cost = round(answer.cost_incurred * _NANO)
+            # A call that was paid before a kill is answered from the record, and not paid again.
+            key = f"replay {run} {exchange_id}"
+            answer = self._gateway.route(replace(request, idempotency_key=key))
+            usd = answer.cost_incurred
+            if answer.replayed:
+                usd = float(self._ledger.read(answer.exchange_entry_id).metadata["cost_usd"] or 0)
+            cost = round(usd * _NANO)
             spent += cost
             grades = self._graded(entry, answer.content) if not answer.error_code else None
             model = ""
@@ -185,7 +193,7 @@ class Replay:
         if bound is None:
             raise InvalidInputError(
                 f"A call of {request.model_id} has no upper bound of its cost.",
-                next_step="Give it a price: `remit price set`, and state max_tokens.",
+                next_step="State its price (docs/prices.md), and max_tokens.",
             )
         return bound
 
@@ -197,14 +205,26 @@ class Replay:
                 self._kept.write_bytes(b"".join(lines[:-1]))
                 return
             value = json.loads(line)
+            if "run" in value:
+                self._run = str(value["run"])
+                continue
             if value.pop("prices") != self._prices:
                 raise _drift("the prices are others than when it began")
             yield Pair(**value)
 
+    def _run_id(self) -> str:
+        if not self._run:
+            self._run = secrets.token_hex(8)
+            self._append({"run": self._run})
+        return self._run
+
     def _keep(self, pair: Pair) -> None:
+        self._append({**asdict(pair), "prices": self._prices})
+
+    def _append(self, value: dict[str, object]) -> None:
         self._kept.parent.mkdir(mode=0o700, exist_ok=True)
         with self._kept.open("a") as file:
-            file.write(json.dumps({**asdict(pair), "prices": self._prices}) + "\n")
+            file.write(json.dumps(value) + "\n")
 
 
 def _drift(what: str) -> ReplayDriftError:

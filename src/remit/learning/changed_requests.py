@@ -1,0 +1,125 @@
+"""The request that a recorded exchange becomes under a change of its contract (SPEC 11.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.contracts import PromptContract
+from remit.contracts.pack import cut_sections
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptRequest
+from remit.kernel.installed import InstalledFiles
+from remit.learning.calls import terms_of
+from remit.ledger import LedgerClient, LedgerEntry
+
+__all__ = ["REPLAY_AGENT", "ChangedRequests"]
+
+REPLAY_AGENT = "replay"
+"""The agent that replays make their calls by."""
+
+_TEMPLATE = ("{{", "{%", "{#")
+
+
+class ChangedRequests:
+    """Makes an exchange's request anew, under files that a change makes, or with another model.
+
+    What was filled into the recorded prompt is not on record apart from it. A changed section
+    therefore has to be plain text before and after, or to gain plain text at its end.
+
+    Args:
+        ledger: the record.
+        installed: where the packs of recorded prompts are.
+        contract: the contract, as it is or as the change makes it.
+        files: that the change makes, by path, such as those of ``Change.made``.
+        model: provider and model that are asked; else the contract's, else those of the record.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        installed: InstalledFiles,
+        contract: PromptContract,
+        files: Mapping[str, bytes],
+        model: tuple[str, str] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._installed = installed
+        self._model = model
+        self._pack = ""
+        for path, data in files.items():
+            if path.startswith("HO1/contracts/"):
+                contract = PromptContract.parse(data, path)
+            elif path.startswith("HO1/prompt_packs/"):
+                self._pack = data.decode()
+        self._contract = contract
+
+    def __call__(self, exchange: LedgerEntry) -> PromptRequest:
+        """The request.
+
+        Raises:
+            InvalidInputError: the change cannot be made to this prompt.
+        """
+        data, contract = exchange.metadata, self._contract
+        prompt = data["prompt"]
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        if self._pack:
+            messages = self._changed(exchange, messages)
+        limits = contract.boundary
+        provider_id, model_id = self._model or (
+            limits.provider_id or str(data["provider_id"]),
+            limits.model_id or str(data["model_id"]),
+        )
+        return PromptRequest(
+            "", contract.prompt_pack_id, contract.contract_id, REPLAY_AGENT, "RESIDENT",
+            contract.framework_id, contract.package_id, "", tier="ho1", messages=messages,
+            provider_id=provider_id, model_id=model_id, max_tokens=limits.max_tokens,
+            temperature=limits.temperature, output_schema=contract.output_schema,
+            structured_output=None if data.get("tools") else limits.structured_output,
+            tools=data.get("tools"), **terms_of(self._ledger, exchange),
+        )  # fmt: skip
+
+    def _changed(self, exchange: LedgerEntry, messages: Any) -> list[dict[str, Any]]:
+        name = next(iter(exchange.prompts_used), "")
+        paths = list(self._installed.paths(f"HO1/prompt_packs/{name}."))
+        if not paths:
+            raise _cannot(exchange, f"its prompt pack {name} is not installed")
+        old = _sections(self._installed.read(paths[0]).decode())
+        new = _sections(self._pack)
+        made = [dict(message) for message in messages]
+        if len(new) == len(old) + 1 and new[0][0] == "system":  # it had none
+            made.insert(0, {"role": "system", "content": new.pop(0)[1]})
+        if [role for role, _ in old] != [role for role, _ in new]:
+            raise _cannot(exchange, "the prompt has other sections")
+        for (role, before), (_, after) in zip(old, new, strict=True):
+            if before == after:
+                continue
+            gained = after.removeprefix(before) if after.startswith(before) else ""
+            for message in made:
+                text = message["content"]
+                if message["role"] != role or not isinstance(text, str):
+                    continue
+                if text == before and not _fills(after):
+                    message["content"] = after
+                    break
+                if gained and not _fills(gained):
+                    message["content"] = text + gained
+                    break
+            else:
+                raise _cannot(exchange, f"what fills its [{role}] section is not on record")
+        return made
+
+
+def _sections(text: str) -> list[tuple[str, str]]:
+    return [(role, source.strip()) for role, _, source in cut_sections(text)]
+
+
+def _fills(text: str) -> bool:
+    return any(mark in text for mark in _TEMPLATE)
+
+
+def _cannot(exchange: LedgerEntry, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{exchange.id} cannot be asked again under this change: {why}.",
+        next_step="Change the prompt by additions, or change sections without variables.",
+    )

@@ -1,0 +1,160 @@
+"""``remit learn replay`` on the real gateway: budget, drift, kill -9, going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import PromptRequest
+from remit.learning.proposals import Change, Learner
+from remit.learning.replay import is_held_out
+from tests.learning.proposals.conftest import Effect
+from tests.support.commands import run_remit
+from tests.support.scripted import Scripted, scripted
+
+MODEL = "gpt-4o-mini"
+RULE = "Answer as a JSON object."
+CONTRACT = "PRC-EXECUTE-001"
+
+
+def answer(body: dict[str, Any]) -> str:
+    return '{"tea": 1}' if RULE in json.dumps(body["messages"]) else "tea"
+
+
+@pytest.fixture
+def provider() -> Iterator[Scripted]:
+    with scripted() as made:
+        made.reply = answer
+        yield made
+
+
+@pytest.fixture
+def place(provider: Scripted, tmp_path: Path) -> Path:
+    """A root with 30 answers, and beside it a change and a schema."""
+    place = provider.root(tmp_path / "root")
+    (tmp_path / "change.toml").write_text(f'kind = "prompt"\nadditions = ["{RULE}"]\n')
+    (tmp_path / "schema.json").write_text('{"type": "object"}')
+    with Runtime.open(place, model=MODEL, flags={"budget.mode": "off"}) as runtime:
+        pack = runtime.contracts.load_pack("PRM-EXECUTE-001")
+        for number in range(30):
+            request = PromptRequest(
+                "", "PRM-EXECUTE-001", CONTRACT, "tester", "RESIDENT", "", "", "",
+                f"SES-{number}", "ho1", messages=pack.render({"user_input": f"Case {number}?"}),
+            )  # fmt: skip
+            assert not runtime.gateway.route(request).error_code
+    return place
+
+
+def arguments(place: Path, usd: float) -> list[str]:
+    return [
+        "learn", "replay", "--contract", CONTRACT, "--change", str(place.parent / "change.toml"),
+        "--schema", str(place.parent / "schema.json"), "--usd", str(usd), "--root", str(place),
+    ]  # fmt: skip
+
+
+def replayed(place: Path, usd: float) -> dict[str, Any]:
+    done = run_remit(*arguments(place, usd), "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def held_out(place: Path) -> int:
+    with Runtime.open(place, model=MODEL) as runtime:
+        asked = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
+        return sum(is_held_out(one.id) for one in asked if one.metadata["agent_id"] == "tester")
+
+
+def test_a_budget_that_ends_and_a_kill_and_going_on(place: Path, provider: Scripted) -> None:
+    wanted = held_out(place)
+    assert wanted > 4
+    provider.bodies.clear()
+    none = replayed(place, 0.000001)
+    assert (none["replayed"], none["ended"], provider.bodies) == (0, "budget", [])
+
+    command = [sys.executable, "-m", "remit", *arguments(place, 1)]
+    killed: list[subprocess.Popen[bytes]] = []
+
+    def kill_at_the_third(body: dict[str, Any]) -> str:
+        if len(provider.bodies) == 3:
+            killed[0].send_signal(signal.SIGKILL)
+            killed[0].wait()
+        return answer(body)
+
+    provider.reply = kill_at_the_third
+    killed.append(subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL))
+    assert killed[0].wait(120) == -signal.SIGKILL
+    provider.reply = answer
+    kept = Path(none["kept"])
+    lines = kept.read_text().splitlines(keepends=True)
+    assert len(lines) == 3  # which run it is, and two pairs
+    kept.write_text("".join(lines[:-1]))  # as if the second was paid and the kill came before this
+    done = replayed(place, 1)
+    assert (done["replayed"], done["ended"], done["failed"]) == (wanted, "complete", 0)
+    assert (done["mean_before"], done["mean_after"]) == (0, 1)
+    assert done["effect"]["value"] == 1
+    assert len(provider.bodies) == wanted + 1  # the killed one alone was asked twice
+    assert done["spent_usd"] == pytest.approx(wanted * (100 * 0.15 + 10 * 0.6) / 1e6)
+    again = replayed(place, 1)
+    assert len(provider.bodies) == wanted + 1
+    assert again == done
+
+
+def test_a_model_that_changes_in_the_middle(place: Path, provider: Scripted) -> None:
+    provider.bodies.clear()
+
+    def other_after_two(body: dict[str, Any]) -> str:
+        provider.model = "gpt-4o-mini-2" if len(provider.bodies) > 2 else MODEL
+        return answer(body)
+
+    provider.reply = other_after_two
+    done = run_remit(*arguments(place, 1))
+    assert done.returncode == 1, done.stdout
+    assert "gpt-4o-mini-2 answers now" in done.stderr
+    assert len(provider.bodies) == 3
+
+
+def test_a_proposal_and_another_model(place: Path, provider: Scripted) -> None:
+    with Runtime.open(place, model=MODEL) as runtime:
+        identity = Identity("otto", "operator", key_id="key-otto")
+        learner = Learner(runtime.root, runtime.ledger, runtime.loaded, identity)
+        (first, *_) = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
+        change = Change("prompt", contract_id=CONTRACT, additions=(RULE,))
+        learner.propose(
+            change, evidence=[first.id], predicted=Effect(), replay={}, reason="It is asked for."
+        )
+    provider.bodies.clear()
+    common = ["learn", "replay", "--contract", CONTRACT, "--usd", 1, "--root", place, "--json",
+              "--schema", place.parent / "schema.json"]  # fmt: skip
+    proposed = json.loads(run_remit(*common, "--proposal", "last").stdout)
+    assert (proposed["mean_before"], proposed["mean_after"]) == (0, 1)
+    other = json.loads(run_remit(*common, "--model", "gpt-4o").stdout)
+    assert (other["mean_after"], provider.bodies[-1]["model"]) == (0, "gpt-4o")
+    assert other["kept"] != proposed["kept"]
+
+
+def test_bad_input_asks_nothing(place: Path, provider: Scripted) -> None:
+    provider.bodies.clear()
+    common = ("learn", "replay", "--contract", CONTRACT, "--usd", 1, "--root", place)
+    assert run_remit(*common).returncode == 2
+    change = place.parent / "other.json"
+    for text, message in (
+        ("{", "cannot be read"),
+        ('{"kind": "prompt", "wrong": 1}', "is no change"),
+        ('{"kind": "prompt"}', "does not state that"),
+        ('{"kind": "boundary", "boundary": {"max_tokens": 9}}', "nothing to grade answers by"),
+    ):
+        change.write_text(text)
+        done = run_remit(*common, "--change", change)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert provider.bodies == []
