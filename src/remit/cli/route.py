@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remit.cli.route_learning import calibrate, fit
 from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table, whoami
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ _DECISION = "DEC-… | LED-…"
 @click.group()
 def route() -> None:
     """Which model answers a call, and why."""
+
+
+route.add_command(calibrate)
+route.add_command(fit)
 
 
 @route.command(name="explain")

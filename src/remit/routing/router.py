@@ -93,7 +93,7 @@ class Router:
                     request, provider_id=candidate.provider_id, model_id=candidate.provider_model
                 )
             )
-            for candidate in self._candidates(request.model_id or _AUTO)
+            for candidate in self.candidates(request.model_id or _AUTO)
             if candidate.provider_id in self._gateway.providers
         ]
         if not each:
@@ -262,7 +262,7 @@ class Router:
             "model_timeout_s": self._timeout_s,
             "preferences": sorted(self.rules.weights.preferences),
             "routes": [
-                route_status(name, route, self._candidates(name), self.rules.weights)
+                route_status(name, route, self.candidates(name), self.rules.weights)
                 for name, route in self.routes.items()
             ],
             "models": models_status(self._registry, self._gateway),
@@ -287,12 +287,17 @@ class Router:
             )
         return route
 
-    def _candidates(self, name: str) -> tuple[Candidate, ...]:
+    def candidates(self, name: str) -> tuple[Candidate, ...]:
+        """The models that a route chooses among, as they are now.
+
+        Raises:
+            RouteNotFoundError: there is no such route.
+        """
         return self._registry.candidates(self._route(name).models)
 
     def _allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
         """The candidates of a route that a key may use; all, where it names the route."""
-        candidates = self._candidates(name)
+        candidates = self.candidates(name)
         if identity is None or identity.may_use_model(name):
             return candidates
         return _one_object(

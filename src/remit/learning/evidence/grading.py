@@ -13,21 +13,30 @@ from remit.learning.evidence.feedback import Feedback, FeedbackError, Source, gi
 from remit.learning.evidence.target import find_target
 from remit.ledger import LedgerClient
 
-__all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test"]
+__all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test", "is_reference"]
 
 
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
     """Score 1 where the answer is the reference answer, else 0.
 
+    Raises:
+        RemitError: what :func:`give_feedback`, :func:`answer_of` and :func:`is_reference` raise.
+    """
+    found = float(is_reference(answer_of(ledger, target), reference))
+    return _give(ledger, target, "reference", found, by)
+
+
+def is_reference(answer: str, reference: str) -> bool:
+    """Whether an answer is the reference answer.
+
     Space at the ends, runs of space, case, and a full stop at the end make no difference.
 
     Raises:
-        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+        InvalidInputError: the reference answer is empty.
     """
     if not _squeezed(reference):
         raise InvalidInputError("The reference answer is empty.")
-    found = float(_squeezed(answer_of(ledger, target)) == _squeezed(reference))
-    return _give(ledger, target, "reference", found, by)
+    return _squeezed(answer) == _squeezed(reference)
 
 
 def grade_by_schema(

@@ -1,0 +1,233 @@
+"""``remit route calibrate`` and ``fit``: what a route learns from graded answers."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.shared import emit, note, progress, reads, whoami
+from remit.kernel.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from remit.learning import Estimate
+    from remit.learning.proposals import Proposal
+    from remit.learning.routes import GradedPrompt, RouteFit
+    from remit.ledger import LedgerClient
+    from remit.runtime import Runtime
+
+_TOKENS = 10**12  # of the session's budget: the dollars are what limits it
+
+
+@click.command()
+@click.option(
+    "--usd", type=click.FloatRange(0, min_open=True), required=True,
+    help="The most that all calls may cost; never passed.",
+)  # fmt: skip
+@click.option(
+    "--references", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='JSON Lines of {"exchange_id": "LED-…", "reference": "42"}.',
+)  # fmt: skip
+@click.option("--route", "name", default="auto", show_default=True, help="Whose models are asked.")
+@click.option(
+    "--max-tokens", type=click.IntRange(1), default=4096, show_default=True,
+    help="The longest answer; a budget is held by it.",
+)  # fmt: skip
+@reads
+def calibrate(
+    root: Path | None, as_json: bool, usd: float, references: Path | None, name: str,
+    max_tokens: int,
+) -> None:  # fmt: skip
+    """Ask each model of a route the prompts on record that it has no graded answer to.
+
+    Each answer is graded by a reference answer: 1 where it is the same but for case, space and a
+    full stop, else 0. References are those of --references, by which the answers on record are
+    graded too, and answers on record that were right by `remit feedback --reference`. A prompt
+    without a reference is not asked. Answers that need a schema, a test or a person to be graded
+    take `remit.learning.routes.calibrate` in Python, with a grader of your own.
+    """
+    from remit.gateway.budget import BudgetScope
+    from remit.kernel.loops import run_blocking
+    from remit.learning.evidence.grading import is_reference
+    from remit.learning.routes import calibrate
+    from remit.runtime import Runtime
+
+    given = {} if references is None else _read(references)
+    session = f"SES-{secrets.token_hex(8).upper()}"
+    with Runtime.open(root, by=whoami()) as runtime:
+        candidates = runtime.router.candidates(name)
+        _grade_recorded(runtime.ledger, given)
+        known = {**_right_answers(runtime.ledger), **given}
+        every = _prompts(runtime, name)
+        found = {
+            one.exchange_id: known[entry]
+            for one in every
+            for entry in one.evidence
+            if entry in known
+        }
+        runtime.budgeter.allocate(BudgetScope(session), _TOKENS)
+        done = run_blocking(
+            calibrate(
+                runtime.gateway, runtime.ledger, candidates,
+                [one for one in every if one.exchange_id in found],
+                lambda one, _, answer: float(is_reference(answer, found[one.exchange_id])),
+                usd=usd, prices=runtime.prices, by=whoami(), max_tokens=max_tokens,
+                session_id=session, progress=progress("calibrating"),
+            )
+        )  # fmt: skip
+    value = {
+        "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
+        "without_reference": len(every) - len(found), "ended": done.ended, "session_id": session,
+    }  # fmt: skip
+    ended = "" if done.ended == "done" else ": the next call might have cost more than was left"
+    emit(as_json, value, [
+        f"{done.calls} calls, {done.graded} graded, {done.usd:.6f} USD of {usd:g}{ended}",
+        f"{done.prompts} prompts have answers of all {len(candidates)} models; "
+        f"{len(every) - len(found)} have no reference answer",
+    ])  # fmt: skip
+
+
+@click.command()
+@click.option(
+    "--usd-per-call", type=click.FloatRange(0, min_open=True), required=True,
+    help="The most that a call may cost on average.",
+)  # fmt: skip
+@click.option(
+    "--quality-floor",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Take the cheapest model of which at least this reward is expected.",
+)
+@click.option("--route", "name", default="auto", show_default=True, help="Whose models are meant.")
+@click.option("--propose", is_flag=True, help="Propose it, where nothing is missing.")
+@click.option("--reason", default="", help="Why it is proposed; it stays on record.")
+@reads
+def fit(
+    root: Path | None, as_json: bool, usd_per_call: float, quality_floor: float, name: str,
+    propose: bool, reason: str,
+) -> None:  # fmt: skip
+    """Fit a route to graded answers, and estimate it on prompts that it was not fitted to.
+
+    Nothing changes. --propose holds it aside as a package; `remit learn adopt` puts it in force.
+    """
+    from remit.learning.routes import fit_route
+    from remit.runtime import Runtime
+
+    if propose and not reason.strip():
+        raise InvalidInputError("A proposal needs a reason.", next_step="Give --reason.")
+    with Runtime.open(root, by=whoami()) as runtime:
+        found = fit_route(
+            _prompts(runtime, name), usd_per_call, rules=runtime.router.rules.weights,
+            quality_floor=quality_floor, progress=progress("fitting"),
+        )  # fmt: skip
+        missing = [found] if isinstance(found, str) else list(found.missing)
+        figures = {} if isinstance(found, str) else _figures(found)
+        made = ""
+        if not isinstance(found, str) and propose and not missing:
+            made = _propose(runtime, found, figures, reason).proposal_id
+    emit(as_json, {**figures, "missing": missing, "proposal_id": made}, _lines(found, missing))
+    if made and not as_json:
+        note(f"Proposed: `remit learn show {made[:12]}`, then `remit learn adopt`.")
+    if propose and not made:
+        raise SystemExit(1)
+
+
+def _lines(found: RouteFit | str, missing: list[str]) -> Iterator[str]:
+    if not isinstance(found, str):
+        yield f"best single model  {found.best_single}"
+        yield f"saved              {_shown(found.saved)} USD a call"
+        yield f"reward             {_shown(found.reward)} against it"
+        yield f"cost               {found.usd_per_call:.6f} USD a call"
+        shares = ", ".join(f"{model} {share:.1%}" for model, share in found.shares.items())
+        yield f"takes              {shares}"
+        yield f"estimated on       {found.held_out} held-out prompts"
+    yield from (f"missing: {line}" for line in missing)
+
+
+def _shown(estimate: Estimate) -> str:
+    return f"{estimate.value:+.6f} [{estimate.low:+.6f}, {estimate.high:+.6f}]"
+
+
+def _figures(found: RouteFit) -> dict[str, Any]:
+    return {
+        "best_single": found.best_single,
+        "held_out": found.held_out,
+        "saved_usd": found.saved.to_dict(),
+        "reward": found.reward.to_dict(),
+        "usd_per_call": found.usd_per_call,
+        "price_weight": found.price_weight,
+        "shares": dict(found.shares),
+    }
+
+
+def _propose(runtime: Runtime, found: RouteFit, figures: dict[str, Any], reason: str) -> Proposal:
+    from remit.gateway.auth import Identity
+    from remit.learning.proposals import Change, Learner
+
+    learner = Learner(runtime.root, runtime.ledger, runtime.loaded, Identity(whoami(), "operator"))
+    return learner.propose(
+        Change("head", settings=found.settings, files=found.files),
+        evidence=found.evidence, predicted=found.saved, replay=figures, reason=reason,
+        holds=found.holds,
+    )  # fmt: skip
+
+
+def _prompts(runtime: Runtime, name: str) -> list[GradedPrompt]:
+    """Graded prompts, with the answers of the route's models alone."""
+    from dataclasses import replace
+
+    from remit.learning.routes import graded_prompts
+
+    names = {one.provider_model: one.model_id for one in runtime.router.candidates(name)}
+    known = set(names.values())
+    found = graded_prompts(runtime.ledger, names=names, rules=runtime.router.rules.weights)
+    return [
+        replace(one, rewards={name: one.rewards[name] for name in one.rewards if name in known})
+        for one in found
+    ]
+
+
+def _read(file: Path) -> dict[str, str]:
+    """Reference answers by exchange."""
+    found = {}
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            value = json.loads(line)
+            exchange_id, reference = value["exchange_id"], value["reference"]
+        except (ValueError, KeyError, TypeError):
+            exchange_id = reference = None
+        if not (isinstance(exchange_id, str) and isinstance(reference, str) and reference.strip()):
+            raise InvalidInputError(
+                f"Line {number} of {file} is no reference answer.",
+                next_step='Write {"exchange_id": "LED-…", "reference": "42"} on each line.',
+            )
+        found[exchange_id] = reference
+    return found
+
+
+def _grade_recorded(ledger: LedgerClient, references: dict[str, str]) -> None:
+    """Grade the answers on record that have a reference, and no grade by one."""
+    from remit.learning import feedback_on, grade_by_reference
+
+    graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
+    for exchange_id in references.keys() - graded:
+        grade_by_reference(ledger, exchange_id, references[exchange_id], by=whoami())
+
+
+def _right_answers(ledger: LedgerClient) -> dict[str, str]:
+    """Answers that were graded 1 by a reference, which they are therefore."""
+    from remit.learning import feedback_on
+
+    right = {}
+    for one in feedback_on(ledger):
+        if one.source != "reference" or one.target_type != "exchange":
+            continue
+        right.pop(one.target_entry_id, None)  # of each, the latest grade counts
+        answer = ledger.read(one.target_entry_id).metadata.get("response")
+        if one.score == 1 and isinstance(answer, str) and answer.strip():
+            right[one.target_entry_id] = answer
+    return right
