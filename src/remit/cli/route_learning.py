@@ -222,7 +222,7 @@ def _right_answers(ledger: LedgerClient) -> dict[str, str]:
     """Answers that were graded 1 by a reference, which they are therefore."""
     from remit.learning import feedback_on
 
-    right = {}
+    right: dict[str, str] = {}
     for one in feedback_on(ledger):
         if one.source != "reference" or one.target_type != "exchange":
             continue
