@@ -118,6 +118,7 @@ def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(found) == 6, [s.contract_id for s in found]
         assert [s.tool_errors for s in found] == [1, 0, 0, 0, 0, 0]
         assert [s.tools for s in found] == [("lookup",), (), (), (), (), ()]
+        assert [s.failed_tools for s in found] == [("lookup",), (), (), (), (), ()]
         assert [s.corrected for s in found] == [True, True, False, False, False, False]
         assert [s.rejected for s in found] == [False, False, True, False, False, False]
         assert [s.repaired for s in found] == [False, False, False, False, True, False]

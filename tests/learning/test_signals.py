@@ -129,8 +129,11 @@ def test_one_partys_flood_crosses_nothing() -> None:
 
     people = [sample for name in "abcd" for sample in graded(name, 100, 1.0)]
     flood = graded("flood", 2_000, 0.0)
-    alone = read_signals([*people, *flood], POLICY, before_epoch=0)
-    assert not _one(alone, "model", "reward").crossed
+    mixed = [replace(s, reward=float(n % 2)) for n, s in enumerate(people)]
+    now = [replace(s, epoch=1) for s in (*mixed[::10], *mixed[1::10], *flood)]
+    among = _one(read_signals([*mixed, *now], POLICY, before_epoch=1), "model", "reward")
+    assert among.live.value == pytest.approx(0.375, abs=0.01)  # 0.5, a quarter of it nothing but 0
+    assert not among.crossed
     before = [replace(sample, epoch=0) for sample in people]
     live = [replace(sample, epoch=1) for sample in [*graded("a", 20, 1.0), *flood]]
     signal = _one(read_signals([*before, *live], POLICY, before_epoch=1), "model", "reward")
