@@ -27,6 +27,7 @@ from tools.route_evaluation import (
     Policy,
     Row,
     area_under,
+    cost_at,
     evaluate,
     hull_of,
     open_set,
@@ -177,6 +178,13 @@ def test_the_hull_by_hand() -> None:
     assert area_under(hull, 0, 6) == pytest.approx((1 + 1.7 + 0.9) / 6)
     assert area_under(hull, 2, 2) == pytest.approx(0.5)
     assert area_under((), 0, 1) == 0
+    for point in hull:
+        assert cost_at(hull, point.quality) == pytest.approx(point.cost_usd)
+    assert cost_at(hull, 0) == hull[0].cost_usd
+    assert cost_at(hull, (hull[0].quality + hull[1].quality) / 2) == pytest.approx(
+        (hull[0].cost_usd + hull[1].cost_usd) / 2
+    )
+    assert cost_at(hull, hull[-1].quality + 0.01) is None
     assert hull_of([]) == ()
 
 

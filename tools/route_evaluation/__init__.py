@@ -10,7 +10,14 @@ from tools.route_evaluation.candidates import read_candidates, stated_candidates
 from tools.route_evaluation.counts import evaluate
 from tools.route_evaluation.errors import EvaluationError
 from tools.route_evaluation.figures import Difference, Evaluation, Outcome, TaskFigures
-from tools.route_evaluation.frontier import Frontier, Point, area_under, hull_of, quality_at
+from tools.route_evaluation.frontier import (
+    Frontier,
+    Point,
+    area_under,
+    cost_at,
+    hull_of,
+    quality_at,
+)
 from tools.route_evaluation.interval import Interval
 from tools.route_evaluation.policy import Policy, preference_policies, scoring_policy, sweep
 from tools.route_evaluation.rows import (
@@ -39,6 +46,7 @@ __all__ = [
     "Row",
     "TaskFigures",
     "area_under",
+    "cost_at",
     "evaluate",
     "hull_of",
     "open_set",

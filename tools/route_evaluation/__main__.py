@@ -22,6 +22,7 @@ from tools.route_evaluation.candidates import read_candidates, stated_candidates
 from tools.route_evaluation.counts import evaluate
 from tools.route_evaluation.errors import EvaluationError
 from tools.route_evaluation.figures import Evaluation, Outcome
+from tools.route_evaluation.frontier import KEPT
 from tools.route_evaluation.policy import Policy, preference_policies, scoring_policy, sweep
 from tools.route_evaluation.rows import FORMATS, open_set
 from tools.route_evaluation.shipped import CANDIDATES, REPORT
@@ -186,7 +187,11 @@ def _report(found: Evaluation, listed: Sequence[str]) -> Iterable[str]:
         )  # fmt: skip
     for frontier in found.frontiers:
         yield ""
-        yield f"Frontier of {frontier.family}: area {frontier.area:.4f}"
+        kept = "never" if frontier.kept_usd is None else f"for {_dollars(frontier.kept_usd)}"
+        yield (
+            f"Frontier of {frontier.family}: area {frontier.area:.4f}, "
+            f"{KEPT:.0%} of the best single model {kept}"
+        )
         for corner in frontier.hull:
             yield f"  {corner.quality:.3f} for {_dollars(corner.cost_usd)}"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tools.route_evaluation.errors import EvaluationError
 from tools.route_evaluation.figures import Difference, Evaluation, Outcome, TaskFigures
-from tools.route_evaluation.frontier import Frontier, Point, area_under, hull_of
+from tools.route_evaluation.frontier import KEPT, Frontier, Point, area_under, cost_at, hull_of
 from tools.route_evaluation.interval import of_difference, wilson
 from tools.route_evaluation.policy import Policy
 from tools.route_evaluation.rows import Row
@@ -163,6 +163,7 @@ class _Count:
         for policy, found in zip(self._policies, policies, strict=True):
             if policy.family:
                 families.setdefault(policy.family, []).append(found.point)
+        kept = KEPT * next(one.quality for one in models if one.name == best)
         low, high = (self._singles[name].cost / self.rows for name in (cheapest, dearest))
         return Evaluation(
             rows=self.rows,
@@ -175,7 +176,7 @@ class _Count:
             oracle=outcome(self._oracle),
             policies=policies,
             frontiers=tuple(
-                _frontier(family, points, low, high) for family, points in families.items()
+                _frontier(family, points, low, high, kept) for family, points in families.items()
             ),
         )
 
@@ -186,9 +187,11 @@ def _choose(sums: _Sums, row: Row, model: str) -> None:
     sums.chosen[model] += 1
 
 
-def _frontier(family: str, points: Sequence[Point], low: float, high: float) -> Frontier:
+def _frontier(
+    family: str, points: Sequence[Point], low: float, high: float, kept: float
+) -> Frontier:
     hull = hull_of(points)
-    return Frontier(family, tuple(points), hull, area_under(hull, low, high))
+    return Frontier(family, tuple(points), hull, area_under(hull, low, high), cost_at(hull, kept))
 
 
 def _check_names(policies: Sequence[Policy]) -> None:

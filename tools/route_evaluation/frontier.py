@@ -11,7 +11,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Frontier", "Point", "area_under", "hull_of", "quality_at"]
+__all__ = ["KEPT", "Frontier", "Point", "area_under", "cost_at", "hull_of", "quality_at"]
+
+KEPT = 0.98
+"""Share of the best single model's quality for which a frontier's cost is told."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,12 +34,14 @@ class Frontier:
         points: those given, in their order.
         hull: see :func:`hull_of`.
         area: see :func:`area_under`, between the cheapest and the dearest model.
+        kept_usd: see :func:`cost_at`, of :data:`KEPT` of the best single model's quality.
     """
 
     family: str
     points: tuple[Point, ...]
     hull: tuple[Point, ...]
     area: float
+    kept_usd: float | None
 
 
 def hull_of(points: Iterable[Point]) -> tuple[Point, ...]:
@@ -63,6 +68,17 @@ def quality_at(hull: Sequence[Point], cost_usd: float) -> float:
             share = (cost_usd - left.cost_usd) / (right.cost_usd - left.cost_usd)
             return left.quality + share * (right.quality - left.quality)
     return hull[-1].quality
+
+
+def cost_at(hull: Sequence[Point], quality: float) -> float | None:
+    """The least cost at which a hull reaches a quality; ``None`` where it does not."""
+    if hull and hull[0].quality >= quality:
+        return hull[0].cost_usd
+    for left, right in itertools.pairwise(hull):
+        if right.quality >= quality:
+            share = (quality - left.quality) / (right.quality - left.quality)
+            return left.cost_usd + share * (right.cost_usd - left.cost_usd)
+    return None
 
 
 def area_under(hull: Sequence[Point], low_usd: float, high_usd: float) -> float:
