@@ -121,8 +121,10 @@ def _erase_heads(ledger: LedgerClient, package: InstalledPackage) -> None:
     for asset in package.manifest.assets:
         head = f"HEAD-{asset.sha256.removeprefix('sha256:')}"
         for (seq,) in ledger.select("SELECT seq FROM thoughts WHERE thought_id = ?", (head,)):
-            why = "It was learned from content that was erased."
-            ledger.erase(entry_id(int(seq)), reason=why, requested_by="learning")
+            name = entry_id(int(seq))
+            if not is_erased(ledger.read(name)):  # versions may share a head
+                why = "It was learned from content that was erased."
+                ledger.erase(name, reason=why, requested_by="learning")
 
 
 def _entry(one: Proposal, back: str, epoch: int, erasure_id: str) -> LedgerEntry:
