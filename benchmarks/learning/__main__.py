@@ -1,12 +1,17 @@
-"""``python -m benchmarks.learning alarms|coverage|router [--seed N]``."""
+"""``python -m benchmarks.learning alarms|coverage|router|swap [--seed N]``."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.learning import alarms, coverage, router
+from benchmarks.learning import alarms, coverage, router, swap
 
-_TABLES = {"alarms": alarms.table, "coverage": coverage.table, "router": router.table}
+_TABLES = {
+    "alarms": alarms.table,
+    "coverage": coverage.table,
+    "router": router.table,
+    "swap": swap.table,
+}
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,15 +70,20 @@ def candidates() -> tuple[Candidate, ...]:
     )
 
 
-def prices() -> PriceTable:
-    """Their prices."""
+def price_file(usd_per_million: Mapping[str, str], provider: str = PROVIDER) -> bytes:
+    """A file of their prices."""
     models = "".join(
-        f'[models."{name}"]\nprovider = "{PROVIDER}"\ninput = "0"\noutput = "{usd}"\n'
+        f'[models."{name}"]\nprovider = "{provider}"\ninput = "0"\noutput = "{usd}"\n'
         'date = 2026-11-22\nsource = "recorded data"\n'
-        for name, usd in USD_PER_MILLION.items()
+        for name, usd in usd_per_million.items()
     )
     text = f'version = 2026-11-22\n[limits]\nlowest = "0.0001"\nhighest = "1000"\n{models}'
-    return PriceTable.from_bytes(text.encode(), "recorded prices")
+    return text.encode()
+
+
+def prices() -> PriceTable:
+    """Their prices."""
+    return PriceTable.from_bytes(price_file(USD_PER_MILLION), "recorded prices")
 
 
 class RecordedProvider:
