@@ -31,11 +31,15 @@ SCHEMA = {
 
 @pytest.fixture
 def contracts(tmp_path: Path) -> ContractLoader:
+    return _contracts(tmp_path)
+
+
+def _contracts(tmp_path: Path, **boundary: Any) -> ContractLoader:
     for folder in ("contracts", "prompt_packs"):
         (tmp_path / "ho1" / folder).mkdir(parents=True)
     contract = {
         "contract_id": "PRC-PRICE-001", "version": "1.0.0", "prompt_pack_id": "PRM-PRICE-001",
-        "boundary": {"max_tokens": 100, "temperature": 0}, "output_schema": SCHEMA,
+        "boundary": {"max_tokens": 100, "temperature": 0, **boundary}, "output_schema": SCHEMA,
         "agent_class": "RESIDENT", "tier": "ho1",
     }  # fmt: skip
     (tmp_path / "ho1/contracts/PRC-PRICE-001.json").write_text(json.dumps(contract))
@@ -73,6 +77,14 @@ def test_a_missing_unit_is_named_and_its_twin_is_not(
         _ask(ledger, f"Give the price of {number // 2} in euros.", json.dumps({"price": 10.0}))
     found = read_questions(ledger, contracts, samples=_after(ledger, last))
     assert (found[0].wrong, found[0].missing, found[0].disagreement.value) == (False, (), 0)
+
+
+def test_a_schema_on_the_wire_states_what_it_demands(ledger: LedgerClient, tmp_path: Path) -> None:
+    contracts = _contracts(tmp_path, structured_output=True)
+    for number in range(40):
+        _ask(ledger, f"Order {number}?", json.dumps({"price": number}))
+    (found,) = read_questions(ledger, contracts)
+    assert (found.unstated.samples, found.unstated.value, found.missing) == (40, 0, ())
 
 
 def _after(ledger: LedgerClient, entry: str) -> Any:

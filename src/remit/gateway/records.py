@@ -109,6 +109,8 @@ def exchange_entry(
                     metadata[name] = value
     if request.user_id and not (identity is not None and identity.user_id):
         metadata["user_id"] = request.user_id
+    if request.contract_version:
+        metadata["contract_version"] = request.contract_version
     if request.charged_to:
         metadata["charged_to"] = list(request.charged_to)
     if attempt.first_after_ms is not None:

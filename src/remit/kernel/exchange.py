@@ -132,6 +132,7 @@ class PromptRequest:
         user_id: whose budget pays too, where the caller's key names no user.
         charged_to: further accounts that pay: of the sessions and orders that it is a part of.
         ahead: what goes on record with the first entry of the call, before it.
+        contract_version: of the contract that the prompt was rendered from, where that is known.
     """
 
     prompt: str
@@ -164,6 +165,7 @@ class PromptRequest:
     user_id: str | None = None
     charged_to: tuple[str, ...] = ()
     ahead: WritesAhead | None = None
+    contract_version: str = ""
 
     def __repr__(self) -> str:
         return (

@@ -66,6 +66,7 @@ class ModelCalls:
             prompt="",
             prompt_pack_id=contract.prompt_pack_id,
             contract_id=contract.contract_id,
+            contract_version=contract.version,
             agent_id=self._services.agent_id,
             agent_class=contract.agent_class,
             framework_id=contract.framework_id,

@@ -6,9 +6,9 @@ import hashlib
 import itertools
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -25,7 +25,7 @@ from remit.learning.meta.requirements import (
     words,
 )
 from remit.learning.statistics import ConfidenceSequence, Estimate
-from remit.ledger import Erased, LedgerEntry, LedgerReader
+from remit.ledger import Erased, LedgerEntry, LedgerReader, entry_id
 
 __all__ = ["Question", "answer_value", "read_questions"]
 
@@ -110,16 +110,17 @@ def read_questions(
         contract_id: of which contract alone.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
-    schemas: dict[tuple[str, str], list[Requirement]] = {}
+    demands: dict[tuple[str, str], _Demand] = {}
     found = read_samples(ledger, contract_id=contract_id) if samples is None else iter(samples)
     while page := list(itertools.islice(found, _PAGE)):
         page = [one for one in page if one.contract_id and not one.tainted]
         valid = [one.exchange_id for one in page if _is_valid(one)]
         entries = {entry.id: entry for entry in ledger.read_many(valid)}
+        criteria = _criteria(ledger, {one.work_order_id for one in page} - {""})
         for one in page:
             which = (one.contract_id, one.contract_version)
-            if which not in schemas:
-                schemas[which] = _demanded(contracts, *which)
+            if which not in demands:
+                demands[which] = _demanded(contracts, *which)
             of = seen.setdefault((*which, one.prompt_pack_id), _Seen())
             of.exchanges += 1
             of.success.update(float(_is_valid(one)))
@@ -127,8 +128,13 @@ def read_questions(
                 of.repair.update(float(one.corrected))
             entry = entries.get(one.exchange_id)
             if entry is not None and not _is_erased(entry):
-                demanded = [*schemas[which], *_of_order(ledger, one, entry)]
-                _count(of, one, entry, demanded)
+                demand = demands[which]
+                demanded = [
+                    *demand.requirements,
+                    *tool_requirements(entry.metadata.get("tools"), one.tools),
+                    *criteria.get(one.work_order_id, ()),
+                ]
+                _count(of, one, entry, demanded, demand.shown)
     return [_question(key, of) for key, of in sorted(seen.items(), key=lambda item: item[0])]
 
 
@@ -150,37 +156,51 @@ def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
     return True
 
 
-def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> list[Requirement]:
+class _Demand(NamedTuple):
+    """What a contract's schemas demand, and the schema that the model is shown on the wire."""
+
+    requirements: Sequence[Requirement]
+    shown: Any
+
+
+def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> _Demand:
     try:
         contract = contracts.load(contract_id, version or None)
     except ContractError:  # it is not installed any longer
-        return []
-    schemas = {
-        "output_schema": contract.output_schema,
-        "structured_output": contract.boundary.structured_output,
-    }
-    return [
-        one
-        for name, schema in schemas.items()
-        if isinstance(schema, Mapping)
-        for one in schema_requirements(schema, name)
-    ]
+        return _Demand((), None)
+    shown: Any = contract.boundary.structured_output
+    if shown is True:
+        shown = contract.output_schema
+    schema = contract.output_schema or {}
+    return _Demand(schema_requirements(schema, "output_schema"), shown or None)
 
 
-def _of_order(ledger: LedgerReader, sample: Sample, entry: LedgerEntry) -> Iterator[Requirement]:
-    yield from tool_requirements(entry.metadata.get("tools"), sample.tools)
-    if sample.work_order_id:
-        planned = ledger.query(work_order_id=sample.work_order_id, event_type="WO_PLANNED", limit=1)
-        for order in planned:
-            criteria = order.metadata.get("acceptance_criteria")
-            if isinstance(criteria, Mapping):
-                yield from criteria_requirements(criteria)
+def _criteria(ledger: LedgerReader, orders: set[str]) -> dict[str, list[Requirement]]:
+    """What the acceptance criteria of work orders demand."""
+    if not orders:
+        return {}
+    marks = ", ".join("?" * len(orders))
+    rows = ledger.select(
+        f"SELECT seq, work_order_id FROM entries WHERE work_order_id IN ({marks}) "
+        "AND event_type || '' = 'WO_PLANNED'",
+        sorted(orders),
+    )
+    order_of = {entry_id(seq): str(order) for seq, order in rows}
+    found: dict[str, list[Requirement]] = {}
+    for entry in ledger.read_many(order_of):
+        criteria = entry.metadata.get("acceptance_criteria")
+        if isinstance(criteria, Mapping):
+            found[order_of[entry.id]] = list(criteria_requirements(criteria))
+    return found
 
 
-def _count(of: _Seen, sample: Sample, entry: LedgerEntry, demanded: list[Requirement]) -> None:
+def _count(
+    of: _Seen, sample: Sample, entry: LedgerEntry, demanded: list[Requirement], shown: Any
+) -> None:
     prompt = [entry.metadata.get(name) for name in ("system", "prompt")]
     if demanded:
-        missing = unstated(dict.fromkeys(demanded), prompt_text(prompt))
+        said = f"{prompt_text(prompt)}\n{orjson.dumps(shown).decode() if shown else ''}"
+        missing = unstated(dict.fromkeys(demanded), said)
         of.unstated.update(float(bool(missing)))
         of.missing.update(missing)
         if missing and len(of.examples) < _NAMED:
