@@ -148,16 +148,17 @@ def test_a_key_that_is_revoked_ends_its_calls(anywhere: Served, session: str, di
 
 @pytest.mark.parametrize("dialect", PATHS)
 def test_a_client_that_does_not_wait_for_a_whole_answer(
-    anywhere: Served, session: str, dialect: str
+    anywhere: Served, upstream: Upstream, session: str, dialect: str
 ) -> None:
     body = json.dumps({"model": "gpt-4o-mini", "max_tokens": 9,
                        "messages": [{"role": "user", "content": "[[delay=120]]"}]})  # fmt: skip
+    before = upstream.count()
     with closing(socket.create_connection(anywhere.address)) as connection:
         connection.sendall(
             f"POST {PATHS[dialect]} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {anywhere.token}"
             f"\r\nx-remit-session: {session}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
         )
-        until(lambda: len(anywhere.entries("DISPATCH", session)) == 1)
+        until(lambda: upstream.count() > before)
     until(lambda: len(anywhere.entries("EXCHANGE", session)) == 1)
     told = anywhere.exchange(session).metadata
     assert (told["error_code"], told["cost_certainty"]) == ("CANCELLED", "upper_bound")
