@@ -6,7 +6,11 @@ from remit.kernel.settings import load_settings
 from remit.learning.proposals import Change
 from remit.server.authentication import open_keys
 from tests.learning.proposals.conftest import World
+from tests.server.running import new_session, serving
 from tests.server.test_api import Api
+from tests.support.commands import run_remit
+from tests.support.upstream import upstream
+from tests.support.waiting import until
 
 BUDGET = Change("budget", settings={"budget": {"session_tokens": 12_345}})
 
@@ -51,3 +55,27 @@ def test_signals_are_of_the_latest_exchanges(world: World) -> None:
     assert api.ask("GET /api/learn/signals", crossed="true").json["signals"] == []
     assert api.ask("GET /api/learn/signals", since="soon").status == 400
     assert api.ask("GET /api/learn/signals", latest=0).status == 400
+
+
+def test_a_running_server_takes_up_an_adoption_and_a_rollback(world: World) -> None:
+    proposal = world.propose(BUDGET)
+    world.runtime.close()
+    with upstream() as models, serving(world.place, models.url) as served:
+
+        def epoch() -> int:
+            session = new_session()
+            assert served.call("openai", "hello", session=session)[0] == 200
+            return int(served.exchange(session).metadata.get("policy_epoch", 0))
+
+        def decided(verb: str, number: int) -> None:
+            done = run_remit(
+                "learn", verb, proposal.proposal_id, "--reason", "Why not.", "--root", world.place
+            )
+            assert done.returncode == 0, done.stderr
+            until(lambda: epoch() == number)
+            read_again = served.errors.read_text().count("changed: budget.session_tokens")
+            assert read_again == number
+
+        assert epoch() == 0
+        decided("adopt", 1)
+        decided("rollback", 2)
