@@ -65,7 +65,12 @@ class Candidates:
             return (call.routed.to,)
         named = self._names.candidates(call.request)
         call.asked_model_id = named[0][1]
-        return named
+        aside = call.request.set_aside
+        left = [one for one in named if "/".join(one) not in aside] if aside else ()
+        if not left:
+            return named
+        call.passed_over += [(one[1], "SET_ASIDE") for one in named if one not in left]
+        return left
 
     async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
         """:meth:`make`, where something has to be read first: a chain, or whose files these are.

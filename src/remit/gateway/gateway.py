@@ -23,6 +23,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
+from remit.gateway.naming import candidates as named_models
 from remit.gateway.objects import Objects
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider
@@ -161,6 +162,12 @@ class LLMGateway:
         capabilities = getattr(self._providers.get(provider_id), "capabilities", None)
         answer = capabilities(model_id) if callable(capabilities) else None
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
+
+    def next_best(self, model: str) -> list[str]:
+        """The fallbacks of a ``provider/model``, in the same form; the best first."""
+        provider_id, _, model_id = model.partition("/")
+        named = named_models(self._config, self._providers, provider_id, model_id)
+        return ["/".join(one) for one in named][1:]
 
     def speaks(self, request: PromptRequest) -> bool:
         """Whether the provider that would get ``request`` is sent its body as it is."""

@@ -133,6 +133,7 @@ class PromptRequest:
         charged_to: further accounts that pay: of the sessions and orders that it is a part of.
         ahead: what goes on record with the first entry of the call, before it.
         contract_version: of the contract that the prompt was rendered from, where that is known.
+        set_aside: models, ``provider/model``, that are not asked where a fallback is left.
     """
 
     prompt: str
@@ -166,6 +167,7 @@ class PromptRequest:
     charged_to: tuple[str, ...] = ()
     ahead: WritesAhead | None = None
     contract_version: str = ""
+    set_aside: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (

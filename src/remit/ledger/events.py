@@ -181,7 +181,7 @@ _TABLE = (
           "led to: `score` from 0 to 1, `label`, or both. A later one of the same source, `by` and "
           "`key_id` on the same target takes its place (`replaces`).",
           ("score", "label", "reason", "key_id", "user_id", "idempotency_key", "replaces")),
-    Event("SIGNAL_OBSERVED", "", (), "A learning loop saw something."),
+    Event("SIGNAL_OBSERVED", "learning or supervisor", (), "A learning loop saw something."),
     Event("SIGNAL_PROPOSED", "learning",
           ("proposal_id", "kind", "target", "package_id", "version", "base_version", "digest",
            "evidence", "evidence_count", "evidence_sha256", "holds", "predicted", "replay", "diff",

@@ -246,6 +246,7 @@ class Agent(Generic[OutputT]):
             model=shape.model,
             work_order_tokens=shared.settings.budget.work_order_tokens,
             agent_class=shape.agent_class,
+            next_best=shared.gateway.next_best,
             starting=starting,
         )
         return Conversation(services, self._taking_deps, shared.ledger)

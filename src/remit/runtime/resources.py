@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remit.agents.approvals import ApprovalQueue
+from remit.gateway import LLMGateway
 from remit.gateway.budget import TokenBudgeter
 from remit.gateway.leases import LeaseManager
-from remit.kernel.exchange import GatewayPort
 from remit.kernel.root import Root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings
@@ -21,7 +21,7 @@ class Resources:
     root: Root
     loaded: LoadedSettings
     ledger: LedgerClient
-    gateway: GatewayPort
+    gateway: LLMGateway
     budgeter: TokenBudgeter
     leases: LeaseManager
     secrets: ConfiguredSecrets

@@ -1,6 +1,7 @@
 """Sessions: conversations, read from the ledger and written to it (SPEC 9.2)."""
 
 from remit.agents.sessions.manager import (
+    Marks,
     SessionManager,
     SessionNotFoundError,
     Turn,
@@ -14,6 +15,7 @@ from remit.agents.sessions.overview import (
 )
 
 __all__ = [
+    "Marks",
     "SessionManager",
     "SessionNotFoundError",
     "SessionOverview",

@@ -30,6 +30,8 @@ class Marks(NamedTuple):
     erasure: int | None
     opened: int | None
     closed: int | None
+    signal: int | None = None
+    ended: int | None = None
 
 
 _OF_SESSION = "SELECT max(seq) FROM entries WHERE session_id = ? AND event_type = '{}'"
@@ -37,7 +39,8 @@ _OF_ALL = "SELECT max(seq) FROM entries WHERE event_type = '{}'"
 _MARKS = (
     f"SELECT ({_OF_SESSION.format('TURN_RECORDED')}), ({_OF_SESSION.format('WO_PLANNED')}), "
     f"({_OF_ALL.format('ERASURE')}), ({_OF_ALL.format('THREAD_OPENED')}), "
-    f"({_OF_ALL.format('THREAD_CLOSED')})"
+    f"({_OF_ALL.format('THREAD_CLOSED')}), "
+    f"({_OF_SESSION.format('SIGNAL_OBSERVED')}), ({_OF_SESSION.format('SESSION_END')})"
 )
 
 
@@ -210,7 +213,7 @@ class SessionManager:
 
     def read_marks(self, tx: Transaction) -> Marks:
         """What :meth:`refresh` takes, in the transaction with which the session is held."""
-        return Marks(*tx.execute(_MARKS, (self.session_id, self.session_id))[0])
+        return Marks(*tx.execute(_MARKS, (self.session_id,) * 4)[0])
 
     def refresh(self, marks: Marks | None = None) -> bool:
         """Read again what another process may have changed; call it while the session is held.

@@ -241,6 +241,8 @@ class Scheduler:
             principal=self._services.session.principal,
         )
         self._orders[order.wo_id] = done
+        if done.passed_over:
+            self._services.aside.observe(done.wo_id)
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
@@ -300,6 +302,9 @@ class Scheduler:
             parent = next(iter(self._orders), None)
             tokens = self._services.work_order_tokens
             order = self._journal.order(wo_id, step, context, tokens, parent)
+            if aside := self._services.aside.models:
+                limits = replace(order.constraints, set_aside=aside)
+                order = replace(order, constraints=limits)
             if self._handed:
                 about["handed_to"] = list(self._handed)
             if step.depends_on:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import SessionManager
+from remit.agents.supervisor.aside import SetAside
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
@@ -119,6 +120,8 @@ class Services:
         model: provider and model of the agent, where they are not the root's default.
         work_order_tokens: token budget of an order whose step names none; 0 for none.
         agent_class: of what class the agent is.
+        next_best: names the models to ask in place of a ``provider/model``, the best first.
+        set_aside_after: gives after how many failures in a row a model is set aside.
         starting: waits for the write that begins the session, where it is still under way.
     """
 
@@ -134,6 +137,8 @@ class Services:
     work_order_tokens: int = 0
     agent_class: str = "ADMIN"
     starting: Callable[[], Awaitable[None]] | None = None
+    next_best: Callable[[str], Sequence[str]] = lambda _: ()
+    set_aside_after: Callable[[], int] = lambda: 3
 
     @cached_property
     def journal(self) -> SupervisorJournal:
@@ -144,6 +149,11 @@ class Services:
     def gate(self) -> QualityGate:
         """Whether an answer may be delivered."""
         return QualityGate(self.config.error_markers, self.config.claim_patterns)
+
+    @cached_property
+    def aside(self) -> SetAside:
+        """What the session has set aside."""
+        return SetAside(self.journal, self.next_best, self.set_aside_after, self.model)
 
     def new_journal(self) -> SupervisorJournal:
         """Another journal of the session, for work beside its turns."""

@@ -173,6 +173,8 @@ class HO2Supervisor:
         session = self._session
         async with self._services.alone(name, stop, session.read_marks) as lease:
             self._journal.buffer.clear()
+            if lease.read is not None:
+                self._services.aside.refresh(lease.read)
             if not session.refresh(lease.read):
                 self._number = None
             if self._number is None:
@@ -233,6 +235,8 @@ class HO2Supervisor:
         if before is not None:  # as it was when the turn began
             handed = tuple(before.orders[0].planned.metadata.get("handed_to", ()))
         scheduler.hand_over(handed)
+        if before is not None:  # a process may have ended before it looked
+            self._services.aside.observe(before.orders[-1].order.wo_id)
         return TurnLoop(
             self._services, self._threads, message, files, scheduler, before, output, on_event
         )

@@ -39,6 +39,7 @@ class ModelCalls:
 
     Attributes:
         made: how many calls the order has used of its limit, refused ones included.
+        passed_over: whether a model that was asked did not answer.
         given: tokens that the order is given with its first call; ``None``: nothing, or before.
         used: what the calls add up to; ``None`` where only the record knows it, as a call was
             made more than once, or by several models, or by another process.
@@ -50,6 +51,7 @@ class ModelCalls:
         self._order = execution.order
         self.made = execution.history.llm_calls
         self.given: int | None = None
+        self.passed_over = False
         self.used: Usage | None = Usage() if execution.history.began is None else None
         self._left: int | None = None
         self._typed = execution.order.constraints.output_schema is not None
@@ -86,6 +88,7 @@ class ModelCalls:
             subject_id=principal.subject_id or None,
             user_id=principal.user_id or None,
             charged_to=principal.charged_to,
+            set_aside=order.constraints.set_aside,
         )
 
     async def ask(
@@ -126,6 +129,9 @@ class ModelCalls:
         used, self.used = self.used, None  # until it is known what the call came to
         response = await self._services.gateway.aroute(request, on_text=on_text)
         self._count(response, used)
+        failed = any(code != "SET_ASIDE" for _, code in response.fallback_from)
+        if failed or response.outcome is not RouteOutcome.SUCCESS:
+            self.passed_over = True
         without = left_out(messages) if self._services.context_tokens is not None else 0
         journal.note(  # the exchange holds its text, and is durable
             "LLM_CALL",

@@ -129,7 +129,7 @@ class Run:
             self._journal.hold(entry)
         else:
             await self._journal.write_all([entry])
-        return moved_by(self._order, entry)
+        return replace(moved_by(self._order, entry), passed_over=self._calls.passed_over)
 
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
         """End an order that will not be resumed, and what its sub-agents left unfinished."""

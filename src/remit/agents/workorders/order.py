@@ -59,6 +59,7 @@ class WorkOrderConstraints:
     Attributes:
         output_schema: JSON Schema that the answer is held to, instead of its contract's; the
             result then has it as ``output``, beside ``text`` and ``tool_results``.
+        set_aside: models, ``provider/model``, that are passed over for those named after them.
     """
 
     prompt_contract_id: str = ""
@@ -70,6 +71,7 @@ class WorkOrderConstraints:
     tools_requiring_approval: tuple[str, ...] = ()
     domain_tags: tuple[str, ...] = ()
     output_schema: Mapping[str, Any] | None = None
+    set_aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class WorkOrder:
         error: ``{"code": …, "message": …}`` of a failed order.
         waiting_for: ids of the ``APPROVAL_REQUESTED`` entries that an order in state
             ``executing`` waits for.
+        passed_over: whether a model did not answer it, as far as this process has seen.
     """
 
     wo_id: str
@@ -134,6 +137,7 @@ class WorkOrder:
     completed_at: str | None = None
     cost: WorkOrderCost = field(default_factory=WorkOrderCost)
     waiting_for: tuple[str, ...] = ()
+    passed_over: bool = False
 
     @property
     def ended(self) -> bool:

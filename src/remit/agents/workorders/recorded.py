@@ -50,6 +50,8 @@ def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
     """Constraints as plain data."""
     plain = {field.name: getattr(limits, field.name) for field in fields(limits)}
     schema = plain.pop("output_schema")
+    if not limits.set_aside:
+        del plain["set_aside"]
     if schema is not None:  # as text: its keys may be none that metadata can have
         plain["output_schema"] = orjson.dumps(schema).decode()
     return {
@@ -114,7 +116,7 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
     data.update({name: {} for name in erased})
     try:
         limits = dict(data["constraints"])
-        for name in ("tools_allowed", "tools_requiring_approval", "domain_tags"):
+        for name in ("tools_allowed", "tools_requiring_approval", "domain_tags", "set_aside"):
             limits[name] = tuple(limits.get(name) or ())
         if "output_schema" in limits:
             limits["output_schema"] = orjson.loads(limits["output_schema"])

@@ -1,0 +1,116 @@
+"""Models that keep failing in a session are set aside until it ends (SPEC 11.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from remit.agents.sessions import Marks
+from remit.agents.supervisor.journal import SupervisorJournal
+from remit.ledger import LedgerEntry, is_authentic
+
+_COUNT = frozenset({"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR"})
+"""Failures of a model. What a request is refused for, its length or budget, says nothing of it."""
+
+_LATEST = 50
+
+
+class Tried(NamedTuple):
+    """One exchange: which model, ``provider/model``, and how it ended."""
+
+    entry_id: str
+    model: str
+    outcome: str
+    error_code: str
+
+
+def failing(newest_first: Iterable[Tried], after: int) -> dict[str, list[str]]:
+    """By model the entries of its latest failures, where at least ``after`` came without a success.
+
+    Failures that say nothing of the model, such as a cancellation, neither count nor interrupt.
+    """
+    runs: dict[str, list[str]] = {}
+    answered: set[str] = set()
+    for tried in newest_first:
+        if tried.outcome == "success":
+            answered.add(tried.model)
+        elif tried.error_code in _COUNT and tried.model not in answered:
+            runs.setdefault(tried.model, []).append(tried.entry_id)
+    return {model: ids[::-1] for model, ids in runs.items() if len(ids) >= after}
+
+
+class SetAside:
+    """What one session has set aside, by its record alone.
+
+    Args:
+        journal: the supervisor's, of that session.
+        next_best: names the models that the configuration has in place of a ``provider/model``.
+        after: gives after how many failures in a row a model is set aside.
+        own: provider and model of the agent; an exchange does not name a provider that its request
+            named.
+    """
+
+    def __init__(
+        self,
+        journal: SupervisorJournal,
+        next_best: Callable[[str], Sequence[str]],
+        after: Callable[[], int],
+        own: tuple[str, str] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._next_best = next_best
+        self._after = after
+        self._own = own
+        self._marks: tuple[int, int] | None = None
+        self._instead: dict[str, str] = {}
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that are set aside, ``provider/model``."""
+        return tuple(model for model, instead in self._instead.items() if instead)
+
+    def refresh(self, marks: Marks) -> None:
+        """Read the state where the record has more of it than was read before."""
+        found = (marks.signal or 0, marks.ended or 0)
+        if found == self._marks:
+            return
+        self._marks, self._instead = found, {}
+        if found[0] > found[1]:
+            for entry in filter(is_authentic, self._since_end("SIGNAL_OBSERVED")):
+                if entry.metadata.get("kind") == "set_aside":
+                    self._instead[entry.metadata["name"]] = entry.metadata["instead"]
+
+    def observe(self, work_order_id: str) -> None:
+        """Set aside what keeps failing; what says so is held for the journal's next write."""
+        exchanges = self._since_end("EXCHANGE", order="desc", limit=_LATEST)
+        tried = map(self._tried, filter(is_authentic, exchanges))
+        for model, evidence in failing(tried, self._after()).items():
+            if model in self._instead or model.startswith("/"):
+                continue  # on record already, or of a provider that is not
+            left = (one for one in self._next_best(model) if one not in self._instead)
+            instead = self._instead[model] = next(left, "")
+            entry = self._journal.entry(
+                "SIGNAL_OBSERVED", work_order_id, kind="set_aside", dimension="model", name=model,
+                instead=instead, until="the session ends", evidence=evidence,
+            )  # fmt: skip
+            what = (
+                f"asked {instead} instead until the session ends" if instead else "named no other"
+            )
+            entry.reason = f"{model} failed {len(evidence)} times in a row: {what}"
+            self._journal.hold(entry)
+
+    def _since_end(self, event_type: str, **how: Any) -> Iterable[LedgerEntry]:
+        ended = self._marks[1] if self._marks else 0
+        found = self._journal.ledger.query(
+            session_id=self._journal.session_id, event_type=event_type, with_content=False, **how
+        )
+        return (entry for entry in found if int(entry.id[4:], 16) > ended)
+
+    def _tried(self, exchange: LedgerEntry) -> Tried:
+        data = exchange.metadata
+        outcome, model = str(data.get("outcome", "")), str(data.get("model_id", ""))
+        if outcome == "success" and not data.get("fallback_from"):
+            model = str(data.get("requested_model_id") or model)  # answered with a version's name
+        own = self._own[0] if self._own is not None and self._own[1] == model else ""
+        name = f"{data.get('provider_id') or own}/{model}"
+        return Tried(exchange.id, name, outcome, str(data.get("error_code", "")))

@@ -1,0 +1,97 @@
+"""The operational loop: a model that keeps failing is set aside until its session ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.agents.supervisor.aside import Tried, failing
+from remit.runtime import Runtime
+from tests.support.agents import anthropic_runtime
+from tests.support.wire import Raw, message
+
+FLAGS = {
+    "gateway.max_retries": 0,
+    "gateway.failure_threshold": 1000,
+    "gateway.fallbacks": {"claude-ill": ["claude-well"]},
+}
+
+
+def _answer(body: dict[str, Any]) -> Any:
+    return Raw(status=500) if body["model"] == "claude-ill" else message("Yes.")
+
+
+def _signals(runtime: Runtime, session_id: str) -> list[Any]:
+    return list(runtime.ledger.query(session_id=session_id, event_type="SIGNAL_OBSERVED"))
+
+
+def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, _answer, flags=FLAGS) as (runtime, http):
+
+        def asked(session: Any) -> list[str]:
+            http.calls.clear()
+            assert session.turn("Are you there?").response == "Yes."
+            return [call.body["model"] for call in http.calls]
+
+        agent = runtime.agent("guide", tools=[], model="claude-ill")
+        with agent.session() as session:
+            both = ["claude-ill", "claude-well"]
+            assert [asked(session) for _ in range(3)] == [both] * 3
+            (signal,) = _signals(runtime, session.session_id)
+            assert signal.metadata["name"] == "anthropic/claude-ill"
+            assert signal.metadata["instead"] == "anthropic/claude-well"
+            failed = [runtime.ledger.read(one) for one in signal.metadata["evidence"]]
+            assert [one.metadata["error_code"] for one in failed] == ["SERVER_ERROR"] * 3
+            assert asked(session) == ["claude-well"]
+            # Another process has only the record.
+            assert asked(agent.session(session.session_id)) == ["claude-well"]
+            last = list(runtime.ledger.query(event_type="EXCHANGE"))[-1]
+            passed = {"model_id": "claude-ill", "error_code": "SET_ASIDE"}
+            assert last.metadata["fallback_from"] == [passed]  # so that it is tainted
+            with agent.session() as other:
+                assert asked(other) == both
+        assert asked(agent.session(session.session_id)) == both  # it had ended
+        assert len(_signals(runtime, session.session_id)) == 1
+
+
+def test_without_a_next_best_nothing_changes_and_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 0}
+    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http):
+        with runtime.agent("guide", tools=[], model="claude-ill").session() as session:
+            for _ in range(5):
+                assert session.turn("Are you there?").error_code == "SERVER_ERROR"
+            (signal,) = _signals(runtime, session.session_id)
+        assert signal.metadata["instead"] == ""
+        assert {call.body["model"] for call in http.calls} == {"claude-ill"}
+        assert len(http.calls) == 5
+
+
+_TRIED = st.builds(
+    Tried,
+    st.just("LED-1"),
+    st.sampled_from(["p/a", "p/b"]),
+    st.sampled_from(["success", "error"]),
+    st.sampled_from(["SERVER_ERROR", "CANCELLED", "CONTEXT_LENGTH", "BUDGET_EXHAUSTED"]),
+)
+
+
+@given(st.lists(_TRIED, max_size=30), st.integers(2, 5))
+def test_only_failures_of_the_model_itself_since_it_last_answered_count(
+    tried: list[Tried], after: int
+) -> None:
+    found = failing(tried, after)
+    for model in ("p/a", "p/b"):
+        own = [one for one in tried if one.model == model]
+        answers = [at for at, one in enumerate(own) if one.outcome == "success"]
+        since = own[: answers[0]] if answers else own
+        count = sum(one.error_code == "SERVER_ERROR" for one in since)
+        assert len(found.get(model, [])) == (count if count >= after else 0)
