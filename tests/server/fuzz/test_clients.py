@@ -7,12 +7,10 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from tests.server.cases import fuzzing, others_are_answered
+from tests.server.cases import others_are_answered
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import CASE_HEADER, RawProvider, whole
 from tests.support.waiting import until
@@ -21,25 +19,6 @@ from tests.support.wire_corpus import CORPUS
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PLAIN = next(exchange for exchange in CORPUS if exchange.name == "chat: plain")
 _EVENTS = 30
-
-
-@pytest.fixture(scope="module")
-def fuzzed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Served, RawProvider]]:
-    with fuzzing(tmp_path_factory.mktemp("fuzzed") / "root") as running:
-        yield running
-
-
-@pytest.fixture
-def provider(fuzzed: tuple[Served, RawProvider]) -> RawProvider:
-    return fuzzed[1]
-
-
-@pytest.fixture
-def served(fuzzed: tuple[Served, RawProvider]) -> Iterator[Served]:
-    yield fuzzed[0]
-    others_are_answered(fuzzed[0])
 
 
 def _event(text: str, finish: str | None = None) -> bytes:

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-
-import pytest
 
 from remit.kernel.json_text import load
-from tests.server.cases import FIELDS, MODELS, Case, fuzzing, others_are_answered, run
+from tests.server.cases import FIELDS, MODELS, Case, run
 from tests.server.running import Served
 from tests.support.raw_provider import RawProvider
 from tests.support.wire_corpus import CORPUS
 from tests.support.wire_mutations import ODD, mutated, paths
-
-
-@pytest.fixture(scope="module")
-def fuzzed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Served, RawProvider]]:
-    with fuzzing(tmp_path_factory.mktemp("fuzzed") / "root") as running:
-        yield running
-
-
-@pytest.fixture
-def provider(fuzzed: tuple[Served, RawProvider]) -> RawProvider:
-    return fuzzed[1]
-
-
-@pytest.fixture
-def served(fuzzed: tuple[Served, RawProvider]) -> Iterator[Served]:
-    yield fuzzed[0]
-    others_are_answered(fuzzed[0])
 
 
 def test_any_field_of_a_body_may_hold_anything(served: Served, provider: RawProvider) -> None:

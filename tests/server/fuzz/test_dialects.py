@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
@@ -14,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from remit.kernel.json_text import load
 from remit.providers.sse import SseParser
-from tests.server.cases import Came, Case, fuzzing, others_are_answered, run
+from tests.server.cases import Came, Case, run
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import RawProvider, pieces, says, whole
 from tests.support.wire_corpus import CORPUS, WireExchange
@@ -50,25 +48,6 @@ _ENDS = {
     "openai.responses": b'"type":"response.',
     "anthropic.messages": b'"type":"message_stop"',
 }
-
-
-@pytest.fixture(scope="module")
-def fuzzed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Served, RawProvider]]:
-    with fuzzing(tmp_path_factory.mktemp("fuzzed") / "root") as running:
-        yield running
-
-
-@pytest.fixture
-def provider(fuzzed: tuple[Served, RawProvider]) -> RawProvider:
-    return fuzzed[1]
-
-
-@pytest.fixture
-def served(fuzzed: tuple[Served, RawProvider]) -> Iterator[Served]:
-    yield fuzzed[0]
-    others_are_answered(fuzzed[0])
 
 
 def test_odd_bodies_are_refused_by_field_or_answered(served: Served, provider: RawProvider) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
-
-import pytest
 
 from remit.providers.sse import SseParser
 from remit.providers.wire.answers import facts
-from tests.server.cases import PATHS, Came, Case, fuzzing, others_are_answered, run, without_remits
+from tests.server.cases import PATHS, Came, Case, run, without_remits
 from tests.server.running import Served
 from tests.support.raw_provider import RawProvider, pieces, says, whole
 from tests.support.wire_corpus import CORPUS
@@ -20,25 +17,6 @@ WHOLE = [exchange for exchange in CORPUS if not exchange.streamed]
 FIRST = [next(e for e in WHOLE if e.endpoint == name) for name in PATHS]
 STREAMED = [exchange for exchange in CORPUS if exchange.streamed]
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def fuzzed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Served, RawProvider]]:
-    with fuzzing(tmp_path_factory.mktemp("fuzzed") / "root") as running:
-        yield running
-
-
-@pytest.fixture
-def provider(fuzzed: tuple[Served, RawProvider]) -> RawProvider:
-    return fuzzed[1]
-
-
-@pytest.fixture
-def served(fuzzed: tuple[Served, RawProvider]) -> Iterator[Served]:
-    yield fuzzed[0]
-    others_are_answered(fuzzed[0])
 
 
 def test_any_field_of_an_answer_may_hold_anything(served: Served, provider: RawProvider) -> None:
