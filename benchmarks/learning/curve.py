@@ -35,12 +35,12 @@ def drawn(panels: Sequence[tuple[str, Sequence[float], Sequence[tuple[int, str]]
         )
         for value in (low + pad, high - pad):
             parts.append(f'<text x="4" y="{y(value) + 4:.1f}">{value:.4f}</text>')
-        for place, what in marks:
-            at = x(place)
+        for row, (place, what) in enumerate(marks):  # near ones do not cover each other
+            at, below = x(place), top + _HEIGHT + 14 + row % 3 * 13
             parts.append(
                 f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{top + _HEIGHT}" '
                 'stroke="#c33" stroke-dasharray="4 3"/>'
-                f'<text x="{at:.1f}" y="{top + _HEIGHT + 14}" font-size="11">{what}</text>'
+                f'<text x="{at:.1f}" y="{below}" font-size="11">{what}</text>'
             )
         parts.append(f'<polyline points="{points}" fill="none" stroke="#236" stroke-width="1.6"/>')
     height = _TOP + len(panels) * (_HEIGHT + 60)
