@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.supervisor.aside import Tried, failing
+from remit.agents.sessions import Marks
+from remit.agents.supervisor.aside import SetAside, Tried, failing
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import Raw, message
@@ -73,6 +76,31 @@ def test_without_a_next_best_nothing_changes_and_it_is_said_once(
         assert signal.metadata["instead"] == ""
         assert {call.body["model"] for call in http.calls} == {"claude-ill"}
         assert len(http.calls) == 5
+
+
+def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
+    held: list[LedgerEntry] = []
+    journal: Any = SimpleNamespace(
+        ledger=ledger,
+        session_id="SES-1",
+        hold=held.append,
+        entry=lambda kind, order, **data: LedgerEntry(kind, order, "OBSERVED", "", metadata=data),
+    )
+    for _ in range(3):
+        data = {"session_id": "SES-1", "provider_id": "p", "model_id": "a", "outcome": "error"}
+        data |= {"error_code": "SERVER_ERROR", "tier": "ho1"}
+        ledger.write(LedgerEntry("EXCHANGE", "PRC-A-001", "ERROR", "failed", metadata=data))
+    aside, nothing = (
+        SetAside(journal, lambda _: ["p/b"], lambda: 3),
+        Marks(None, None, None, None, None),
+    )
+    aside.refresh(nothing)
+    aside.observe("WO-1")
+    assert aside.models == ("p/a",)
+    aside.refresh(nothing)
+    assert aside.models == ()
+    aside.observe("WO-1")
+    assert len(held) == 2  # said again, for the first time on record
 
 
 _TRIED = st.builds(

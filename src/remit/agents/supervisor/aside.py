@@ -61,7 +61,8 @@ class SetAside:
         self._next_best = next_best
         self._after = after
         self._own = own
-        self._marks: tuple[int, int] | None = None
+        self._read: tuple[int, int] | None = None  # latest signal and end that were read
+        self._ended = 0
         self._instead: dict[str, str] = {}
 
     @property
@@ -70,11 +71,11 @@ class SetAside:
         return tuple(model for model, instead in self._instead.items() if instead)
 
     def refresh(self, marks: Marks) -> None:
-        """Read the state where the record has more of it than was read before."""
+        """Read the state where the record may say more, or less, than was read before."""
         found = (marks.signal or 0, marks.ended or 0)
-        if found == self._marks:
+        if found == self._read:
             return
-        self._marks, self._instead = found, {}
+        self._read, self._ended, self._instead = found, found[1], {}
         if found[0] > found[1]:
             for entry in filter(is_authentic, self._since_end("SIGNAL_OBSERVED")):
                 if entry.metadata.get("kind") == "set_aside":
@@ -98,13 +99,13 @@ class SetAside:
             )
             entry.reason = f"{model} failed {len(evidence)} times in a row: {what}"
             self._journal.hold(entry)
+            self._read = None  # what is held may never be written
 
     def _since_end(self, event_type: str, **how: Any) -> Iterable[LedgerEntry]:
-        ended = self._marks[1] if self._marks else 0
         found = self._journal.ledger.query(
             session_id=self._journal.session_id, event_type=event_type, with_content=False, **how
         )
-        return (entry for entry in found if int(entry.id[4:], 16) > ended)
+        return (entry for entry in found if int(entry.id[4:], 16) > self._ended)
 
     def _tried(self, exchange: LedgerEntry) -> Tried:
         data = exchange.metadata
