@@ -62,7 +62,7 @@ class SetAside:
         self._after = after
         self._own = own
         self._read: tuple[int, int] | None = None  # latest signal and end that were read
-        self._ended = 0
+        self._ended = -1
         self._instead: dict[str, str] = {}
 
     @property
@@ -72,11 +72,12 @@ class SetAside:
 
     def refresh(self, marks: Marks) -> None:
         """Read the state where the record may say more, or less, than was read before."""
-        found = (marks.signal or 0, marks.ended or 0)
+        signal, ended = (-1 if seq is None else seq for seq in (marks.signal, marks.ended))
+        found = (signal, ended)
         if found == self._read:
             return
-        self._read, self._ended, self._instead = found, found[1], {}
-        if found[0] > found[1]:
+        self._read, self._ended, self._instead = found, ended, {}
+        if signal > ended:
             for entry in filter(is_authentic, self._since_end("SIGNAL_OBSERVED")):
                 if entry.metadata.get("kind") == "set_aside":
                     self._instead[entry.metadata["name"]] = entry.metadata["instead"]
