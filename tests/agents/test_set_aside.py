@@ -84,7 +84,9 @@ def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
         ledger=ledger,
         session_id="SES-1",
         hold=held.append,
-        entry=lambda kind, order, **data: LedgerEntry(kind, order, "OBSERVED", "", metadata=data),
+        entry=lambda event, order, /, **data: LedgerEntry(
+            event, order, "OBSERVED", "", metadata=data
+        ),
     )
     for _ in range(3):
         data = {"session_id": "SES-1", "provider_id": "p", "model_id": "a", "outcome": "error"}
