@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.gateway.batches import lines
@@ -44,6 +44,8 @@ def test_a_request_is_read_or_refused(dialect: Any, text: bytes) -> None:
 
 
 @given(_DIALECTS, _ODD.map(json.dumps).map(str.encode) | st.binary(max_size=50))
+@example("openai", b"{")
+@example("openai", b"{x")
 def test_a_result_is_an_answer_or_a_failure(dialect: Any, text: bytes) -> None:
     endpoint = CHAT if dialect == "openai" else MESSAGES
     answer = lines.answer_of(dialect, endpoint, text)

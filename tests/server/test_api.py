@@ -53,6 +53,7 @@ PERMISSIONS = {
     "POST /api/learn/proposals/{proposal_id}/reject": "adopt",
     "POST /api/learn/proposals/{proposal_id}/rollback": "adopt",
     "GET /api/learn/report": "read",
+    "GET /api/learn/signals": "read",
     "GET /api/ledger/checkpoint": "verify",
     "POST /api/ledger/checkpoint": "manage_keys",
     "GET /api/ledger/entries": "read",

@@ -90,8 +90,8 @@ def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResp
             return _failed(error_of(400, {}, value_at(text, ("result", "error")) or b""))
         return Failure(RouteOutcome.ERROR, f"BATCH_{str(kind).upper()[:40]}", f"the request {kind}")
     response = value.get("response")
-    raw = value_at(text, ("response", "body"))
     status = response.get("status_code") if isinstance(response, dict) else None
+    raw = None if status is None else value_at(text, ("response", "body"))  # else it may be no JSON
     if raw is not None and type(status) is int:
         if 200 <= status < 300:
             return read_result(endpoint.name, status, raw)
