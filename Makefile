@@ -122,7 +122,7 @@ $(VENV)/.release: requirements/release.txt | $(BIN)/uv
 
 # Other people's verifiers, which only tests use, in an environment of their own. One says that it
 # wants a newer Python than ours, which pip alone overlooks.
-$(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
+$(VENV)/.oracles: tests/oracles/requirements.txt $(wildcard tests/oracles/*.txt) | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/oracles
 	@{ $(call install,$(VENV)/oracles/bin/python,-r tests/oracles/pymerkle.txt -r tests/oracles/sigstore.txt -r tests/oracles/learning.txt) && \
 	$(VENV)/oracles/bin/python $(PIP) --ignore-requires-python -r $<; } || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
