@@ -22,7 +22,7 @@ _TEMPLATE = ("{{", "{%", "{#")
 
 
 class ChangedRequests:
-    """Makes an exchange's request anew, under files that a change makes, or with another model.
+    """Makes the request of an exchange again, under files that a change makes, or with another model.
 
     What was filled into the recorded prompt is not on record apart from it. A changed section
     therefore has to be plain text before and after, or to gain plain text at its end.
