@@ -22,7 +22,7 @@ _TEMPLATE = ("{{", "{%", "{#")
 
 
 class ChangedRequests:
-    """Makes the request of an exchange again, under files that a change makes, or with another model.
+    """Makes an exchange's request again, under files that a change makes, or with another model.
 
     What was filled into the recorded prompt is not on record apart from it. A changed section
     therefore has to be plain text before and after, or to gain plain text at its end.
@@ -76,7 +76,8 @@ class ChangedRequests:
             provider_id=provider_id, model_id=model_id, max_tokens=limits.max_tokens,
             temperature=limits.temperature, output_schema=contract.output_schema,
             structured_output=None if data.get("tools") else limits.structured_output,
-            tools=data.get("tools"), **terms_of(self._ledger, exchange),
+            tools=data.get("tools"), contract_version=contract.version,
+            **terms_of(self._ledger, exchange),
         )  # fmt: skip
 
     def _changed(self, exchange: LedgerEntry, messages: Any) -> list[dict[str, Any]]:
