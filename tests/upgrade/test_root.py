@@ -21,6 +21,7 @@ from remit.routing.trail import create_thought_record, list_thought_records, ver
 from remit.runtime import Runtime
 from tests.support.commands import run_remit
 from tests.support.stores import outside
+from tests.support.waiting import until
 from tests.upgrade.conftest import OldRoot, unpack
 
 _LIMITS = AuthLimits(revocation_s=0.1, stale_after_s=60, refused_log_s=60)
@@ -30,12 +31,15 @@ _CLASSIFIED = '{"speech_act":"question","ambiguity":"low"}'
 def test_it_is_read_verified_and_written_to(old: OldRoot) -> None:
     facts = old.facts
     records = outside(old.ledger, "SELECT seq, record, entry_hash FROM entries ORDER BY seq")
-    with Runtime.open(old.path, flags={"model.default": "openai"}) as runtime:
+    # A database that has just come up is waited for as long as a call's lease lasts.
+    lease = {"gateway.timeout_ms": 5_000, "gateway.lease_margin_ms": 0}
+    with Runtime.open(old.path, flags={"model.default": "openai", **lease}) as runtime:
         runtime.gateway.register_provider(
             "openai", MockProvider(responses=[_CLASSIFIED, "You asked about gardening."])
         )
         ledger = runtime.ledger
         # The call that was under way is settled as an orphan, once.
+        until(lambda: runtime.gateway.recover() == [] and not ledger.orphans())
         (orphan,) = ledger.query(event_type="EXCHANGE_ORPHANED")
         assert orphan.metadata["dispatch_entry_id"] == facts["orphans"][0]
         assert ledger.orphans() == []
