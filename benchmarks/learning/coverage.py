@@ -1,34 +1,157 @@
-"""Coverage of predicted effects over simulated proposals, against the true effect."""
+"""Coverage of the effects that proposals predict, over simulated ones, against the true effect."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-from remit.learning.statistics import Logged, doubly_robust
+from remit.learning.replay import is_held_out
+from remit.learning.routes import GradedPrompt, RouteFit, fit_route
+from remit.learning.statistics import Estimate, Logged, doubly_robust, paired_effect
+from remit.routing import Candidate, ScoringInputs, score_candidates
 
-__all__ = ["Coverage", "predicted_coverage", "table"]
+__all__ = ["Coverage", "logged_coverage", "replay_coverage", "route_coverage", "table"]
 
 _MODELS = range(3)
-_MAX_WEIGHT = 40.0
+_NAMES = ("dear", "middle", "plain")
+_TOPICS = 12
 
 
 @dataclass
 class Coverage:
-    """Proposals simulated, and how many intervals held the true effect."""
+    """Predictions simulated, and how many intervals held the true effect."""
 
-    proposals: int = 0
-    covered: int = 0  # by the predicted interval
-    always_covered: int = 0  # by the always-valid one
-    passed: int = 0  # its lower bound is above 0, so it would be proposed
-    passed_covered: int = 0  # of those, by the predicted interval
+    made: int = 0
+    covered: int = 0
+    always_covered: int = 0  # by the always-valid interval
+    proposed: int = 0  # whose always-valid lower bound is above 0
+    proposed_covered: int = 0  # of those, by the predicted interval
     wrong: int = 0  # of those, the true effect is not above 0
+
+    def add(self, predicted: Estimate, gate: Estimate, effect: float) -> None:
+        """Count one."""
+        covered = predicted.low <= effect <= predicted.high
+        self.made += 1
+        self.covered += covered
+        self.always_covered += gate.low <= effect <= gate.high
+        if gate.low > 0:
+            self.proposed += 1
+            self.proposed_covered += covered
+            self.wrong += effect <= 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.covered / self.made:.1%} of {self.made}, always valid "
+            f"{self.always_covered / self.made:.1%}; proposed {self.proposed}, of these "
+            f"{self.proposed_covered / max(1, self.proposed):.1%}; wrong {self.wrong}"
+        )
+
+
+def replay_coverage(proposals: int, pairs: int, seed: int) -> Coverage:
+    """A prompt is changed: grades 0 or 1 before and after, on held-out exchanges."""
+    rng, result = random.Random(seed), Coverage()
+    for _ in range(proposals):
+        better, worse = rng.uniform(0, 0.4), rng.uniform(0, 0.1)
+        differences = [
+            float(draw < better) - float(better <= draw < better + worse)
+            for draw in (rng.random() for _ in range(pairs))
+        ]
+        result.add(*paired_effect(differences), better - worse)
+    return result
+
+
+def route_coverage(proposals: int, learned: int, held_out: int, seed: int) -> Coverage:
+    """A routing head is fitted; what it saves on held-out prompts against what it saves on all.
+
+    A prompt is of one of twelve topics, which its words show; by topic each of three models has a
+    mean reward, and a log-normal cost.
+    """
+    rng, result = random.Random(seed), Coverage()
+    numbers = {
+        held: [
+            number for number in range(4 * (learned + held_out))
+            if is_held_out(f"LED-{number:08x}") == held
+        ]
+        for held in (False, True)
+    }  # fmt: skip
+    ids = sorted(numbers[False][:learned] + numbers[True][:held_out])
+    while result.made < proposals:
+        world = _Topics(rng)
+        fit = fit_route([world.prompt(rng, number) for number in ids], world.middle())
+        if isinstance(fit, RouteFit):
+            result.add(fit.saved, fit.gate, world.saved(fit))
+    return result
+
+
+class _Topics:
+    """Rewards and costs by topic and model."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._reward = [
+            [min(1.0, max(0.0, rng.gauss(mean, 0.15))) for mean in (0.93, 0.85, 0.75)]
+            for _ in range(_TOPICS)
+        ]
+        self._cost = [
+            [mean * rng.uniform(0.5, 2) for mean in (0.015, 0.004, 0.0005)] for _ in range(_TOPICS)
+        ]
+
+    def middle(self) -> float:
+        """A cost of a call that both dear and cheap models are needed for."""
+        return sum(costs[0] for costs in self._cost) / _TOPICS * 0.5
+
+    def prompt(self, rng: random.Random, number: int) -> GradedPrompt:
+        """A prompt with graded answers of all."""
+        topic = rng.randrange(_TOPICS)
+        rewards, costs = self._reward[topic], self._cost[topic]
+        return GradedPrompt(
+            exchange_id=f"LED-{number:08x}",
+            prompt=_text(topic),
+            text=_text(topic),
+            task="general",
+            rewards={
+                name: float(rng.random() < rewards[place]) for place, name in enumerate(_NAMES)
+            },
+            # exp(-0.18) makes the mean of a log-normal with sigma 0.6 one
+            costs={
+                name: costs[place] * 0.835270211 * rng.lognormvariate(0, 0.6)
+                for place, name in enumerate(_NAMES)
+            },
+        )
+
+    def saved(self, fit: RouteFit) -> float:
+        """What a call costs less on average, by the means of all topics."""
+        candidates = [Candidate(name, "simulated") for name in _NAMES]
+        total = 0.0
+        for topic, costs in enumerate(self._cost):
+            chosen = score_candidates(
+                ScoringInputs(_text(topic), "any", "", candidates, fit.weights)
+            ).winner
+            total += costs[_NAMES.index(fit.best_single)] - costs[_NAMES.index(chosen)]
+        return total / _TOPICS
+
+
+def _text(topic: int) -> str:
+    return f"About topic{topic} and what follows from it{topic}"
+
+
+def logged_coverage(estimates: int, exchanges: int, exploration: float, seed: int) -> Coverage:
+    """Off-policy: what :func:`doubly_robust` says of logged decisions that explored.
+
+    Three models' quality falls with a prompt's difficulty, and guesses of it have errors. Estimates
+    of fewer than 200 effective samples are left out.
+    """
+    rng, result = random.Random(seed), Coverage()
+    while result.made < estimates:
+        world = _World(rng, exploration)
+        rows = world.logged(exchanges)
+        predicted = doubly_robust(rows, max_weight=40.0)
+        if predicted.effective_samples >= 200:
+            gate = doubly_robust(rows, max_weight=3 / exploration, always_valid=True)
+            result.add(predicted, gate, world.effect())
+    return result
 
 
 class _World:
-    """Three models whose quality falls with a prompt's difficulty, and guesses of it with
-    errors."""
-
     def __init__(self, rng: random.Random, exploration: float) -> None:
         self._quality = [(rng.uniform(0.55, 0.95), rng.uniform(-0.3, 0.1)) for _ in _MODELS]
         noise = rng.uniform(0, 0.15)
@@ -76,42 +199,14 @@ class _World:
         return rows
 
 
-def predicted_coverage(
-    proposals: int, exchanges: int, exploration: float, seed: int, *, always: bool = False
-) -> Coverage:
-    """Simulate proposals with an effective sample size of at least 200, and count."""
-    rng, result = random.Random(seed), Coverage()
-    while result.proposals < proposals:
-        world = _World(rng, exploration)
-        rows = world.logged(exchanges)
-        predicted = doubly_robust(rows, max_weight=_MAX_WEIGHT)
-        if predicted.effective_samples < 200:
-            continue
-        effect = world.effect()
-        covered = predicted.low <= effect <= predicted.high
-        result.proposals += 1
-        result.covered += covered
-        if always:
-            bound = doubly_robust(rows, max_weight=3 / exploration, always_valid=True)
-            result.always_covered += bound.low <= effect <= bound.high
-            if bound.low > 0:
-                result.passed += 1
-                result.passed_covered += covered
-                result.wrong += effect <= 0
-    return result
-
-
 def table(seed: int) -> None:
-    """Four ways of logging, 1,000 proposals each; the always-valid bound on 100 of each."""
-    print(
-        "exchanges exploration | predicted covers | always-valid covers, proposed, wrong, covered"
-    )
-    total = Coverage()
-    for exchanges, exploration in ((700, 1.0), (1000, 0.6), (2000, 0.3), (3000, 0.2)):
-        many = predicted_coverage(1000, exchanges, exploration, seed)
-        total.proposals += many.proposals
-        total.covered += many.covered
-        few = predicted_coverage(100, exchanges, exploration, seed + 1, always=True)
-        bound = (few.always_covered, few.passed, few.wrong, few.passed_covered)
-        print(exchanges, exploration, "|", many.covered / many.proposals, "|", *bound, flush=True)
-    print(f"all: {total.covered / total.proposals:.2%} of {total.proposals}")
+    """Replays and routes as they are proposed, and off-policy estimates; a line for each size."""
+    print("coverage of predicted 95 % intervals")
+    for pairs in (200, 400, 800):
+        print(f"replay, {pairs} pairs:", replay_coverage(2000, pairs, seed), flush=True)
+    for learned, held_out in ((100, 200), (200, 400)):
+        found = route_coverage(300, learned, held_out, seed)
+        print(f"route, {learned} prompts and {held_out} held out:", found, flush=True)
+    for exchanges, share in ((700, 1.0), (1000, 0.6), (2000, 0.3)):
+        estimated = logged_coverage(100, exchanges, share, seed)
+        print(f"logged, {exchanges} of which {share:.0%} explored:", estimated, flush=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit.contracts import ContractLoader
+from remit.learning import Estimate
 from remit.learning.meta import attribute, calibrate, read_effects, read_questions
+from remit.learning.meta.effects import agrees
 from remit.learning.meta.questions import answer_value
 from remit.learning.meta.requirements import (
     criteria_requirements,
@@ -162,3 +165,27 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     value = json.loads(run_remit("learn", "report", "--root", world.place, "--json").stdout)
     assert value["calibration"]["open"] == 1
     assert value["questions"][0]["contract_id"] == "PRC-EXECUTE-001"
+
+
+def test_the_share_of_predictions_that_held_does_not_flatter() -> None:
+    """Of right predictions 95 % agree with what came; of wrong ones as many as the formula says."""
+    rng = random.Random(5)
+    expected, error = 0.02, 0.015
+
+    def held(bias: float) -> float:
+        found = []
+        for _ in range(2_000):
+            truth = rng.gauss(0.1, 0.05)
+            value = truth + bias + rng.gauss(0, expected)
+            z = 1.959964
+            predicted = Estimate(
+                value=value, low=value - z * expected, high=value + z * expected, method="student"
+            )
+            found.append(agrees(predicted, truth + rng.gauss(0, error), error))
+        assert None not in found
+        return found.count(True) / len(found)
+
+    assert held(0) == pytest.approx(0.95, abs=0.015)
+    assert held(0.05) == pytest.approx(0.484, abs=0.03)  # a bias of two of both errors, 0.025
+    early = Estimate(value=0.1, low=0.06, high=0.14, method="student")
+    assert [agrees(early, came, 0.03) for came in (-1.0, 0.1)] == [None, None]

@@ -28,6 +28,7 @@ from remit.learning.meta import Question, attribute, read_effects, read_question
 from remit.learning.proposals import Change, Learner, Proposals
 from remit.learning.proposals.additions import with_additions
 from remit.learning.replay import Replay, ReplayResult, is_held_out
+from remit.learning.statistics import paired_effect
 from remit.ledger import LedgerEntry
 from tests.support.commands import run_remit
 from tests.support.packages import bring
@@ -158,6 +159,8 @@ def test_the_question_was_wrong_and_a_better_one_is_adopted(
             assert before.wrong, "the same question got answers that differ"
             assert before.repair.low > 0.1
             held_out = log(runtime, SYSTEM)
+            for exchange_id in held_out:
+                grade_by_test(runtime.ledger, exchange_id, right, by="a test")
             by_question = replayed(runtime, tmp_path / "question", held_out, WEAK, RULE)
             by_model = replayed(runtime, tmp_path / "model", held_out, STRONG)
             found = attribute(by_question, by_model)
@@ -165,10 +168,12 @@ def test_the_question_was_wrong_and_a_better_one_is_adopted(
             learner = Learner(
                 Root(root), runtime.ledger, runtime.loaded, Identity("otto", "operator")
             )
+            predicted, gate = paired_effect(by_question.differences)
             learner.propose(
                 Change("prompt", contract_id=CONTRACT, additions=[RULE]),
                 evidence=found.exchanges,
-                predicted=found.question,
+                predicted=predicted,
+                gate=gate,
                 replay={**by_question.summary(), "attribution": found.cause},
                 reason="Equal questions get answers in different units.",
             )

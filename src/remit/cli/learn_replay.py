@@ -49,7 +49,7 @@ def replay(
     from remit.learning.calls import open_account
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.replay import Replay
-    from remit.learning.statistics import ConfidenceSequence
+    from remit.learning.statistics import paired_effect
     from remit.runtime import Runtime
 
     if sum(one is not None for one in (change, proposal)) > 1 or not (change or proposal or model):
@@ -76,13 +76,14 @@ def replay(
             budget_nano=round(usd * 1_000_000_000),
             progress=lambda done, total: note(f"{done} of {total}"),
         )
-    effect = ConfidenceSequence(low=-1.0, high=1.0)
-    for difference in found.differences:
-        effect.update(difference)
-    value = {**found.summary(), "effect": effect.estimate.to_dict(), "kept": str(kept)}
-    known = effect.estimate
-    line = f"effect  {known.value:+.4f} [{known.low:+.4f}, {known.high:+.4f}] n={known.samples}"
-    emit(as_json, value, (*(f"{name}  {item}" for name, item in found.summary().items()), line))
+    known, gate = paired_effect(found.differences)
+    effect = {"effect": known.to_dict(), "gate": gate.to_dict()}
+    shown = (
+        *(f"{name}  {item}" for name, item in found.summary().items()),
+        f"effect  {known.value:+.4f} [{known.low:+.4f}, {known.high:+.4f}] n={known.samples}",
+        f"always valid  [{gate.low:+.4f}, {gate.high:+.4f}]",
+    )
+    emit(as_json, {**found.summary(), **effect, "kept": str(kept)}, shown)
     if found.ended == "budget":
         note("The budget ended before all were asked: the same command with a larger one goes on.")
 

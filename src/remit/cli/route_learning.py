@@ -172,7 +172,7 @@ def _propose(runtime: Runtime, found: RouteFit, figures: dict[str, Any], reason:
     return learner.propose(
         Change("head", settings=found.settings, files=found.files),
         evidence=found.evidence, predicted=found.saved, replay=figures, reason=reason,
-        holds=found.holds,
+        holds=found.holds, gate=found.gate,
     )  # fmt: skip
 
 

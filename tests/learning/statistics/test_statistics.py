@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from benchmarks.learning.alarms import false_alarms
-from benchmarks.learning.coverage import predicted_coverage
+from benchmarks.learning.coverage import logged_coverage, replay_coverage, route_coverage
 
 from remit.kernel.errors import InvalidInputError
 from remit.learning.statistics import (
@@ -122,7 +122,11 @@ def test_an_alarm_rises_on_a_true_change_and_stays(worse: str) -> None:
 
 def test_predicted_intervals_cover_about_as_stated() -> None:
     """60 simulated proposals with a fixed seed; the benchmark runs 1,000 per case."""
-    assert predicted_coverage(proposals=60, exchanges=700, exploration=1.0, seed=3).covered >= 54
+    assert logged_coverage(estimates=40, exchanges=700, exploration=1.0, seed=3).covered >= 35
+    replays = replay_coverage(proposals=200, pairs=200, seed=3)
+    assert 182 <= replays.covered <= 199  # an interval that is too wide is no prediction either
+    assert replays.wrong == 0 < replays.proposed
+    assert route_coverage(proposals=5, learned=60, held_out=200, seed=3).covered >= 3
 
 
 def test_off_policy_says_how_many_weights_it_cut() -> None:

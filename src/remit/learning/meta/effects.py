@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from remit.learning.evidence import Sample
@@ -13,7 +14,7 @@ from remit.learning.proposals import Proposal, Proposals
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
 from remit.ledger import LedgerReader, is_authentic
 
-__all__ = ["Calibration", "Effect", "calibrate", "read_effects"]
+__all__ = ["Calibration", "Effect", "agrees", "calibrate", "read_effects"]
 
 _LEAST = 30  # samples on each side below which nothing is concluded
 _ROUTING = frozenset({"route", "head", "set_aside"})
@@ -30,8 +31,8 @@ class Effect:
         before: mean of the epoch before, None without samples.
         after: mean of its own epoch, likewise.
         realised: after less before (for cost before less after).
-        held: the realised value lies in the predicted interval; False where the realised interval
-            lies outside of it; None while that is open, or a side has fewer than 30 samples.
+        held: realised and predicted value agree within both their errors (:func:`agrees`); None
+            while a side has fewer than 30 samples, or the realised error is the larger one.
         harmful: the realised interval lies below 0.
     """
 
@@ -62,10 +63,11 @@ class Calibration:
     """How many predictions held so far.
 
     Attributes:
-        held: whose realised value lies in the predicted interval.
-        missed: whose realised interval lies outside of it.
-        open: that nothing can be concluded of yet.
-        share: of those held among held and missed; None without any.
+        held: that agree with what came.
+        missed: that do not.
+        open: with too few samples yet, whatever these say, so that they leave the share unbiased.
+        share: of those held among held and missed, 95 % where predictions are right; None without
+            any.
     """
 
     held: int
@@ -153,6 +155,25 @@ def calibrate(effects: Iterable[Effect]) -> Calibration:
     )
 
 
+def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
+    """Whether what came agrees with what was predicted: they differ by less than both errors.
+
+    Two independent estimates of one effect differ by at most z √(e² + r²) in 95 % of cases, with
+    standard errors e of the prediction and r of what came. None where r is larger than e: whether
+    that is so depends on the number of samples, and not on what they say.
+
+    Args:
+        predicted: the proposal's estimate.
+        realised: the effect that came.
+        error: its standard error.
+    """
+    z = NormalDist().inv_cdf(0.5 + predicted.confidence / 2)
+    expected = (predicted.high - predicted.low) / (2 * z)
+    if error > expected:
+        return None
+    return abs(realised - predicted.value) <= z * math.hypot(expected, error)
+
+
 def _metric(proposal: Proposal) -> str:
     return "cost" if proposal.kind == "head" else "reward"
 
@@ -190,7 +211,9 @@ def _effect(proposal: Proposal, epoch: int, before: _Side, after: _Side) -> Effe
         before=before.mean if before.count else None,
         after=after.mean if after.count else None,
         realised=realised,
-        held=_held(predicted, realised),
+        held=None
+        if predicted is None or realised is None
+        else agrees(predicted, realised.value, math.sqrt(before.error + after.error)),
         harmful=realised is not None and realised.high < 0,
     )
 
@@ -208,11 +231,3 @@ def _saved(before: _Side, after: _Side) -> Estimate:
         effective_samples=4 * before.count * after.count / count,
         method="welch",
     )
-
-
-def _held(predicted: Estimate | None, realised: Estimate | None) -> bool | None:
-    if predicted is None or realised is None:
-        return None
-    if predicted.low <= realised.value <= predicted.high:
-        return True
-    return False if realised.low > predicted.high or realised.high < predicted.low else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.learning.replay import is_held_out
 from remit.learning.routes.fitting import MOST_PROMPTS, GradedPrompt, fit_head
-from remit.learning.statistics import ConfidenceSequence, Estimate
+from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned import MILLION, learned_score
 
@@ -40,7 +40,8 @@ class RouteFit:
         held_out: prompts that the figures are of.
         best_single: that model.
         saved: dollars a call that the route saves against it; the predicted effect.
-        reward: by how much its reward differs.
+        gate: the always-valid estimate of the same.
+        reward: by how much its reward differs, always valid.
         usd_per_call: its cost.
         price_weight: reward that a dollar is worth.
         shares: how often it takes each model.
@@ -53,6 +54,7 @@ class RouteFit:
     held_out: int
     best_single: str
     saved: Estimate
+    gate: Estimate
     reward: Estimate
     usd_per_call: float
     price_weight: float
@@ -122,11 +124,11 @@ def fit_route(
     chosen = [_chosen(head, one, price_weight, quality_floor) for one in held]
     usd = _mean([one.costs[name] for one, name in zip(held, chosen, strict=True)])
     most = max(cost for one in held for cost in one.costs.values()) or 1.0
-    saved = ConfidenceSequence(low=-most, high=most)
-    reward = ConfidenceSequence(low=-1.0, high=1.0)
-    for one, name in zip(held, chosen, strict=True):
-        saved.update(one.costs[best] - one.costs[name])
-        reward.update(one.rewards[name] - one.rewards[best])
+    taken = list(zip(held, chosen, strict=True))
+    saved = paired_effect(
+        [one.costs[best] - one.costs[name] for one, name in taken], low=-most, high=most
+    )
+    reward = paired_effect([one.rewards[name] - one.rewards[best] for one, name in taken]).gate
     named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight}
     if quality_floor:
         named["quality_floor"] = quality_floor
@@ -135,11 +137,12 @@ def fit_route(
     floor = (QUALITY_KEPT - 1) * _mean([one.rewards[best] for one in whole])
     progress(_FOLDS + 1, _FOLDS + 1)
     return RouteFit(
-        missing=_missing(len(held), usd, usd_per_call, saved.estimate, reward.estimate, floor),
+        missing=_missing(len(held), usd, usd_per_call, saved.gate, reward, floor),
         held_out=len(held),
         best_single=best,
-        saved=saved.estimate,
-        reward=reward.estimate,
+        saved=saved.predicted,
+        gate=saved.gate,
+        reward=reward,
         usd_per_call=usd,
         price_weight=price_weight,
         shares={name: chosen.count(name) / len(chosen) for name in models},

@@ -9,6 +9,7 @@ from remit.learning.statistics.confidence import (
 )
 from remit.learning.statistics.estimate import Estimate
 from remit.learning.statistics.off_policy import Logged, cross_fit, doubly_robust
+from remit.learning.statistics.paired import PairedEffect, paired_effect
 from remit.learning.statistics.prediction_powered import prediction_powered
 
 __all__ = [
@@ -17,9 +18,11 @@ __all__ = [
     "EmpiricalBernstein",
     "Estimate",
     "Logged",
+    "PairedEffect",
     "cross_fit",
     "difference",
     "doubly_robust",
     "evidence_below",
+    "paired_effect",
     "prediction_powered",
 ]

@@ -9,7 +9,7 @@ __all__ = ["Estimate", "Method"]
 
 Method = Literal[
     "betting", "empirical_bernstein", "doubly_robust", "prediction_powered", "welch",
-    "least_squares",
+    "least_squares", "student",
 ]  # fmt: skip
 
 
@@ -25,8 +25,9 @@ class Estimate:
         samples: number of samples read.
         effective_samples: how many equally weighted samples say as much.
         method: `betting` and `empirical_bernstein` hold at any time, however often one looks;
-            `doubly_robust`, `prediction_powered`, `welch` (a difference of two means) and
-            `least_squares` (a slope) hold at one number of samples fixed beforehand.
+            `doubly_robust`, `prediction_powered`, `welch` (a difference of two means),
+            `student` (a mean of paired differences) and `least_squares` (a slope) hold at one
+            number of samples fixed beforehand.
         clipped: samples whose weight was cut to the largest allowed.
     """
 
