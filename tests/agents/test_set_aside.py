@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from remit.agents.sessions import Marks
 from remit.agents.supervisor.aside import SetAside, Tried, failing
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.routing import find_decision, replay
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import Raw, message
@@ -30,6 +31,24 @@ def _answer(body: dict[str, Any]) -> Any:
 
 def _signals(runtime: Runtime, session_id: str) -> list[Any]:
     return list(runtime.ledger.query(session_id=session_id, event_type="SIGNAL_OBSERVED"))
+
+
+def _journal(ledger: LedgerClient, held: list[LedgerEntry]) -> Any:
+    return SimpleNamespace(
+        ledger=ledger,
+        session_id="SES-1",
+        hold=held.append,
+        entry=lambda event, order, /, **data: LedgerEntry(
+            event, order, "OBSERVED", "", metadata=data
+        ),
+    )
+
+
+def _fail(ledger: LedgerClient, **more: Any) -> None:
+    for _ in range(3):
+        data = {"session_id": "SES-1", "provider_id": "p", "model_id": "a", "outcome": "error"}
+        data |= {"tier": "ho1", **more}
+        ledger.write(LedgerEntry("EXCHANGE", "PRC-A-001", "ERROR", "failed", metadata=data))
 
 
 def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(
@@ -78,22 +97,66 @@ def test_without_a_next_best_nothing_changes_and_it_is_said_once(
         assert len(http.calls) == 5
 
 
+def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {
+        name: {
+            "provider": "anthropic", "served_as": f"claude-{name}",
+            "abilities": {"general": ability},
+            "input_usd_per_million": 1.0, "output_usd_per_million": 1.0,
+        }
+        for name, ability in (("ill", 90), ("well", 50))
+    }  # fmt: skip
+    flags = {
+        **FLAGS, "gateway.fallbacks": {"ill": ["claude-spare"]}, "routing.models": models,
+        "routing.routes": {"auto": {"models": ["ill", "well"]}}, "routing.reliability_decisions": 0,
+    }  # fmt: skip
+    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http):
+
+        def asked(session: Any) -> list[str]:
+            http.calls.clear()
+            assert session.turn("Are you there?").response == "Yes."
+            return [call.body["model"] for call in http.calls]
+
+        agent = runtime.agent("guide", tools=[], model="auto")
+        with agent.session() as session, agent.session() as other:
+            both = ["claude-ill", "claude-well"]
+            assert [asked(session) for _ in range(3)] == [both] * 3
+            (signal,) = _signals(runtime, session.session_id)
+            assert signal.metadata["name"] == "anthropic/claude-ill"
+            assert signal.metadata["instead"] == "anthropic/claude-spare"  # by the registry's name
+            assert asked(session) == ["claude-well"]
+            last = list(runtime.ledger.query(event_type="EXCHANGE"))[-1]
+            decision = runtime.router.explain(last.metadata["decision_id"])
+            assert decision["candidates_considered"] == ["well"]
+            assert replay(find_decision(runtime.ledger, decision["decision_id"]))["agrees"]
+            assert asked(agent.session(session.session_id)) == ["claude-well"]
+            assert asked(other) == both
+
+
+@pytest.mark.parametrize(("began", "counted"), [({}, 1), ({"time_to_first_token_ms": 9.0}, 0)])
+def test_a_timeout_of_an_answer_that_had_begun_does_not_count(
+    ledger: LedgerClient, began: dict[str, float], counted: int
+) -> None:
+    held: list[LedgerEntry] = []
+    _fail(ledger, error_code="TIMEOUT", **began)
+    aside = SetAside(_journal(ledger, held), lambda _: ["p/b"], lambda: 3)
+    aside.observe("WO-1")
+    assert len(held) == counted
+
+
+def test_a_dated_version_of_the_model_is_its_answer_and_another_model_is_not() -> None:
+    failed = [Tried("LED-1", "p/gpt-4o", "error", "SERVER_ERROR")] * 3
+    for name, ends in (("p/gpt-4o-2024-08-06", True), ("p/gpt-4o-mini", False)):
+        assert (not failing([Tried("LED-2", name, "success", ""), *failed], 3)) is ends
+
+
 def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
     held: list[LedgerEntry] = []
-    journal: Any = SimpleNamespace(
-        ledger=ledger,
-        session_id="SES-1",
-        hold=held.append,
-        entry=lambda event, order, /, **data: LedgerEntry(
-            event, order, "OBSERVED", "", metadata=data
-        ),
-    )
-    for _ in range(3):
-        data = {"session_id": "SES-1", "provider_id": "p", "model_id": "a", "outcome": "error"}
-        data |= {"error_code": "SERVER_ERROR", "tier": "ho1"}
-        ledger.write(LedgerEntry("EXCHANGE", "PRC-A-001", "ERROR", "failed", metadata=data))
+    _fail(ledger, error_code="SERVER_ERROR")
     aside, nothing = (
-        SetAside(journal, lambda _: ["p/b"], lambda: 3),
+        SetAside(_journal(ledger, held), lambda _: ["p/b"], lambda: 3),
         Marks(None, None, None, None, None),
     )
     aside.refresh(nothing)

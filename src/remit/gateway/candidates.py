@@ -65,7 +65,10 @@ class Candidates:
             return (call.routed.to,)
         named = self._names.candidates(call.request)
         call.asked_model_id = named[0][1]
-        return _without_set_aside(call, named) if call.request.set_aside else named
+        left = self._names.left(call.request)
+        if left is not named:
+            call.passed_over += _set_aside(named, left)
+        return left
 
     async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
         """:meth:`make`, where something has to be read first: a chain, or whose files these are.
@@ -190,10 +193,7 @@ def speaks(provider: Any, body: Any) -> bool:
     return callable(known) and bool(known(body.endpoint))
 
 
-def _without_set_aside(call: Call, named: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Those that the session has not set aside; all where none would be left."""
-    left = [one for one in named if "/".join(one) not in call.request.set_aside]
-    if not left:
-        return named
-    call.passed_over += [(one[1], "SET_ASIDE") for one in named if one not in left]
-    return left
+def _set_aside(
+    named: Sequence[tuple[str, str]], left: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    return [(one[1], "SET_ASIDE") for one in named if one not in left]

@@ -23,7 +23,6 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
-from remit.gateway.naming import candidates as named_models
 from remit.gateway.objects import Objects
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider
@@ -158,7 +157,7 @@ class LLMGateway:
         router = self._names.router_of(request)
         if router is not None:
             return router.capabilities(request)
-        provider_id, model_id = self._names.candidates(request)[0]
+        provider_id, model_id = self._names.left(request)[0]
         capabilities = getattr(self._providers.get(provider_id), "capabilities", None)
         answer = capabilities(model_id) if callable(capabilities) else None
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
@@ -166,12 +165,11 @@ class LLMGateway:
     def next_best(self, model: str) -> list[str]:
         """The fallbacks of a ``provider/model``, in the same form; the best first."""
         provider_id, _, model_id = model.partition("/")
-        named = named_models(self._config, self._providers, provider_id, model_id)
-        return ["/".join(one) for one in named][1:]
+        return ["/".join(one) for one in self._names.next_best(provider_id, model_id)]
 
     def speaks(self, request: PromptRequest) -> bool:
         """Whether the provider that would get ``request`` is sent its body as it is."""
-        return speaks(self._providers.get(self._names.candidates(request)[0][0]), request.body)
+        return speaks(self._providers.get(self._names.left(request)[0][0]), request.body)
 
     def name_of(self, provider_id: str, model_id: str) -> str:
         """What a provider's model is called here: its own name, where that leads to it."""

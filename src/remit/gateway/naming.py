@@ -90,17 +90,32 @@ class Names:
 
     def candidates(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
         """Who is asked, one after the other: provider and model."""
-        name = (request.provider_id, request.model_id)
+        return self._named(request.provider_id, request.model_id)
+
+    def _named(self, provider_id: str | None, model_id: str | None) -> Sequence[tuple[str, str]]:
+        name = (provider_id, model_id)
         found = self._found.get(name)
         if found is None:
             found = list(candidates(self._config, self._known, *name))
-            behind = self._behind(request)  # the registry first (SPEC 15)
+            behind = self._behind(provider_id, model_id)  # the registry first (SPEC 15)
             if behind is not None and behind[0] in self._known:
                 found[0] = behind
             found = list(dict.fromkeys(found))
             if len(self._found) < _MAX_NAMES:
                 self._found[name] = found
         return found
+
+    def left(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
+        """:meth:`candidates` that the session has not set aside; all where none would be left."""
+        named = self.candidates(request)
+        return _without(named, request.set_aside) if request.set_aside else named
+
+    def next_best(self, provider_id: str, model_id: str) -> list[tuple[str, str]]:
+        """The fallbacks of a model, by whichever of its names they are configured."""
+        asked = [(provider_id, model_id), *((None, name) for name in self._config.fallbacks)]
+        each = (self._named(*name) for name in asked)
+        found = [named[1:] for named in each if named[0] == (provider_id, model_id)]
+        return list(dict.fromkeys(one for rest in found for one in rest))
 
     def leads_to(self, model_id: str) -> tuple[str, str]:
         """Provider and model that a name means, the registry and routes aside."""
@@ -125,13 +140,18 @@ class Names:
         if routed is not None:
             names += [routed.asked_model_id, routed.model_name]
         elif asked is not None and (
-            asked.endswith(model_id) or self._behind(request) == (provider_id, model_id)
+            asked.endswith(model_id)
+            or self._behind(request.provider_id, asked) == (provider_id, model_id)
         ):
             names.append(asked)
         return any(identity.may_use_model(name) for name in names if name)
 
-    def _behind(self, request: PromptRequest) -> tuple[str, str] | None:
+    def _behind(self, provider_id: str | None, model_id: str | None) -> tuple[str, str] | None:
         """Provider and model of the registry's name that a request gives, if it does."""
-        if self.router is None or request.provider_id or not request.model_id:
+        if self.router is None or provider_id or not model_id:
             return None
-        return self.router.named(request.model_id)
+        return self.router.named(model_id)
+
+
+def _without(named: Sequence[tuple[str, str]], aside: Container[str]) -> Sequence[tuple[str, str]]:
+    return [one for one in named if "/".join(one) not in aside] or named

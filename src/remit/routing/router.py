@@ -93,7 +93,7 @@ class Router:
                     request, provider_id=candidate.provider_id, model_id=candidate.provider_model
                 )
             )
-            for candidate in self.candidates(request.model_id or _AUTO)
+            for candidate in _left(self.candidates(request.model_id or _AUTO), request.set_aside)
             if candidate.provider_id in self._gateway.providers
         ]
         if not each:
@@ -150,7 +150,7 @@ class Router:
         asked.emitter, asked.identity = self._emitter(request, identity), identity
         asked.on_text, asked.sink = on_text, sink
         await self._keep_head()
-        outcome = await route_asked(asked, self._options(name, allowed))
+        outcome = await route_asked(asked, self._options(name, _left(allowed, request.set_aside)))
         return outcome.response()
 
     async def aroute_text(
@@ -380,6 +380,16 @@ class Router:
 def _one_object(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     """One object for equal candidates: scores are remembered by it."""
     return candidates
+
+
+def _left(candidates: Sequence[Candidate], aside: Sequence[str]) -> Sequence[Candidate]:
+    """Those that the session has not set aside; all where none would be left."""
+    return _without(candidates, aside) if aside else candidates
+
+
+def _without(candidates: Sequence[Candidate], aside: Sequence[str]) -> Sequence[Candidate]:
+    names = ((one, f"{one.provider_id}/{one.provider_model}") for one in candidates)
+    return _one_object(tuple(one for one, name in names if name not in aside)) or candidates
 
 
 def _task_of(request: PromptRequest, identity: Identity | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -34,9 +35,14 @@ def failing(newest_first: Iterable[Tried], after: int) -> dict[str, list[str]]:
     for tried in newest_first:
         if tried.outcome == "success":
             answered.add(tried.model)
-        elif tried.error_code in _COUNT and tried.model not in answered:
+        elif tried.error_code in _COUNT and not any(_same(tried.model, one) for one in answered):
             runs.setdefault(tried.model, []).append(tried.entry_id)
     return {model: ids[::-1] for model, ids in runs.items() if len(ids) >= after}
+
+
+def _same(asked: str, answered: str) -> bool:
+    """Whether a model answers by its own name or, as a route's may, by a dated version's."""
+    return answered == asked or re.fullmatch(re.escape(asked) + r"-\d[\d-]*", answered) is not None
 
 
 class SetAside:
@@ -68,7 +74,7 @@ class SetAside:
     @property
     def models(self) -> tuple[str, ...]:
         """The models that are set aside, ``provider/model``."""
-        return tuple(model for model, instead in self._instead.items() if instead)
+        return tuple(self._instead)
 
     def refresh(self, marks: Marks) -> None:
         """Read the state where the record may say more, or less, than was read before."""
@@ -96,9 +102,11 @@ class SetAside:
                 instead=instead, until="the session ends", evidence=evidence,
             )  # fmt: skip
             what = (
-                f"asked {instead} instead until the session ends" if instead else "named no other"
+                f"{instead} is asked" if instead else "it has no fallback, so routes alone avoid it"
             )
-            entry.reason = f"{model} failed {len(evidence)} times in a row: {what}"
+            entry.reason = (
+                f"{model} failed {len(evidence)} times in a row: {what} until the session ends"
+            )
             self._journal.hold(entry)
             self._read = None  # what is held may never be written
 
@@ -111,8 +119,11 @@ class SetAside:
     def _tried(self, exchange: LedgerEntry) -> Tried:
         data = exchange.metadata
         outcome, model = str(data.get("outcome", "")), str(data.get("model_id", ""))
-        if outcome == "success" and not data.get("fallback_from"):
+        code = str(data.get("error_code", ""))
+        if code == "TIMEOUT" and "time_to_first_token_ms" in data:
+            code = "LONG"  # it was answering: a long answer is the request's doing
+        if outcome == "success" and not (data.get("fallback_from") or data.get("decision_id")):
             model = str(data.get("requested_model_id") or model)  # answered with a version's name
         own = self._own[0] if self._own is not None and self._own[1] == model else ""
         name = f"{data.get('provider_id') or own}/{model}"
-        return Tried(exchange.id, name, outcome, str(data.get("error_code", "")))
+        return Tried(exchange.id, name, outcome, code)
