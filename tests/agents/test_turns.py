@@ -370,7 +370,7 @@ def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(
 
 def fill(ledger: LedgerClient) -> None:
     """Leave the database no page more than it has."""
-    ((pages,),) = ledger.select("PRAGMA page_count")
+    ((pages,),) = ledger.select("SELECT page_count FROM pragma_page_count")
     ledger.transact(lambda tx: tx.execute(f"PRAGMA max_page_count={pages}"))
 
 

@@ -123,7 +123,7 @@ def test_a_full_disk_loses_only_what_was_refused(tmp_path: Path) -> None:
     with LedgerClient(tmp_path / "ledger.db") as client:
         client.write(LedgerEntry("E", "S", "D", "r", metadata={"n": 1}))
         writer = client._store._writer  # type: ignore[attr-defined]
-        ((pages,),) = client.select("PRAGMA page_count")
+        ((pages,),) = client.select("SELECT * FROM pragma_page_count")
         client.transact(lambda tx: tx.execute(f"PRAGMA max_page_count={pages + 2}"))
         written = 1
         with pytest.raises(LedgerWriteError, match="full"):
@@ -140,9 +140,9 @@ def test_a_full_disk_loses_only_what_was_refused(tmp_path: Path) -> None:
 
 def test_secure_delete_and_incremental_vacuum_are_on_from_the_first_write(tmp_path: Path) -> None:
     with LedgerClient(tmp_path / "ledger.db") as client:
-        assert client.select("PRAGMA auto_vacuum") == [(2,)]
-        assert client.select("PRAGMA journal_mode") == [("wal",)]
-        assert client.select("PRAGMA secure_delete") == [(1,)]
+        assert client.select("SELECT * FROM pragma_auto_vacuum") == [(2,)]
+        assert client.select("SELECT * FROM pragma_journal_mode") == [("wal",)]
+        assert client.select("SELECT * FROM pragma_secure_delete") == [(1,)]
         assert client.transact(lambda tx: tx.execute("PRAGMA secure_delete")) == [(1,)]
         assert client.transact(lambda tx: tx.execute("PRAGMA synchronous")) == [(2,)]
     assert (tmp_path / "ledger.db").stat().st_mode & 0o777 == 0o600

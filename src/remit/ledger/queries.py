@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.clock import steps_back
 from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
-from remit.ledger.errors import EntryNotFoundError
+from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Progress
@@ -22,6 +23,7 @@ Order = Literal["asc", "desc"]
 
 _GREATEST = (1 << 63) - 1  # a 64-bit integer column
 _NARROW = {"work_order_id", "session_id"}  # of one of them no more is read for a bound in time
+_QUERY = re.compile(r"\s*(SELECT|WITH|VALUES)\b", re.IGNORECASE)
 _PAGE = 500  # entries that a query fetches at once
 _FIRST_PAGE = 16  # small, for callers that want only the first match
 
@@ -186,7 +188,18 @@ class LedgerQueries:
         return self._store.head()
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one read-only SQL statement over the documented tables."""
+        """Rows of one SQL query over the documented tables, on a connection that only reads.
+
+        Raises:
+            LedgerError: it does not begin with ``SELECT``, ``WITH`` or ``VALUES``. Other
+                statements are not queries, and a read-only connection takes some of them: they
+                lift the restriction, lock the ledger, or copy it to a file.
+        """
+        if not _QUERY.match(sql):
+            raise LedgerError(
+                f"This is not a query: {sql[:80]!r}.",
+                next_step="Begin it with SELECT, WITH or VALUES.",
+            )
         return self._store.select(sql, parameters)
 
     def orphans(self) -> list[LedgerEntry]:
