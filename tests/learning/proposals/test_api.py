@@ -42,6 +42,30 @@ def test_decided_over_the_api_by_an_admin_alone(world: World) -> None:
     assert (back.status, back.json["epoch"]) == (200, 2)
 
 
+def test_edited_and_stale_proposals_are_not_adopted_over_the_api(world: World) -> None:
+    keys = open_keys(world.runtime)
+    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
+    proposal = world.propose(BUDGET)
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    file = world.learner().proposals.archive(proposal.proposal_id)
+    data = file.read_bytes()
+
+    def refused(words: str) -> None:
+        before = world.runtime.ledger.count()
+        answer = api.ask(f"POST {one}/adopt", {"reason": "Fine."}, key=admin)
+        assert (answer.status, answer.error["code"]) == (409, "conflict")
+        assert words in answer.error["message"]
+        assert world.runtime.ledger.count() == before
+        assert load_settings(world.root.config).settings.budget.session_tokens != 12_345
+
+    file.write_bytes(data.replace(b"12345", b"99999"))
+    refused("changed since")
+    file.write_bytes(data)
+    world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
+    assert "was erased" in api.ask(f"GET {one}").json["stale"]
+    refused("was erased")
+
+
 def test_signals_are_of_the_latest_exchanges(world: World) -> None:
     api = Api(world.runtime, open_keys(world.runtime))
     world.exchange("How old is tea?")

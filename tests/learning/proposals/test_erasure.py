@@ -10,8 +10,8 @@ import pytest
 
 from remit import Runtime
 from remit.kernel.settings import load_settings
-from remit.learning import read_samples
-from remit.learning.proposals import Change
+from remit.learning import give_feedback, read_samples
+from remit.learning.proposals import Change, ProposalError
 from remit.packages import Registry
 from remit.packages.gates import check_gates
 from remit.routing import LearnedHead, WeightsError, head_on_record, record_head
@@ -71,6 +71,25 @@ def test_a_learned_package_goes_with_what_it_holds(world: World) -> None:
     )
     assert refused.returncode == 1
     assert "cannot be read" in refused.stderr
+
+
+def test_a_waiting_prompt_goes_with_what_it_quotes(world: World) -> None:
+    """What it holds is erased, which was no evidence of it."""
+    secret = world.exchange(f"Tell me of {SECRET}, please.")
+    change = Change("prompt", contract_id="PRC-EXECUTE-001", additions=[f"Never say {SECRET}."])
+    said = give_feedback(world.runtime.ledger, world.exchanges[0], score=0, by="ann").entry_id
+    proposal = world.propose(change, evidence=[said], holds=[secret])
+    world.runtime.ledger.erase(secret, reason="request", requested_by="otto")
+    with pytest.raises(ProposalError, match="was erased") as refused:
+        world.governance().adopt(proposal.proposal_id, reason="Fine.")
+    assert refused.value.code == "stale"
+    with pytest.raises(ProposalError, match="was erased"):
+        world.propose(change, evidence=[said], holds=[secret])
+    world.runtime.close()
+    assert files_hold(world.place, SECRET)
+    with Runtime.open(world.place):
+        pass
+    assert not files_hold(world.place, SECRET)
 
 
 def test_killed_between_the_two_the_next_opening_takes_it_away(world: World) -> None:

@@ -20,11 +20,11 @@ _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = 'ERASURE'"
 def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> list[str]:
     """Take away the proposals and learned packages that hold what was erased.
 
-    An open proposal whose evidence was erased loses its archive and its content. A learned
-    package that holds something of an erased exchange goes from the root, its kept archives, those
-    of later versions and their routing heads on record with it; what was in force before it is in
-    force again. Quick where
-    nothing was erased since the last time; may be repeated after a crash.
+    An open proposal whose evidence, or what it holds, was erased loses its archive and its
+    content. A learned package that holds something of an erased exchange goes from the root, its
+    kept archives, those of later versions and their routing heads on record with it; what was in
+    force before it is in force again. Quick where nothing was erased since the last time; may be
+    repeated after a crash.
 
     Args:
         root: the installation.
@@ -40,7 +40,8 @@ def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> 
         return []
     proposals = Proposals(root, ledger)
     known = list(proposals.all())
-    gone = [one for one in known if one.state == "open" and _erasure_of(ledger, one.evidence)]
+    waiting = [one for one in known if one.state == "open"]
+    gone = [one for one in waiting if _erasure_of(ledger, (*one.evidence, *one.holds))]
     for one in known:
         if one.state != "open" and (erasure_id := _erasure_of(ledger, one.holds)):
             _take_away(root, ledger, manager, one, known, erasure_id)

@@ -165,7 +165,7 @@ class Learner:
         reason: str,
         holds: tuple[str, ...],
     ) -> Proposal:
-        self._require_evidence(evidence)
+        self._require_evidence((*evidence, *holds))
         registry = Registry.from_ledger(self._ledger)
         package_id = change.target.package_id
         number = self._next_number(package_id, registry)

@@ -166,9 +166,9 @@ class Proposals:
         if proposal.erased:
             return "its evidence was erased"
         known = set(proposal.evidence)
-        for entry_id in proposal.evidence:
+        for entry_id in (*proposal.evidence, *proposal.holds):
             if is_erased(self._ledger.read(entry_id)):
-                return f"the content of {entry_id}, which it is concluded from, was erased"
+                return f"the content of {entry_id}, which it was made from, was erased"
         for entry in self._ledger.query(event_type="FEEDBACK", after=proposal.entry_id):
             replaced = str(entry.metadata.get("replaces") or "")
             if replaced and known & {replaced, str(entry.metadata.get("target_entry_id"))}:
