@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
 
 from remit.gateway import LLMGateway
+from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.errors import InvalidInputError
-from remit.learning.evidence.feedback import give_feedback
-from remit.learning.replay import is_held_out
+from remit.learning.evidence import give_feedback, read_samples
 from remit.learning.routes import (
     Calibration,
     GradedPrompt,
@@ -21,8 +22,9 @@ from remit.learning.routes import (
     fit_head,
     fit_route,
     graded_prompts,
+    held_out,
 )
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate, ScoringInputs, buckets_of, score_candidates
@@ -112,6 +114,38 @@ def test_a_calibration_completes_prompts_and_never_passes_its_budget(
     assert bought(ledger, gateway, graded_prompts(ledger), 0.0).calls == 0
 
 
+def test_grades_count_as_in_samples(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
+    first, second, third, *_ = (one.exchange_id for one in logged)
+    for key in ("KEY-1", "KEY-2"):  # two keys of one user are one party
+        ann = Identity("ann", "operator", key_id=key, user_id="ann")
+        give_feedback(ledger, first, score=0.0, by="ann", identity=ann)
+    give_feedback(ledger, second, score=0.0, by="judge", source="judge")
+    give_feedback(ledger, third, label="vague", by="first")  # in place of the score
+    rewards = {one.exchange_id: one.rewards["dear"] for one in graded_prompts(ledger)}
+    assert rewards == {
+        sample.exchange_id: sample.reward
+        for sample in read_samples(ledger)
+        if sample.reward is not None
+    }
+    assert (rewards[first], rewards[second], third in rewards) == (0.5, 1.0, False)
+
+
+def test_what_is_graded_later_moves_no_prompt_to_the_other_side(ledger: LedgerClient) -> None:
+    exchanges = [
+        ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
+            "session_id": "SES-1", "prompt": f"add {number % 8}", "response": "1",
+            "outcome": "success", "model_id": "dear"}))
+        for number in range(40)
+    ]  # fmt: skip
+    random.Random(3).shuffle(exchanges)
+    sides: dict[str, bool] = {}
+    for exchange in exchanges:
+        give_feedback(ledger, exchange, score=1.0, by="ann")
+        for one in graded_prompts(ledger):
+            assert sides.setdefault(one.text, held_out(one)) == held_out(one)
+    assert set(sides.values()) == {True, False}
+
+
 def test_a_model_without_a_price_cannot_be_held_to_a_budget(
     ledger: LedgerClient, gateway: LLMGateway
 ) -> None:
@@ -135,11 +169,11 @@ def test_a_head_knows_what_each_model_can_do() -> None:
     assert b"please" not in head.encoded
 
 
-def parted(learned: int, held_out: int) -> list[GradedPrompt]:
+def parted(learned: int, held: int) -> list[GradedPrompt]:
     """So many of each: fitting takes time, and estimating takes prompts."""
-    prompts = made(4 * max(learned, held_out))
-    held = [one for one in prompts if is_held_out(one.exchange_id)][:held_out]
-    return [one for one in prompts if not is_held_out(one.exchange_id)][:learned] + held
+    prompts = made(4 * max(learned, held))
+    kept = [one for one in prompts if held_out(one)][:held]
+    return [one for one in prompts if not held_out(one)][:learned] + kept
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +196,10 @@ def test_a_route_that_pays_is_proposed_with_its_evidence(paying: RouteFit) -> No
 
 def test_nothing_is_fitted_to_what_is_held_out(paying: RouteFit) -> None:
     assert len(paying.holds) == 200
-    assert not any(map(is_held_out, paying.holds))
+    kept = {one.exchange_id for one in parted(200, 400) if held_out(one)}
+    assert not kept & set(paying.holds)
     turned = [  # other grades of what is held out change no byte of what is proposed
-        replace(one, rewards={"cheap": 1.0, "dear": 0.0}) if is_held_out(one.exchange_id) else one
+        replace(one, rewards={"cheap": 1.0, "dear": 0.0}) if held_out(one) else one
         for one in parted(200, 400)
     ]
     other = fit_route(turned, 0.0058)
@@ -176,7 +211,7 @@ def test_nothing_is_fitted_to_what_is_held_out(paying: RouteFit) -> None:
 def test_a_quality_floor_is_estimated_as_it_is_served() -> None:
     fit = fit_route(made(100), 0.0055, quality_floor=0.05)
     assert isinstance(fit, RouteFit)
-    prompts = [one for one in made(100) if is_held_out(one.exchange_id)]
+    prompts = [one for one in made(100) if held_out(one)]
     candidates = [Candidate(name, "p") for name in ("cheap", "dear")]
     served = [
         score_candidates(ScoringInputs(one.prompt, "any", "", candidates, fit.weights)).winner

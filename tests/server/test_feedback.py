@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from remit.gateway.auth import KeyStore
 from tests.server.running import Served, new_session
 
@@ -46,6 +48,31 @@ def test_an_agent_speaks_of_its_own_calls_alone(anywhere: Served) -> None:
     assert [one["reason"] for one in page["feedback"]] == ["too long"]
     assert page["next_cursor"] == page["feedback"][0]["entry_id"]
     assert anywhere.ask("GET", "/api/feedback", token=own.key)[0] == 403
+
+
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)
+def test_bad_feedback_is_refused_and_changes_nothing(anywhere: Served) -> None:
+    operator = anywhere.key(role="operator").key
+    target = _call(anywhere, operator)
+    said = _post(anywhere, operator, target=target, score=1)[1]["entry_id"]
+    before = anywhere.ledger.count()
+    for wrong in (
+        {"score": 1.01}, {"score": -0.01}, {"score": float("nan")}, {"score": float("inf")},
+        {"score": "a"}, {"score": []}, {"score": 10**400}, {}, {"reason": "why"},
+        {"label": "Two Words"}, {"label": "x" * 65}, {"score": 1, "reason": "x" * 2001},
+        {"score": 1, "source": "judge"}, {"score": 1, "source": "god"}, {"score": 1, "by": "ann"},
+        {"score": 1, "idempotency_key": "x" * 257}, {"score": 1, "target": ""},
+        {"score": 1, "target": None}, {"score": 1, "target": "SES-\x00/1"},
+        {"score": 1, "reason": "\ud800"},
+    ):  # fmt: skip
+        status, body = _post(anywhere, operator, **{"target": target, **wrong})
+        assert (status, body["error"]["code"]) == (400, "invalid_input"), wrong
+    for nothing in ("LED-00ffffff", "LED-x", said, "WO-0", "DEC-0", "SES-0/1", "SES-0", "x" * 200):
+        status, body = _post(anywhere, operator, target=nothing, score=1)
+        assert (status, body["error"]["code"]) == (404, "not_found"), nothing
+    for token in ("", "sk-remit-unknown"):
+        assert _post(anywhere, token, target=target, score=1)[0] == 401
+    assert anywhere.ledger.count() == before
 
 
 def test_twice_and_under_a_key(anywhere: Served) -> None:

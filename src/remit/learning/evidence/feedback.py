@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from remit.ledger import (
 
 __all__ = [
     "SOURCES", "Feedback", "FeedbackError", "Source", "feedback_on", "give_feedback", "rater_of",
+    "reward_of",
 ]  # fmt: skip
 
 Source = Literal["person", "program", "judge", "reference", "schema", "test"]
@@ -58,6 +60,7 @@ class Feedback:
         score: 0 to 1; None where there is only a label.
         reason: a marker where it was erased.
         by: name of who gave it, and the key's id where there was one.
+        rater: who counts as one party: :func:`rater_of`.
         replaces: the entry of the same one's earlier word on the same, which no longer counts.
         again: the idempotency key was used before: this is what was recorded then.
     """
@@ -71,6 +74,7 @@ class Feedback:
     reason: str | Erased
     by: str
     key_id: str
+    rater: str
     session_id: str
     at: str
     replaces: str = ""
@@ -163,6 +167,23 @@ def rater_of(metadata: dict[str, Any]) -> str:
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
 
+def reward_of(
+    said: Mapping[tuple[str, str], float | None], *, judges: bool = False
+) -> tuple[float | None, tuple[str, ...]]:
+    """What feedback on one target comes to: its mean, each party counting once, and the parties.
+
+    Args:
+        said: by source and party the latest score, None where that was a label alone.
+        judges: of judges alone; else of all others.
+    """
+    by_party: dict[str, list[float]] = defaultdict(list)
+    for (source, party), score in said.items():
+        if score is not None and (source == "judge") == judges:
+            by_party[party].append(score)
+    means = [sum(scores) / len(scores) for scores in by_party.values()]
+    return (sum(means) / len(means) if means else None), tuple(sorted(by_party))
+
+
 def _entry(
     score: float | None, label: str, reason: str, source: str, by: str,
     identity: Identity | None, idempotency_key: str,
@@ -250,6 +271,7 @@ def _feedback(entry: LedgerEntry, *, again: bool = False) -> Feedback:
         reason=data.get("reason", ""),
         by=data["by"],
         key_id=data.get("key_id", ""),
+        rater=rater_of(data),
         session_id=data["session_id"],
         at=entry.timestamp,
         replaces=data.get("replaces", ""),

@@ -104,7 +104,7 @@ def read_questions(
     Tainted exchanges do not count, nor what was made under no contract of this root.
 
     Args:
-        ledger: the record; replays are on it as other exchanges are.
+        ledger: the record.
         contracts: of the root, for their output schemas.
         samples: oldest first; all on record when left out.
         contract_id: of which contract alone.

@@ -3,7 +3,7 @@
 from remit.learning.routes.calibrating import Calibration, Grader, calibrate
 from remit.learning.routes.fitting import GradedPrompt, abilities_of, fit_head
 from remit.learning.routes.proposing import RouteFit, fit_route
-from remit.learning.routes.reading import graded_prompts
+from remit.learning.routes.reading import graded_prompts, held_out
 
 __all__ = [
     "Calibration",
@@ -15,4 +15,5 @@ __all__ = [
     "fit_head",
     "fit_route",
     "graded_prompts",
+    "held_out",
 ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from remit.learning.replay import is_held_out
 from remit.learning.routes.fitting import MOST_PROMPTS, GradedPrompt, fit_head
+from remit.learning.routes.reading import held_out
 from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned import MILLION, learned_score
@@ -88,8 +88,8 @@ def fit_route(
     The head is fitted to prompts that are not held out, and the price weight and the best single
     model are chosen on these: in five folds, each judged by a head fitted to the other four. The
     price weight leaves one standard error of the cost as headroom. The figures are those of the
-    finished route on the held-out prompts, to which nothing was fitted. A prompt is held out where
-    the exchange that it is first graded at is, with all answers to it.
+    finished route on the held-out prompts, to which nothing was fitted. A prompt is held out by
+    its own hash, with all answers to it, whichever of them are graded, and when.
 
     Args:
         prompts: graded; those that have an answer of every model count for all figures, and for
@@ -102,12 +102,10 @@ def fit_route(
     Returns:
         What is missing, where there is nothing to fit.
     """
-    learned = [one for one in prompts if not is_held_out(one.exchange_id)][-MOST_PROMPTS:]
+    learned = [one for one in prompts if not held_out(one)][-MOST_PROMPTS:]
     models = sorted({name for one in learned for name in one.rewards})
     whole = [one for one in learned if len(one.rewards) == len(models)]
-    held = [
-        one for one in prompts if is_held_out(one.exchange_id) and one.rewards.keys() >= set(models)
-    ]
+    held = [one for one in prompts if held_out(one) and one.rewards.keys() >= set(models)]
     if len(models) < 2 or len(whole) < _FOLDS or not held:
         return (
             f"{len(whole)} prompts, and {len(held)} held out, have graded answers of all "

@@ -7,13 +7,14 @@ from typing import Any
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.learning.evidence.feedback import feedback_on
+from remit.learning.evidence.feedback import feedback_on, reward_of
+from remit.learning.replay import is_held_out
 from remit.learning.routes.fitting import GradedPrompt
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.routing import Weights, read_intent
 from remit.routing.intent import part_read, text_asked
 
-__all__ = ["graded_prompts"]
+__all__ = ["graded_prompts", "held_out"]
 
 _SUCCESS = "success"
 
@@ -26,8 +27,8 @@ def graded_prompts(
 ) -> list[GradedPrompt]:
     """Prompts with a graded answer, oldest first; answers to the same prompt are together.
 
-    Of an exchange with several grades their mean counts, of each party the last. What was erased,
-    failed, or came of a fallback is left out.
+    Grades of an exchange count as in samples: the mean of all parties, of each the latest word; a
+    judge's where there is no other. What was erased, failed, or came of a fallback is left out.
 
     Args:
         ledger: where they are.
@@ -35,10 +36,10 @@ def graded_prompts(
         rules: by which the prompts' tasks are read.
     """
     weights = rules or Weights.shipped()
-    grades: dict[str, dict[str, float]] = {}
+    grades: dict[str, dict[tuple[str, str], float | None]] = {}
     for word in feedback_on(ledger):
-        if word.target_type == "exchange" and word.score is not None:
-            grades.setdefault(word.target_entry_id, {})[word.key_id or word.by] = word.score
+        if word.target_type == "exchange":
+            grades.setdefault(word.target_entry_id, {})[word.source, word.rater] = word.score
     found: dict[str, GradedPrompt] = {}
     for exchange_id in sorted(grades, key=lambda name: (len(name), name)):
         entry = ledger.read(exchange_id)
@@ -46,10 +47,14 @@ def graded_prompts(
         meta = entry.metadata
         if prompt is None or meta.get("outcome") != _SUCCESS or meta.get("fallback_from"):
             continue
-        given = list(grades[exchange_id].values())
+        reward, _ = reward_of(grades[exchange_id])
+        if reward is None:
+            reward, _ = reward_of(grades[exchange_id], judges=True)
+        if reward is None:
+            continue
         model = str(meta.get("model_id", ""))
         name = (names or {}).get(model, model)
-        key = sha256_hex(canonical_json(prompt))
+        key = _key(prompt)
         known = found.get(key)
         if known is None:
             asked = text_asked(prompt)[0]
@@ -60,10 +65,19 @@ def graded_prompts(
         assert isinstance(known.rewards, dict)
         assert isinstance(known.costs, dict)
         assert isinstance(known.evidence, list)
-        known.rewards[name] = sum(given) / len(given)
+        known.rewards[name] = reward
         known.costs[name] = float(meta.get("cost_usd") or 0.0)
         known.evidence.append(exchange_id)
     return list(found.values())
+
+
+def held_out(prompt: GradedPrompt) -> bool:
+    """Whether no route is fitted to a prompt, whatever is graded later: it goes by its own hash."""
+    return is_held_out(_key(prompt.prompt))
+
+
+def _key(prompt: Any) -> str:
+    return sha256_hex(canonical_json(prompt))
 
 
 def _prompt(entry: LedgerEntry) -> Any:

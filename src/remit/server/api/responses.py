@@ -244,10 +244,14 @@ class FeedbackShape(BaseModel):
     reason: Any = Field(description="a text, or the marker of what was erased")
     by: str
     key_id: str
+    rater: str = Field(description="who counts as one party: the user of the key, the key, `by`")
     session_id: str
     at: str
     replaces: str = Field(description="the same one's earlier word, which no longer counts")
     again: bool = Field(description="the idempotency key was used before")
+    uncalibrated: bool = Field(
+        False, description="a judge's, and too few people graded the same to tell how good it is"
+    )
 
 
 class FeedbackPage(BaseModel):
