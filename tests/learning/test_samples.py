@@ -95,6 +95,13 @@ def test_what_an_exchange_and_its_feedback_say(ledger: LedgerClient) -> None:
     assert list(read_samples(ledger, since=two.at, until=four.at)) == [two, three]
 
 
+def test_learnings_own_calls_are_no_samples(ledger: LedgerClient) -> None:
+    """By the account that they count against: an agent's name is anyone's to choose."""
+    mine = _exchange(ledger, agent_id="replay")
+    _exchange(ledger, agent_id="AGT-1", charged_to=["session:learning"])
+    assert [one.exchange_id for one in read_samples(ledger)] == [mine]
+
+
 def test_an_agents_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools that fail, outputs asked for again, rejected orders, corrections: off a real run."""
 

@@ -16,7 +16,15 @@ import pytest
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import shipped_file
 from remit.learning import Sample
-from remit.learning.signals import Signal, SignalPolicy, observe, read_signals
+from remit.learning.evidence import SettledWeights
+from remit.learning.signals import (
+    Signal,
+    SignalPolicy,
+    Window,
+    is_below,
+    observe,
+    read_signals,
+)
 from remit.ledger import LedgerClient
 
 _SHIPPED = shipped_file("PKG-LEARNING-001", "HOT/documents/signals.json")
@@ -142,6 +150,34 @@ def test_one_partys_flood_crosses_nothing() -> None:
     worse = [replace(s, epoch=1, reward=0.0) for s in people]
     both = read_signals([*before, *worse], POLICY, before_epoch=1)
     assert _one(both, "model", "reward").crossed
+
+
+def _window(*given: tuple[str, int, float]) -> Window:
+    made = Window(0.05)
+    for rater, count, reward in given:
+        for _ in range(count):
+            made.add(reward, (rater,))
+    return made
+
+
+def test_weights_that_move_cross_nothing_alone() -> None:
+    baseline = _window(("a", 200, 1.0), ("a", 22, 0.0))
+    live = _window(("a", 200, 1.0), ("a", 22, 0.0), ("b", 22, 0.0))
+    estimate = live.estimate()
+    assert estimate.value == pytest.approx(0.45, abs=0.001)  # half of it is the second party's
+    assert estimate.low < 0.45 < 0.81 < estimate.high  # and it holds for what came as it came
+    assert not is_below(live, baseline, 0.02, 0.05)
+    assert is_below(_window(("a", 100, 0.5), ("b", 100, 0.5)), baseline, 0.02, 0.05)
+
+
+def test_settled_weights_bound_a_flood_among_others() -> None:
+    weights = SettledWeights()
+    given = dict.fromkeys("abcdf", 0.0)
+    for number in range(2_000):
+        rater = "f" if number % 10 else "abcd"[number // 10 % 4]
+        given[rater] += weights.weigh((rater,))
+    assert given["a"] == given["b"] == given["c"] == given["d"] == 50
+    assert 200 / 3 <= given["f"] <= 200 / 3 + 2
 
 
 @pytest.mark.parametrize(

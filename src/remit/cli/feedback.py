@@ -24,9 +24,8 @@ from remit.cli.shared import (
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from remit.learning import Feedback
+    from remit.ledger import LedgerClient
 
 
 @click.command()
@@ -62,7 +61,7 @@ def feedback(
     ID is an exchange, turn or work order by an entry id (LED-…) or WO-…, a router's decision by
     DEC-…, a turn of a session by SES-…/3, or its latest by SES-….
     """
-    from remit.learning import feedback_on, give_feedback, grade_by_reference, grade_by_schema
+    from remit.learning import give_feedback, grade_by_reference, grade_by_schema
 
     if shares:
         _shares(root, as_json, limit)
@@ -74,7 +73,7 @@ def feedback(
         if reason or by or idempotency_key:
             raise click.UsageError("Give --score, --label, --reference or --schema.")
         with open_ledger(root) as client:
-            _list(feedback_on(client, target), as_json, limit)
+            _list(client, target, as_json, limit)
         return
     if target is None:
         raise click.UsageError("Name what the feedback is about.")
@@ -107,13 +106,19 @@ def _shares(root: Path | None, as_json: bool, limit: int | None) -> None:
     say_list(table(("who", "exchanges", "weight of each", "of a signal"), rows), limit)
 
 
-def _list(found: Iterator[Feedback], as_json: bool, limit: int | None) -> None:
-    if as_json:
-        from itertools import islice
+def _list(ledger: LedgerClient, target: str | None, as_json: bool, limit: int | None) -> None:
+    from itertools import islice
 
-        print_json_list("feedback", map(_plain, islice(found, limit)))
+    from remit.learning import feedback_on
+    from remit.learning.judges import is_uncalibrated
+
+    found, asks = feedback_on(ledger, target), is_uncalibrated(ledger)
+    if as_json:
+        shown = ({**_plain(one), "uncalibrated": asks(one)} for one in islice(found, limit))
+        print_json_list("feedback", shown)
     else:
-        say_list(map(_line, found), limit)
+        lines = (f"{_line(one)}{'  UNCALIBRATED' if asks(one) else ''}" for one in found)
+        say_list(lines, limit)
 
 
 def _schema(file: Path) -> Any:

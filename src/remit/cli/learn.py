@@ -121,7 +121,7 @@ def report(root: Path | None, as_json: bool) -> None:
 
     with _proposals(root) as known:
         found, epoch = list(known.all()), known.epoch()
-    effects, questions = findings(root)
+    effects, questions, judges = findings(root)
     counts = {
         state: sum(one.state == state for one in found)
         for state in ("open", "adopted", "rejected", "rolled_back")
@@ -132,8 +132,9 @@ def report(root: Path | None, as_json: bool) -> None:
         "adopted": [one.to_dict() for one in found if one.state == "adopted"],
         **effects.to_dict(),
         "questions": [one.to_dict() for one in questions],
+        "uncalibrated": [one.to_dict() for one in judges],
     }
-    emit(as_json, value, (*_report(epoch, counts, found), *lines(effects, questions)))
+    emit(as_json, value, (*_report(epoch, counts, found), *lines(effects, questions, judges)))
 
 
 def _report(epoch: int, counts: dict[str, int], found: list[Proposal]) -> Iterator[str]:

@@ -91,11 +91,17 @@ def judge(
 
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str]:
-    """The latest exchanges of a contract that were answered."""
+    """The latest exchanges of a contract that were answered, learning's own calls left out."""
+    from remit.learning.calls import is_own
+
     entries = ledger.query(
         event_type="EXCHANGE", contract_id=contract_id, order="desc", with_content=False
     )
-    good = (one.id for one in entries if one.metadata.get("outcome") == "success")
+    good = (
+        one.id
+        for one in entries
+        if one.metadata.get("outcome") == "success" and not is_own(one.metadata)
+    )
     return islice(good, number)
 
 

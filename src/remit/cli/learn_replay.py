@@ -90,16 +90,14 @@ def replay(
 
 def _exchanges(ledger: LedgerClient, contract_id: str) -> Iterator[str]:
     """Those that were answered, in Remit's own form, by none of learning's own calls."""
-    from remit.learning.changed_requests import REPLAY_AGENT
-    from remit.learning.judges import JUDGE_AGENT
+    from remit.learning.calls import is_own
 
     for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
         data = entry.metadata
         prompt = data.get("prompt")
         parts = prompt if isinstance(prompt, list) else [prompt]
         whole = all(isinstance(one, str | dict) and one for one in (*parts, data.get("response")))
-        own = data.get("agent_id") in (REPLAY_AGENT, JUDGE_AGENT)
-        if whole and not own and data.get("outcome") == "success":
+        if whole and not is_own(data) and data.get("outcome") == "success":
             yield entry.id
 
 

@@ -11,6 +11,7 @@ from remit.cli.shared import open_ledger, open_settings
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
+    from remit.learning.judges import JudgeReport
     from remit.learning.meta import Calibration, Effect, Question
 
 __all__ = ["Effects", "findings", "lines"]
@@ -33,11 +34,12 @@ class Effects:
         }
 
 
-def findings(root: Path | None) -> tuple[Effects, list[Question]]:
-    """What the record of a root says."""
+def findings(root: Path | None) -> tuple[Effects, list[Question], list[JudgeReport]]:
+    """What the record of a root says; of judges those that are not calibrated."""
     from remit.contracts import ContractLoader
     from remit.kernel.installed import InstalledFiles
     from remit.learning import read_samples
+    from remit.learning.judges import read_judges
     from remit.learning.meta import calibrate, read_effects, read_questions
     from remit.learning.proposals import Proposals
 
@@ -46,11 +48,19 @@ def findings(root: Path | None) -> tuple[Effects, list[Question]]:
     with open_ledger(root) as ledger:
         effects = read_effects(ledger, Proposals(place, ledger), read_samples(ledger))
         questions = read_questions(ledger, contracts)
-    return Effects(effects, calibrate(effects)), questions
+        judges = [one for one in read_judges(ledger) if not one.calibration.calibrated]
+    return Effects(effects, calibrate(effects)), questions, judges
 
 
-def lines(effects: Effects, questions: Sequence[Question]) -> Iterator[str]:
-    """Both sections, for a person."""
+def lines(
+    effects: Effects, questions: Sequence[Question], judges: Sequence[JudgeReport]
+) -> Iterator[str]:
+    """All sections, for a person."""
+    for judge in judges:
+        yield (
+            f"UNCALIBRATED: rewards under {judge.contract_id} that are {judge.judge}'s alone; "
+            f"people graded {judge.calibration.labelled} of its {judge.calibration.judged} answers"
+        )
     if effects.effects:
         yield ""
         yield "Did it do what it predicted?"

@@ -10,6 +10,7 @@ import click
 from remit.cli.shared import emit, limited, note, open_ledger, open_settings, reads, say_list, table
 
 if TYPE_CHECKING:
+    from remit.learning.signals import Signal
     from remit.learning.statistics import Estimate
 
 __all__ = ["signals"]
@@ -73,7 +74,7 @@ def signals(
         (
             one.dimension, one.name, one.metric, _value(one.metric, one.baseline.value),
             _value(one.metric, one.live.value), _interval(one.metric, one.live),
-            f"{one.baseline.samples}, {one.live.samples}", "WORSE" if one.crossed else "",
+            f"{one.baseline.samples}, {one.live.samples}", _said(one),
         )
         for one in sorted(shown, key=lambda one: not one.crossed)
         if one.live.samples
@@ -83,6 +84,11 @@ def signals(
     note(f"From {read} {found.exchanges:,} exchanges; live: {found.window}.")
     for entry_id in written:
         note(f"{entry_id} SIGNAL_OBSERVED")
+
+
+def _said(signal: Signal) -> str:
+    judged = "UNCALIBRATED judge" if signal.uncalibrated else ""
+    return ", ".join(filter(None, ("WORSE" if signal.crossed else "", judged)))
 
 
 def _value(metric: str, value: float) -> str:

@@ -13,11 +13,9 @@ from remit.kernel.installed import InstalledFiles
 from remit.learning.calls import terms_of
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["REPLAY_AGENT", "ChangedRequests"]
+__all__ = ["ChangedRequests"]
 
-REPLAY_AGENT = "replay"
-"""The agent that replays make their calls by."""
-
+_AGENT = "replay"
 _TEMPLATE = ("{{", "{%", "{#")
 
 
@@ -71,7 +69,7 @@ class ChangedRequests:
             limits.model_id or str(data["model_id"]),
         )
         return PromptRequest(
-            "", contract.prompt_pack_id, contract.contract_id, REPLAY_AGENT, "RESIDENT",
+            "", contract.prompt_pack_id, contract.contract_id, _AGENT, "RESIDENT",
             contract.framework_id, contract.package_id, "", tier="ho1", messages=messages,
             provider_id=provider_id, model_id=model_id, max_tokens=limits.max_tokens,
             temperature=limits.temperature, output_schema=contract.output_schema,

@@ -6,8 +6,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -16,12 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles
-from remit.learning.evidence import Sample, rater_weights, read_samples
+from remit.learning.evidence import Sample, SettledWeights, rater_weights, read_samples
+from remit.learning.judges.reading import calibrated_judges
 from remit.learning.statistics import ConfidenceSequence, Estimate, evidence_below
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, instant
 from remit.packages import policy_epoch
 
-__all__ = ["CurrentSignals", "Signal", "SignalPolicy", "current_signals", "observe", "read_signals"]
+__all__ = [
+    "CurrentSignals", "Signal", "SignalPolicy", "Window", "current_signals", "is_below", "observe",
+    "read_signals",
+]  # fmt: skip
 
 _FILE = "HOT/documents/signals.json"
 _KEPT = 50  # ids of exchanges that a signal names
@@ -93,6 +97,8 @@ class Signal:
         live: since.
         crossed: live is worse than the baseline by more than the policy's margin.
         evidence: ids of the latest exchanges that say so, at most 50.
+        uncalibrated: names of judges whose word alone made some of its rewards, and which too few
+            of people's grades stand behind.
     """
 
     dimension: str
@@ -102,6 +108,7 @@ class Signal:
     live: Estimate
     crossed: bool
     evidence: tuple[str, ...]
+    uncalibrated: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
@@ -113,45 +120,80 @@ class Signal:
             "live": self.live.to_dict(),
             "crossed": self.crossed,
             "evidence": list(self.evidence),
+            "uncalibrated": list(self.uncalibrated),
         }
 
 
-class _Window:
-    """Values of one metric, by who graded: nobody, where no one does."""
+class Window:
+    """Values of one metric, weighted in two ways where parties gave them.
+
+    Once by weights that are settled as values come: that is what holds at every look. And once so
+    that no party makes up more than its part of the whole, whoever came first: those weights move.
+
+    Args:
+        alpha: probability that the settled sequence ever leaves the mean out.
+    """
 
     def __init__(self, alpha: float) -> None:
         self.samples = 0
         self._alpha = alpha
+        self._weights = SettledWeights()
+        self._settled = ConfidenceSequence(alpha)
         self._by: dict[tuple[str, ...], ConfidenceSequence] = defaultdict(
             partial(ConfidenceSequence, alpha)
         )
 
-    def add(self, value: float, raters: tuple[str, ...]) -> None:
+    def add(self, value: float, raters: tuple[str, ...] = ()) -> None:
+        """Add one value; of a reward also who gave it."""
         self.samples += 1
-        self._by[raters].update(value)
+        if weight := self._weights.weigh(raters):
+            self._settled.update(value, weight)
+        if raters:
+            self._by[raters].update(value)
 
-    def weighted(self) -> ConfidenceSequence:
-        """All of them, no party making up more than its part."""
+    def sequences(self) -> list[ConfidenceSequence]:
+        """The settled one; where parties gave the values, then the balanced one."""
+        if not self._by:
+            return [self._settled]
         graded: Counter[str] = Counter()
         for raters, values in self._by.items():
             graded.update(dict.fromkeys(raters, values.samples))
         weights = rater_weights(graded)
         whole = ConfidenceSequence(self._alpha)
         for raters, values in sorted(self._by.items()):
-            parts = [weights[rater] for rater in raters] or [1.0]
-            whole.merge(values, math.fsum(parts) / len(parts))
-        return whole
+            whole.merge(values, math.fsum(weights[rater] for rater in raters) / len(raters))
+        return [self._settled, whole]
+
+    def estimate(self) -> Estimate:
+        """The balanced value, in an interval wide enough to hold at every look."""
+        settled, *balanced = (one.estimate for one in self.sequences())
+        if not balanced:
+            return settled
+        low, high = min(settled.low, balanced[0].low), max(settled.high, balanced[0].high)
+        return replace(balanced[0], low=low, high=high)
+
+
+def is_below(live: Window, baseline: Window, margin: float, alpha: float) -> bool:
+    """Whether the live mean is surely more than `margin` below the baseline's.
+
+    By both ways of weighting: the settled one keeps false crossings under `alpha` however often
+    one looks, the balanced one keeps one party from crossing alone.
+    """
+    goal = math.log(1 / alpha)
+    pairs = zip(live.sequences(), baseline.sequences(), strict=False)
+    return all(evidence_below(*pair, margin, goal) >= goal for pair in pairs)
 
 
 @dataclass(slots=True)
 class _Group:
     alpha: float
-    baseline: _Window = field(init=False)
-    live: _Window = field(init=False)
+    baseline: Window = field(init=False)
+    live: Window = field(init=False)
     latest: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    judges: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.baseline, self.live = _Window(self.alpha), _Window(self.alpha)
+        self.baseline, self.live = Window(self.alpha), Window(self.alpha)
 
 
 def _log_scale(value: int, most: int) -> float:
@@ -194,14 +236,16 @@ def read_signals(
     *,
     before_epoch: int | None = None,
     before: str = "",
+    calibrated: Callable[[], Collection[tuple[str, str]]] = tuple,
 ) -> list[Signal]:
     """Return every signal of some exchanges, sorted; memory grows with things, not exchanges.
 
     What is tainted or was cancelled by its caller does not count. A tool fails when its call does,
     all else when the exchange does. Of rewards no party makes up more than its part
     (:func:`rater_weights`); their effective samples count. Each signal holds however often it is
-    looked at, for weights that stay: as feedback moves them, that of rewards is not exact. Over
-    many signals, each has its own probability of a false crossing.
+    looked at. That of rewards too (:class:`Window`), where exchanges are graded in their order: a
+    grade that comes late can move the weights behind it, if a party gave more than its part.
+    Over many signals, each has its own probability of a false crossing.
 
     Args:
         samples: oldest first.
@@ -209,6 +253,8 @@ def read_signals(
         before_epoch: the baseline is what came before this policy epoch.
         before: the baseline is what came before this instant, ISO 8601 in UTC as in `Sample.at`.
             Without either it is the first `policy.reference` samples of each.
+        calibrated: judges, each with the contract of what it graded, that people stand behind;
+            asked for once, where a judge's word alone made a reward.
     """
     groups: dict[tuple[str, str, str], _Group] = {}
     for sample in samples:
@@ -231,16 +277,25 @@ def read_signals(
                 (group.baseline if old else group.live).add(value, raters)
                 if not old and (value or metric == "reward"):
                     group.latest.append(sample.exchange_id)
-    return [_signal(key, group, policy) for key, group in sorted(groups.items())]
+                if sample.judged and metric == "reward":
+                    group.judges.update((rater, sample.contract_id) for rater in raters)
+    known = calibrated() if any(group.judges for group in groups.values()) else ()
+    return [_signal(key, group, policy, known) for key, group in sorted(groups.items())]
 
 
-def _signal(key: tuple[str, str, str], group: _Group, policy: SignalPolicy) -> Signal:
+def _signal(
+    key: tuple[str, str, str],
+    group: _Group,
+    policy: SignalPolicy,
+    calibrated: Collection[tuple[str, str]],
+) -> Signal:
     metric = key[2]
-    live, baseline = worse, better = group.live.weighted(), group.baseline.weighted()
+    worse, better = group.live, group.baseline
     if metric != "reward":  # of all others more is worse
         worse, better = better, worse
-    evidence = evidence_below(worse, better, policy.margin_permille[metric] / 1000)
-    now, then = _in_units(live.estimate, metric), _in_units(baseline.estimate, metric)
+    margin, alpha = policy.margin_permille[metric] / 1000, policy.alpha_permille / 1000
+    now = _in_units(group.live.estimate(), metric)
+    then = _in_units(group.baseline.estimate(), metric)
     enough = min(now.effective_samples, then.effective_samples) >= policy.least
     return Signal(
         dimension=key[0],
@@ -248,8 +303,9 @@ def _signal(key: tuple[str, str, str], group: _Group, policy: SignalPolicy) -> S
         metric=metric,
         baseline=then,
         live=now,
-        crossed=enough and evidence >= math.log(1000 / policy.alpha_permille),
+        crossed=enough and is_below(worse, better, margin, alpha),
         evidence=tuple(group.latest),
+        uncalibrated=tuple(sorted({judge for judge, _ in group.judges.difference(calibrated)})),
     )
 
 
@@ -259,15 +315,7 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
     value, low, high = (
         math.expm1(end * math.log1p(most)) for end in (estimate.value, estimate.low, estimate.high)
     )
-    return Estimate(
-        value=value,
-        low=low,
-        high=high,
-        confidence=estimate.confidence,
-        samples=estimate.samples,
-        effective_samples=estimate.effective_samples,
-        method=estimate.method,
-    )
+    return replace(estimate, value=value, low=low, high=high)
 
 
 class CurrentSignals(NamedTuple):
@@ -313,7 +361,13 @@ def current_signals(
     after = None if latest is None else _before_the_latest(ledger, latest)
     read = count()
     samples = (sample for sample, _ in zip(read_samples(ledger, after=after), read, strict=False))
-    signals = read_signals(samples, policy, before=before, before_epoch=epoch or None)
+    signals = read_signals(
+        samples,
+        policy,
+        before=before,
+        before_epoch=epoch or None,
+        calibrated=partial(calibrated_judges, ledger),
+    )
     window = f"epoch {epoch}" if epoch else f"first {policy.reference}"
     if before:
         window = f"since {before}"

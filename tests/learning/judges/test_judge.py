@@ -59,10 +59,27 @@ def asked(provider: Scripted, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def judged(place: Path, *arguments: object) -> dict[str, Any]:
-    done = run_remit("learn", "judge", *arguments, "--json", "--root", place)
+    return listed(place, "learn", "judge", *arguments)
+
+
+def listed(place: Path, *arguments: object) -> dict[str, Any]:
+    done = run_remit(*arguments, "--json", "--root", place)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def uncalibrated(place: Path) -> tuple[int, list[str], list[str]]:
+    """How many words are listed so, the judges that a signal names, the report's contracts."""
+    words = listed(place, "feedback")["feedback"]
+    signals = listed(place, "learn", "signals")["signals"]
+    (reward,) = (one for one in signals if (one["dimension"], one["metric"]) == ("model", "reward"))
+    report = listed(place, "learn", "report")["uncalibrated"]
+    return (
+        sum(one["uncalibrated"] for one in words),
+        reward["uncalibrated"],
+        [one["contract_id"] for one in report],
+    )
 
 
 def test_what_is_judged_is_data(asked: tuple[Path, list[str]], provider: Scripted) -> None:
@@ -110,11 +127,15 @@ def test_calibrated_by_people_and_uncalibrated_until_then(asked: tuple[Path, lis
     assert len(before["label_next"]) == 10
     shown = run_remit("learn", "judge", "--root", place).stdout
     assert "UNCALIBRATED: people graded 0 of its 40" in shown
+    assert uncalibrated(place) == (40, [before["judge"]], ["PRC-EXECUTE-001"])
+    for command in ("feedback", "learn signals --since 2020-01-01", "learn report"):
+        assert "UNCALIBRATED" in run_remit(*command.split(), "--root", place).stdout
     with Runtime.open(place, model=MODEL) as runtime:
-        assert [one.judged for one in read_samples(runtime.ledger)].count(True) == 40
+        assert [one.judged for one in read_samples(runtime.ledger)] == [True] * 40  # not its calls
         for exchange_id in ids[5:36]:  # people see no merit in length
             give_feedback(runtime.ledger, exchange_id, score=0.5, by="anna")
         assert [one.judged for one in read_samples(runtime.ledger)].count(True) == 9
+    assert uncalibrated(place) == (0, [], [])
     (after,) = judged(place, "--width", 0.2)["judges"]
     assert (after["labelled"], after["calibrated"], after["contract_id"]) == (
         31, True, "PRC-EXECUTE-001",

@@ -9,7 +9,7 @@ from remit.learning.evidence.feedback import (
 from remit.learning.evidence.grading import grade_by_reference, grade_by_schema, grade_by_test
 from remit.learning.evidence.sample import Sample
 from remit.learning.evidence.samples import read_samples
-from remit.learning.evidence.shares import RaterShare, rater_shares, rater_weights
+from remit.learning.evidence.shares import RaterShare, SettledWeights, rater_shares, rater_weights
 from remit.learning.evidence.target import TargetNotFoundError
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "FeedbackError",
     "RaterShare",
     "Sample",
+    "SettledWeights",
     "TargetNotFoundError",
     "feedback_on",
     "give_feedback",

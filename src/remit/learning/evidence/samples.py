@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from remit.learning.calls import is_own
 from remit.learning.evidence.corrections import corrects
-from remit.learning.evidence.feedback import erased_of, rater_of
+from remit.learning.evidence.feedback import erased_of, rater_of, reward_of
 from remit.learning.evidence.sample import Sample, Taint
 from remit.ledger import LedgerReader, entry_id, parse_entry_id
 
@@ -53,6 +54,7 @@ def read_samples(
     of tools, an output that was asked for again, cancelling, a next user message that corrects
     (:func:`corrects`). Feedback counts for the exchange that it is about; where there is none, that
     of its work order, then its turn, then its decision. A judge's counts where no one else's does.
+    Learning's own calls are left out (:func:`~remit.learning.calls.is_own`).
     A retry is seen where it is among these exchanges, at most 1,000 later.
 
     Args:
@@ -73,6 +75,7 @@ def read_samples(
         _Row(parse_entry_id(one.id) or 0, "EXCHANGE", one.metadata, one.timestamp,
              next(iter(one.prompts_used), ""))
         for one in entries
+        if not is_own(one.metadata)
     )  # fmt: skip
     page = next(pages, None)
     while page is not None:
@@ -166,15 +169,12 @@ class _Joined:
         plan = self._of(row, "WO_PLANNED")
         order = entry_id(plan[0].seq) if plan else ""
         decision = self.decisions.get(str(metadata.get("decision_id", "")), "")
+        targets = (entry_id(row.seq), order, turn_id, decision)
         for judges in (False, True):
-            for target in (entry_id(row.seq), order, turn_id, decision):
-                by_party: dict[str, list[float]] = defaultdict(list)
-                for (source, party), score in self.feedback.get(target, {}).items():
-                    if score is not None and (source == "judge") == judges:
-                        by_party[party].append(score)
-                if by_party:
-                    means = [sum(scores) / len(scores) for scores in by_party.values()]
-                    return sum(means) / len(means), tuple(sorted(by_party)), judges
+            for target in targets:
+                reward, raters = reward_of(self.feedback.get(target, {}), judges=judges)
+                if reward is not None:
+                    return reward, raters, judges
         return None, (), False
 
     def _of(self, row: _Row, event_type: str) -> list[_Row]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from remit.learning.evidence.sample import Sample
 
-__all__ = ["MOST_OF_ONE", "RaterShare", "rater_shares", "rater_weights"]
+__all__ = ["MOST_OF_ONE", "RaterShare", "SettledWeights", "rater_shares", "rater_weights"]
 
 MOST_OF_ONE = 0.25
 """The most of a signal that one party's feedback makes up, where there are four parties or more;
@@ -67,3 +68,29 @@ def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:
                 weights[one] = min(1.0, each / counts[one])
             return weights
     return weights
+
+
+class SettledWeights:
+    """Weights that follow from who gave what before, and stay: no later feedback moves them.
+
+    A party's feedback weighs 1 until it is more than its part (:data:`MOST_OF_ONE`) of all so far
+    by more than one value. What a party gave while it was alone counts whole.
+    """
+
+    def __init__(self) -> None:
+        self._given: dict[str, float] = defaultdict(float)
+        self._all = 0.0
+
+    def weigh(self, raters: Sequence[str]) -> float:
+        """The weight, 0 to 1, of the next reward, by who has a part in it."""
+        parts = [self._settled(rater) for rater in raters]
+        return math.fsum(parts) / len(parts) if parts else 1.0
+
+    def _settled(self, rater: str) -> float:
+        given = self._given[rater]
+        limit = max(MOST_OF_ONE, 1 / len(self._given))
+        room = 1 + (self._all - given) * limit / (1 - limit) - given if limit < 1 else 1.0
+        weight = min(1.0, max(0.0, room))
+        self._given[rater] += weight
+        self._all += weight
+        return weight

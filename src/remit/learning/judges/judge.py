@@ -22,9 +22,9 @@ from remit.routing import StagePrompts
 from remit.routing.asked import new_request
 from remit.routing.ensemble import JUDGE_CONTRACT
 
-__all__ = ["JUDGE_AGENT", "Judge", "Judged"]
+__all__ = ["Judge", "Judged"]
 
-JUDGE_AGENT = "judge"
+_AGENT = "judge"
 """The agent that a judge's calls are made by."""
 
 _NANO = 1_000_000_000
@@ -156,7 +156,7 @@ class Judge:
         if data.get("outcome") != "success":
             return None
         base = new_request(
-            JUDGE_AGENT,
+            _AGENT,
             provider_id=self._of[0],
             model_id=self._of[1],
             **terms_of(self._ledger, entry),

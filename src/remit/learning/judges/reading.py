@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
-from remit.learning.evidence import feedback_on
+from remit.learning.evidence import Feedback, feedback_on
 from remit.learning.judges.calibration import JudgeCalibration, calibrate_judge, labels_needed
 from remit.ledger import LedgerReader
 
-__all__ = ["JudgeReport", "read_judges"]
+__all__ = ["JudgeReport", "calibrated_judges", "is_uncalibrated", "read_judges"]
 
 _NEXT = 10  # exchanges that are named for a person to grade
 
@@ -69,7 +71,7 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
         if word.target_type != "exchange" or word.score is None:
             continue
         if word.source == "person":
-            people[word.target_entry_id][word.key_id or word.by] = word.score
+            people[word.target_entry_id][word.rater] = word.score
         elif word.source == "judge":
             judges[word.by][word.target_entry_id] = word.score
     wanted = sorted({one for grades in judges.values() for one in grades})
@@ -103,3 +105,23 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
                 )
             )
     return found
+
+
+def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
+    """Names of judges that people stand behind, each with the contract of what it graded."""
+    found = read_judges(ledger)
+    return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
+
+
+def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
+    """Whether a word of feedback is that of a judge that too few people stand behind; the judges
+    are read at the first word of one."""
+    judges = cache(lambda: calibrated_judges(ledger))
+
+    def asks(word: Feedback) -> bool:
+        if word.source != "judge":
+            return False
+        contract = ledger.read(word.target_entry_id).metadata.get("contract_id", "")
+        return (word.by, str(contract)) not in judges()
+
+    return asks

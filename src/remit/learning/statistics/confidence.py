@@ -80,15 +80,15 @@ class ConfidenceSequence(_Bounded):
         self._counts: dict[int, float] = defaultdict(float)
         self._total = 0.0  # of levels: exact, so that the order leaves no trace in the last digit
 
-    def update(self, x: float) -> None:
-        """Add one value."""
+    def update(self, x: float, weight: float = 1.0) -> None:
+        """Add one value; a weight is above 0, at most 1, and settled before the value is seen."""
         exact = self._scaled(x) * self._levels
         level = round(exact)
         self._rounded = self._rounded or abs(exact - level) > 1e-9
-        self._counts[level] += 1
-        self._total += level
+        self._counts[level] += weight
+        self._total += weight * level
         self._sum = self._total / self._levels
-        self._weight += 1
+        self._weight += weight
         self.samples += 1
 
     def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from remit.learning import feedback_on, give_feedback
+from remit.learning.judges import is_uncalibrated
 from remit.ledger import LedgerClient
 from remit.server.api.requests import FeedbackGiven, FeedbackQuery
 from remit.server.api.responses import FeedbackPage, FeedbackShape
@@ -35,7 +36,12 @@ def feedback_routes(ledger: LedgerClient) -> Routes:
     def listed(query: Annotated[FeedbackQuery, Query()]) -> dict[str, Any]:
         """All of it, or what was said of one target; what was replaced too."""
         found = feedback_on(ledger, query.target, after=query.cursor)
-        rows = ((one.entry_id, "feedback", {**asdict(one), "reason": one.reason}) for one in found)
+        asks = is_uncalibrated(ledger)
+        rows = (
+            (one.entry_id, "feedback",
+             {**asdict(one), "reason": one.reason, "uncalibrated": asks(one)})
+            for one in found
+        )  # fmt: skip
         return page_of(rows, query.limit, "feedback")
 
     return routes

@@ -103,6 +103,10 @@ class SignalShape(BaseModel):
     live: EstimateShape
     crossed: bool = Field(description="worse than the baseline by more than the policy's margin")
     evidence: list[str] = Field(description="the latest exchanges that say so, at most 50")
+    uncalibrated: list[str] = Field(
+        description="judges whose word alone made some of it, and too few of people's grades tell "
+        "how far they can be relied on"
+    )
 
 
 class Signals(BaseModel):
