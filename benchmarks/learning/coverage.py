@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import count, repeat
 
-from remit.learning.replay import is_held_out
 from remit.learning.routes import GradedPrompt, RouteFit, fit_route
+from remit.learning.routes import held_out as is_held_out
 from remit.learning.statistics import Estimate, Logged, doubly_robust, paired_effect
 from remit.routing import Candidate, ScoringInputs, score_candidates
 
@@ -67,17 +68,17 @@ def route_coverage(proposals: int, learned: int, held_out: int, seed: int) -> Co
     mean reward, and a log-normal cost.
     """
     rng, result = random.Random(seed), Coverage()
-    numbers = {
-        held: [
-            number for number in range(4 * (learned + held_out))
-            if is_held_out(f"LED-{number:08x}") == held
-        ]
-        for held in (False, True)
-    }  # fmt: skip
-    ids = sorted(numbers[False][:learned] + numbers[True][:held_out])
     while result.made < proposals:
         world = _Topics(rng)
-        fit = fit_route([world.prompt(rng, number) for number in ids], world.middle())
+        prompts: list[GradedPrompt] = []
+        left = {False: learned, True: held_out}
+        for prompt in map(world.prompt, repeat(rng), count()):
+            if left[side := is_held_out(prompt)]:
+                left[side] -= 1
+                prompts.append(prompt)
+            elif not any(left.values()):
+                break
+        fit = fit_route(prompts, world.middle())
         if isinstance(fit, RouteFit):
             result.add(fit.saved, fit.gate, world.saved(fit))
     return result
@@ -105,7 +106,7 @@ class _Topics:
         rewards, costs = self._reward[topic], self._cost[topic]
         return GradedPrompt(
             exchange_id=f"LED-{number:08x}",
-            prompt=_text(topic),
+            prompt=f"{number}: {_text(topic)}",
             text=_text(topic),
             task="general",
             rewards={
