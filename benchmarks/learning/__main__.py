@@ -1,14 +1,15 @@
-"""``python -m benchmarks.learning alarms|coverage|router|swap [--seed N]``."""
+"""``python -m benchmarks.learning alarms|coverage|prompts|router|swap [--seed N]``."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.learning import alarms, coverage, router, swap
+from benchmarks.learning import alarms, coverage, prompts, router, swap
 
 _TABLES = {
     "alarms": alarms.table,
     "coverage": coverage.table,
+    "prompts": prompts.table,
     "router": router.table,
     "swap": swap.table,
 }

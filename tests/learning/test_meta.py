@@ -98,7 +98,7 @@ def _after(ledger: LedgerClient, entry: str) -> Any:
 
 def _replay(gain: float) -> ReplayResult:
     pairs = tuple(Pair(f"LED-{n:08x}", "LED-1", "m", 0.0, gain, 0) for n in range(30))
-    return ReplayResult(pairs, 30, 0, 0, "complete")
+    return ReplayResult(pairs, 30, 0, 30, 0, "complete")
 
 
 def test_two_replays_attribute_the_failure() -> None:

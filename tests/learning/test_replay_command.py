@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +14,12 @@ import pytest
 
 from remit import Runtime
 from remit.gateway.auth import Identity
-from remit.kernel.exchange import PromptRequest
 from remit.learning.proposals import Change, Learner
 from remit.learning.replay import is_held_out
+from tests.learning.conftest import CONTRACT, MODEL, RULE, answer
 from tests.learning.proposals.conftest import Effect
 from tests.support.commands import run_remit
-from tests.support.scripted import Scripted, scripted
-
-MODEL = "gpt-4o-mini"
-RULE = "Answer as a JSON object."
-CONTRACT = "PRC-EXECUTE-001"
-
-
-def answer(body: dict[str, Any]) -> str:
-    return '{"tea": 1}' if RULE in json.dumps(body["messages"]) else "tea"
-
-
-@pytest.fixture
-def provider() -> Iterator[Scripted]:
-    with scripted() as made:
-        made.reply = answer
-        yield made
-
-
-@pytest.fixture
-def place(provider: Scripted, tmp_path: Path) -> Path:
-    """A root with 30 answers, and beside it a change and a schema."""
-    place = provider.root(tmp_path / "root")
-    (tmp_path / "change.toml").write_text(f'kind = "prompt"\nadditions = ["{RULE}"]\n')
-    (tmp_path / "schema.json").write_text('{"type": "object"}')
-    with Runtime.open(place, model=MODEL, flags={"budget.mode": "off"}) as runtime:
-        pack = runtime.contracts.load_pack("PRM-EXECUTE-001")
-        for number in range(30):
-            request = PromptRequest(
-                "", "PRM-EXECUTE-001", CONTRACT, "tester", "RESIDENT", "", "", "",
-                f"SES-{number}", "ho1", messages=pack.render({"user_input": f"Case {number}?"}),
-            )  # fmt: skip
-            assert not runtime.gateway.route(request).error_code
-    return place
+from tests.support.scripted import Scripted
 
 
 def arguments(place: Path, usd: float) -> list[str]:

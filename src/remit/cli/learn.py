@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from remit.cli.learn_judge import judge
+from remit.cli.learn_prompt import prompt
 from remit.cli.learn_replay import replay
 from remit.cli.learn_signals import signals
 from remit.cli.shared import (
@@ -35,6 +36,7 @@ def learn() -> None:
 
 
 learn.add_command(judge)
+learn.add_command(prompt)
 learn.add_command(replay)
 learn.add_command(signals)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,9 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
 
 if TYPE_CHECKING:
-    from remit.ledger import LedgerClient, LedgerEntry
     from remit.runtime import Runtime
 
-__all__ = ["replay"]
+__all__ = ["read_table", "replay"]
 
 
 @click.command()
@@ -48,6 +46,7 @@ def replay(
     """
     from remit.learning.calls import open_account
     from remit.learning.changed_requests import ChangedRequests
+    from remit.learning.gradable import gradable_exchanges, grader
     from remit.learning.replay import Replay
     from remit.learning.statistics import paired_effect
     from remit.runtime import Runtime
@@ -67,12 +66,15 @@ def replay(
             runtime.gateway,
             runtime.ledger,
             ChangedRequests(runtime.ledger, installed, contract, files, of_model),
-            _grader(contract.output_schema, schema, references),
+            grader(
+                read_table(schema) if schema else contract.output_schema,
+                read_table(references) if references else None,
+            ),
             prices=runtime.prices.version,
             kept=kept,
         )
         found = made.run(
-            _exchanges(runtime.ledger, contract_id),
+            gradable_exchanges(runtime.ledger, contract_id),
             budget_nano=round(usd * 1_000_000_000),
             progress=lambda done, total: note(f"{done} of {total}"),
         )
@@ -86,19 +88,6 @@ def replay(
     emit(as_json, {**found.summary(), **effect, "kept": str(kept)}, shown)
     if found.ended == "budget":
         note("The budget ended before all were asked: the same command with a larger one goes on.")
-
-
-def _exchanges(ledger: LedgerClient, contract_id: str) -> Iterator[str]:
-    """Those that were answered, in Remit's own form, by none of learning's own calls."""
-    from remit.learning.calls import is_own
-
-    for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
-        data = entry.metadata
-        prompt = data.get("prompt")
-        parts = prompt if isinstance(prompt, list) else [prompt]
-        whole = all(isinstance(one, str | dict) and one for one in (*parts, data.get("response")))
-        if whole and not is_own(data) and data.get("outcome") == "success":
-            yield entry.id
 
 
 def _files(
@@ -118,7 +107,7 @@ def _files(
         return {path: data for path, data in archive.files.items() if path.startswith("HO1/")}
     if change is None:
         return {}
-    value = _read(change)
+    value = read_table(change)
     try:
         made = Change(**{"contract_id": contract_id, **value})
     except TypeError as error:
@@ -129,42 +118,8 @@ def _files(
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)
 
 
-def _grader(
-    own: Any, schema: Path | None, references: Path | None
-) -> Callable[[LedgerEntry, str], float | None]:
-    from remit.kernel.schemas import first_problem, schema_problem
-
-    if references is not None:
-        right = _read(references)
-
-        def by_reference(entry: LedgerEntry, text: str) -> float | None:
-            wanted = right.get(entry.id)
-            return None if wanted is None else float(_plain(text) == _plain(str(wanted)))
-
-        return by_reference
-    wanted = _read(schema) if schema is not None else own
-    if not wanted or (problem := schema_problem(wanted)):
-        raise InvalidInputError(
-            "There is nothing to grade answers by: the contract has no output schema."
-            if not wanted
-            else f"The schema is {problem}.",
-            next_step="Give --schema or --references.",
-        )
-
-    def by_schema(entry: LedgerEntry, text: str) -> float:
-        try:
-            return float(not first_problem(wanted, json.loads(text)))
-        except ValueError:
-            return 0.0
-
-    return by_schema
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold().removesuffix(".")
-
-
-def _read(file: Path) -> dict[str, Any]:
+def read_table(file: Path) -> dict[str, Any]:
+    """A table in a JSON or TOML file."""
     text = file.read_text(encoding="utf-8")
     try:
         value = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)

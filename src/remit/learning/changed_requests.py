@@ -65,7 +65,7 @@ class ChangedRequests:
             messages = self._changed(exchange, messages)
         limits = contract.boundary
         provider_id, model_id = self._model or (
-            limits.provider_id or str(data["provider_id"]),
+            limits.provider_id or self._asked(exchange),
             limits.model_id or str(data["model_id"]),
         )
         return PromptRequest(
@@ -77,6 +77,13 @@ class ChangedRequests:
             tools=data.get("tools"), contract_version=contract.version,
             **terms_of(self._ledger, exchange),
         )  # fmt: skip
+
+    def _asked(self, exchange: LedgerEntry) -> str:
+        """The provider, which an `EXCHANGE` names only where its request did not."""
+        if named := exchange.metadata.get("provider_id"):
+            return str(named)
+        reason = self._ledger.read(exchange.metadata["dispatch_entry_id"]).reason
+        return reason.removeprefix("Dispatching to ").partition("/")[0]
 
     def _changed(self, exchange: LedgerEntry, messages: Any) -> list[dict[str, Any]]:
         name = next(iter(exchange.prompts_used), "")

@@ -65,6 +65,7 @@ class ReplayResult:
         pairs: of the exchanges that were asked again, those of earlier runs included.
         wanted: how many held-out exchanges there were.
         failed: how many calls had no answer, or one that cannot be graded.
+        calls: over all runs.
         spent_nano: in billionths of a US dollar, over all runs.
         ended: ``complete``, or ``budget``: it ended in the middle.
     """
@@ -72,6 +73,7 @@ class ReplayResult:
     pairs: tuple[Pair, ...]
     wanted: int
     failed: int
+    calls: int
     spent_nano: int
     ended: str
 
@@ -129,22 +131,27 @@ class Replay:
         exchange_ids: Iterable[str],
         *,
         budget_nano: int,
+        calls: int | None = None,
+        held_out: bool = True,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> ReplayResult:
-        """Ask the held-out ones again, in their order, as far as the budget surely reaches.
+        """Ask exchanges of one part again, in their order, as far as the budget surely reaches.
 
         A call is made only where its upper bound still fits, so that no run spends more.
 
         Args:
-            exchange_ids: exchanges; those that are not held out are passed over.
+            exchange_ids: exchanges; those of the other part are passed over.
             budget_nano: for all runs together, in billionths of a US dollar.
+            calls: the most of all runs together.
+            held_out: False asks those that are not held out again instead, which a learner looks at
+                before anything is concluded.
             progress: called with how many are done, and of how many.
 
         Raises:
             ReplayDriftError: prices, or the model that answers, are others than before.
             InvalidInputError: a call has no upper bound: its model has no price.
         """
-        wanted = [one for one in exchange_ids if is_held_out(one)]
+        wanted = [one for one in exchange_ids if is_held_out(one) == held_out]
         pairs = {pair.exchange_id: pair for pair in self._read()}
         run = self._run_id()
         spent = sum(pair.cost_nano for pair in pairs.values())
@@ -156,7 +163,7 @@ class Replay:
                 continue
             entry = self._ledger.read(exchange_id)
             request = self._ask(entry)
-            if spent + self._bound(request) > budget_nano:
+            if spent + self._bound(request) > budget_nano or len(pairs) == calls:
                 ended = "budget"
                 break
             # A call that was paid before a kill is answered from the record, and not paid again.
@@ -181,7 +188,7 @@ class Replay:
         progress(len(wanted), len(wanted))
         asked = [pairs[one] for one in wanted if one in pairs]
         found = tuple(pair for pair in asked if pair.model_id)
-        return ReplayResult(found, len(wanted), len(asked) - len(found), spent, ended)
+        return ReplayResult(found, len(wanted), len(asked) - len(found), len(pairs), spent, ended)
 
     def _graded(self, entry: LedgerEntry, text: str) -> tuple[float, float] | None:
         before = self._grade(entry, str(entry.metadata["response"]))
@@ -222,7 +229,7 @@ class Replay:
         self._append({**asdict(pair), "prices": self._prices})
 
     def _append(self, value: dict[str, object]) -> None:
-        self._kept.parent.mkdir(mode=0o700, exist_ok=True)
+        self._kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._kept.open("a") as file:
             file.write(json.dumps(value) + "\n")
 

@@ -1,0 +1,161 @@
+"""The prompt loop on the local model, which cannot follow what it is told: noise, to be refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.packages import bring
+from tests.support.roots import new_root
+
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import PromptRequest
+from remit.kernel.installed import InstalledFiles
+from remit.kernel.root import Root
+from remit.learning.calls import open_account
+from remit.learning.prompts import PromptLoop, Purse
+from remit.learning.proposals import Learner, ProposalError
+from remit.learning.replay import is_held_out
+from remit.ledger import LedgerEntry
+from remit.runtime import Runtime
+
+__all__ = ["table"]
+
+_MODEL = ("local", "smollm2-135m")
+_CONTRACT, _PACK = "PRC-SPEECH-001", "PRM-SPEECH-001"
+_HELD_OUT = 300
+_LEARNED = 40
+_LABELS = ("greeting", "question", "command", "farewell", "statement")
+_PROMPT = (
+    "[system]\nSay what kind of utterance it is, in one word: greeting, question, command, "
+    "farewell or statement.\n[history]\n[user]\n{{ user_input }}\n"
+)
+_SAYINGS = {
+    "greeting": ("Hello {}", "Good morning {}", "Hi there {}", "Welcome back {}", "Hey {}"),
+    "question": ("Where is {}?", "How old is {}?", "Has {} arrived?", "Who knows {}?", "Is {} in?"),
+    "command": ("Call {}.", "Send this to {}.", "Wait for {}.", "Pay {} today.", "Ask {} now."),
+    "farewell": ("Goodbye {}", "See you {}", "Bye {}", "Good night {}", "Farewell {}"),
+    "statement": ("{} is ill.", "I met {}.", "{} lives here.", "We like {}.", "{} was late."),
+}
+_NAMES = [
+    "Anna",
+    "Ben",
+    "Carla",
+    "David",
+    "Emma",
+    "Frank",
+    "Grace",
+    "Henry",
+    "Ida",
+    "Jack",
+    "Karen",
+    "Liam",
+    "Mona",
+    "Nils",
+    "Olga",
+    "Paul",
+    "Quinn",
+    "Rosa",
+    "Sam",
+    "Tina",
+    "Uwe",
+    "Vera",
+    "Will",
+    "Xenia",
+    "Yara",
+    "Zoe",
+    "Alan",
+    "Beth",
+    "Carl",
+    "Dora",
+    "Eric",
+    "Fay",
+    "Gus",
+    "Hope",
+    "Ivan",
+    "June",
+]
+
+
+def _said(seed: int) -> Iterator[tuple[str, str]]:
+    cases = [
+        (label, saying.format(name))
+        for label, sayings in _SAYINGS.items() for saying in sayings for name in _NAMES
+    ]  # fmt: skip
+    random.Random(seed).shuffle(cases)
+    return iter(cases)
+
+
+def table(seed: int) -> None:
+    """One loop: what validation says, what held-out exchanges say, and whether it may propose."""
+    with tempfile.TemporaryDirectory() as folder:
+        _loop(Path(folder), seed)
+
+
+def _loop(folder: Path, seed: int) -> None:
+    root = new_root(folder / "root")
+    contract = {
+        "contract_id": _CONTRACT, "version": "1.0.0", "prompt_pack_id": _PACK,
+        "agent_class": "RESIDENT", "tier": "ho1",
+        "boundary": {"max_tokens": 8, "temperature": 0},
+        "examples": [{"input": {"user_input": "Is it in?"}, "renders": ["Is it in?"]}],
+        "metadata": {"framework_id": "FMWK-AGENT-001", "package_id": "PKG-SPEECH-001"},
+    }  # fmt: skip
+    files = {
+        f"HO1/contracts/{_CONTRACT}.json": json.dumps(contract).encode(),
+        f"HO1/prompt_packs/{_PACK}.txt": _PROMPT.encode(),
+    }
+    bring(root, folder, files, "PKG-SPEECH-001")
+    flags = {"budget.mode": "off"}
+    with Runtime.open(root, model="/".join(_MODEL), flags=flags) as runtime:
+        open_account(runtime.budgeter, "benchmark")
+        right: dict[str, str] = {}
+        pack = runtime.contracts.load_pack(_PACK)
+        cases = _said(seed)
+        while sum(map(is_held_out, right)) < _HELD_OUT:
+            label, said = next(cases)
+            request = PromptRequest(
+                "", _PACK, _CONTRACT, "benchmark", "RESIDENT", "FMWK-AGENT-001", "PKG-SPEECH-001",
+                "", "SES-1", "ho1", provider_id=_MODEL[0], model_id=_MODEL[1], max_tokens=8,
+                messages=pack.render({"user_input": said}),
+            )  # fmt: skip
+            answer = runtime.gateway.route(request)
+            assert not answer.error_code, answer.error_message
+            right[answer.exchange_entry_id] = label
+
+        def grade(exchange: LedgerEntry, text: str) -> float:
+            found = [(text.casefold().find(label), label) for label in _LABELS]
+            named = min((one for one in found if one[0] >= 0), default=(0, ""))[1]
+            return float(named == right[exchange.id])
+
+        loop = PromptLoop(
+            runtime.gateway, runtime.ledger, runtime.contracts, InstalledFiles(root), _CONTRACT,
+            grade, prices=runtime.prices.version, kept=folder / "kept",
+        )  # fmt: skip
+        learned = [one for one in right if not is_held_out(one)][-_LEARNED:]
+        found = loop.search(learned, Purse(10**9, 400), reflect=_MODEL)
+        print(f"search: {found.candidates} candidates, {found.refused} additions refused, "
+              f"{found.calls} calls, {found.ended}")  # fmt: skip
+        print(f"validation: {found.before:.3f} before, {found.after:.3f} after", flush=True)
+        for addition in found.additions:
+            print(f"  - {addition}")
+        if not found.additions:
+            print("no candidate is better: no proposal")
+            return
+        measured = loop.measure(found.additions, list(right), budget_nano=10**9)
+        done, effect, gate = measured.replay.summary(), *measured.effect
+        print(f"held out: {done['mean_before']:.3f} before, {done['mean_after']:.3f} after, "
+              f"{done['replayed']} pairs; effect {effect.value:+.3f} [{effect.low:+.3f}, "
+              f"{effect.high:+.3f}], always valid [{gate.low:+.3f}, {gate.high:+.3f}]")  # fmt: skip
+        learner = Learner(
+            Root(root), runtime.ledger, runtime.loaded, Identity("benchmark", "operator")
+        )
+        try:
+            made = loop.propose(learner, found, measured, learned, "It validates better.")
+        except ProposalError as error:
+            print("no proposal:", "; ".join(error.missing))
+        else:
+            print("proposed:", made.proposal_id)

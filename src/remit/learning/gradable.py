@@ -1,0 +1,67 @@
+"""Exchanges that can be asked again, and graders that need nobody: by schema, by right answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import first_problem, schema_problem
+from remit.learning.calls import is_own
+from remit.ledger import LedgerEntry, LedgerReader
+
+__all__ = ["Grade", "gradable_exchanges", "grader"]
+
+Grade = Callable[[LedgerEntry, str], float | None]
+"""Grades an answer to an exchange, 0 to 1; ``None`` where it cannot."""
+
+
+def gradable_exchanges(ledger: LedgerReader, contract_id: str) -> Iterator[str]:
+    """Those that were answered, in Remit's own form, by none of learning's own calls."""
+    for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
+        data = entry.metadata
+        prompt = data.get("prompt")
+        parts = prompt if isinstance(prompt, list) else [prompt]
+        whole = all(isinstance(one, str | dict) and one for one in (*parts, data.get("response")))
+        if whole and not is_own(data) and data.get("outcome") == "success":
+            yield entry.id
+
+
+def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
+    """A grader that gives 1 to an answer that is right, else 0.
+
+    Args:
+        schema: a JSON Schema that an answer has to satisfy; not looked at beside ``references``.
+        references: right answers by exchange id, compared without case, spaces and a last stop.
+
+    Raises:
+        InvalidInputError: neither is given, or the schema is not one.
+    """
+    if references is not None:
+        right = {name: _plain(str(answer)) for name, answer in references.items()}
+
+        def by_reference(entry: LedgerEntry, text: str) -> float | None:
+            wanted = right.get(entry.id)
+            return None if wanted is None else float(_plain(text) == wanted)
+
+        return by_reference
+    if not schema or (problem := schema_problem(schema)):
+        raise InvalidInputError(
+            "There is nothing to grade answers by: the contract has no output schema."
+            if not schema
+            else f"The schema is {problem}.",
+            next_step="Give --schema or --references.",
+        )
+
+    def by_schema(entry: LedgerEntry, text: str) -> float:
+        try:
+            return float(not first_problem(schema, json.loads(text)))
+        except ValueError:
+            return 0.0
+
+    return by_schema
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold().removesuffix(".")

@@ -1,0 +1,206 @@
+"""The prompt loop of one contract: search, measurement on held-out exchanges, proposal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remit.contracts import ContractLoader, PromptContract
+from remit.gateway import LLMGateway
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import InstalledFiles
+from remit.learning.changed_requests import ChangedRequests
+from remit.learning.gradable import Grade
+from remit.learning.meta.requirements import prompt_text
+from remit.learning.prompts.purse import Purse
+from remit.learning.prompts.quotes import Quotes
+from remit.learning.prompts.reflection import Reflection
+from remit.learning.prompts.rules import rules_of
+from remit.learning.prompts.search import Found, PromptSearch
+from remit.learning.proposals import Change, Learner, Proposal
+from remit.learning.replay import Replay, ReplayResult, is_held_out
+from remit.learning.statistics import PairedEffect, paired_effect
+from remit.ledger import LedgerClient
+
+__all__ = ["Measured", "PromptLoop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What additions did on held-out exchanges.
+
+    Attributes:
+        replay: of these.
+        effect: by how much grades differ.
+    """
+
+    replay: ReplayResult
+    effect: PairedEffect
+
+
+class PromptLoop:
+    """Searches for additions to a contract's prompt, and measures them.
+
+    Args:
+        gateway: makes the calls.
+        ledger: the record.
+        contracts: of the root.
+        installed: of the root.
+        contract_id: whose prompt it is.
+        grade: grades an answer to an exchange.
+        prices: version of the prices in force.
+        kept: a folder for what replays keep, so that a run that was ended goes on.
+    """
+
+    def __init__(
+        self,
+        gateway: LLMGateway,
+        ledger: LedgerClient,
+        contracts: ContractLoader,
+        installed: InstalledFiles,
+        contract_id: str,
+        grade: Grade,
+        *,
+        prices: str,
+        kept: Path,
+    ) -> None:
+        self._gateway = gateway
+        self._ledger = ledger
+        self._contracts = contracts
+        self._installed = installed
+        self._contract: PromptContract = contracts.load(contract_id)
+        self._grade = grade
+        self._prices = prices
+        self._kept = kept
+
+    def search(
+        self,
+        exchange_ids: Sequence[str],
+        purse: Purse,
+        *,
+        schema: Any = None,
+        reflect: tuple[str, str] | None = None,
+    ) -> Found:
+        """Search on exchanges of which none is held out.
+
+        Additions are first those that state what the schema demands and the prompt does not say.
+
+        Args:
+            exchange_ids: recorded exchanges, of which every second one is for validation.
+            purse: the budget.
+            schema: that answers are graded by, if they are.
+            reflect: provider and model that propose further additions.
+
+        Raises:
+            InvalidInputError: there are fewer than four, one is held out, or the prompt's pack is
+                of no package; the model that reflects has no price.
+        """
+        if any(map(is_held_out, exchange_ids)):
+            raise InvalidInputError("An exchange that is held out cannot be learned from.")
+        text = self._prompt()
+        rules = rules_of(schema, text)
+        reflection = (
+            Reflection(self._gateway, self._ledger, reflect, text, purse) if reflect else None
+        )
+
+        stated = False  # the rules, as the first candidate
+
+        def propose(
+            additions: Sequence[str], exchange_id: str, grade: float, answer: str
+        ) -> Sequence[str]:
+            nonlocal stated
+            if not stated and rules:
+                stated = True
+                return rules
+            if reflection is None:
+                return []
+            return reflection(additions, exchange_id, answer, grade)
+
+        quotes = Quotes(self._said(exchange_ids), [text, *rules])
+        found = PromptSearch(self._ledger, self._replay, self._grade, propose, quotes, purse)
+        return found.run(exchange_ids)
+
+    def measure(
+        self,
+        additions: Sequence[str],
+        exchange_ids: Sequence[str],
+        *,
+        budget_nano: int,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Measured:
+        """Ask the held-out ones of these exchanges again, with the additions.
+
+        Raises:
+            ReplayDriftError: prices, or the model that answers, changed in the middle.
+        """
+        result = self._replay(additions, "held-out").run(
+            exchange_ids, budget_nano=budget_nano, progress=progress
+        )
+        return Measured(result, paired_effect(result.differences))
+
+    def propose(
+        self,
+        learner: Learner,
+        found: Found,
+        measured: Measured,
+        learned: Sequence[str],
+        reason: str,
+    ) -> Proposal:
+        """Propose additions.
+
+        Args:
+            learner: whose proposal it is.
+            found: the additions.
+            measured: what they did.
+            learned: the exchanges that were searched on.
+            reason: what it is for.
+
+        Raises:
+            ProposalError: ``not_enough``: too few pairs, or the effect may be none.
+        """
+        pairs = measured.replay.pairs
+        return learner.propose(
+            Change("prompt", contract_id=self._contract.contract_id, additions=found.additions),
+            evidence=[
+                *learned,
+                *(one for pair in pairs for one in (pair.exchange_id, pair.replayed_id)),
+            ],
+            predicted=measured.effect.predicted,
+            gate=measured.effect.gate,
+            replay={**measured.replay.summary(), "validation": [found.before, found.after]},
+            reason=reason,
+        )
+
+    def _replay(self, additions: Sequence[str], part: str = "search") -> Replay:
+        change = Change("prompt", contract_id=self._contract.contract_id, additions=additions)
+        files = change.made(self._installed, self._contracts, 1)
+        what: Mapping[str, Any] = {path: sha256_hex(data) for path, data in files.items()}
+        return Replay(
+            self._gateway,
+            self._ledger,
+            ChangedRequests(self._ledger, self._installed, self._contract, files),
+            self._grade,
+            prices=self._prices,
+            kept=self._kept / f"{part}-{sha256_hex(canonical_json(what))[:16]}.jsonl",
+        )
+
+    def _prompt(self) -> str:
+        for path in self._installed.paths(f"HO1/prompt_packs/{self._contract.prompt_pack_id}."):
+            return self._installed.read(path).decode()
+        raise InvalidInputError(
+            f"The prompt pack {self._contract.prompt_pack_id} is of no package.",
+            next_step="Bring it in a package: `remit package new`.",
+        )
+
+    def _said(self, exchange_ids: Sequence[str]) -> list[str]:
+        """What users said and models answered."""
+        said: list[str] = []
+        for entry in self._ledger.read_many(exchange_ids):
+            given = entry.metadata["prompt"]
+            messages = given if isinstance(given, list) else [{"role": "user", "content": given}]
+            said += (prompt_text(one["content"]) for one in messages if one["role"] != "system")
+            said.append(prompt_text(entry.metadata["response"]))
+        return said

@@ -1,0 +1,55 @@
+"""One hard budget over replays and reflections."""
+
+from __future__ import annotations
+
+from remit.kernel.errors import RemitError
+
+__all__ = ["Purse", "SpentError"]
+
+_NANO = 1_000_000_000
+
+
+class SpentError(RemitError):
+    """The budget does not reach for the next call."""
+
+
+class Purse:
+    """What may be spent, and on what it was; a run that goes on counts what it paid before.
+
+    Args:
+        nano: in billionths of a US dollar.
+        calls: the most calls.
+    """
+
+    def __init__(self, nano: int, calls: int) -> None:
+        self.nano = nano
+        self.calls = calls
+        self._spent: dict[str, tuple[int, int]] = {}
+
+    @property
+    def spent_nano(self) -> int:
+        """In billionths of a US dollar."""
+        return sum(nano for nano, _ in self._spent.values())
+
+    @property
+    def made(self) -> int:
+        """Calls."""
+        return sum(calls for _, calls in self._spent.values())
+
+    def require(self, nano: int) -> None:
+        """Whether one more call may be made.
+
+        Raises:
+            SpentError: it may not.
+        """
+        if self.spent_nano + nano > self.nano or self.made >= self.calls:
+            raise SpentError("The budget of the search is spent.")
+
+    def left_for(self, name: str) -> tuple[int, int]:
+        """Billionths of a dollar and calls that may be spent on one thing in all."""
+        nano, calls = self._spent.get(name, (0, 0))
+        return self.nano - self.spent_nano + nano, self.calls - self.made + calls
+
+    def spend(self, name: str, usd: float, calls: int = 1) -> None:
+        """Set what one thing has cost in all."""
+        self._spent[name] = round(usd * _NANO), calls

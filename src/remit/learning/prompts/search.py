@@ -1,0 +1,227 @@
+"""The search for additions: GEPA, with candidates scored by replay through the gateway."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
+from remit.learning.gradable import Grade
+from remit.learning.prompts.purse import Purse, SpentError
+from remit.learning.prompts.quotes import Quotes
+from remit.learning.proposals.additions import with_additions
+from remit.learning.replay import Replay
+from remit.ledger import LedgerClient
+
+__all__ = ["Found", "PromptSearch", "Propose"]
+
+Propose = Callable[[Sequence[str], str, float, str], Sequence[str]]
+
+_COMPONENT = "additions"
+_MOST_ADDITIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        additions: of the best candidate; empty where none did better than the prompt as it is.
+        before: mean grade of the recorded answers to the validation part.
+        after: of the best candidate's.
+        candidates: how many were scored.
+        refused: additions that were proposed and quote an exchange, or are not one line of text.
+        calls: made, those of earlier runs included.
+        spent_nano: likewise, in billionths of a US dollar.
+        ended: ``complete``, or ``budget``: it ended in the middle.
+    """
+
+    additions: tuple[str, ...]
+    before: float
+    after: float
+    candidates: int
+    refused: int
+    calls: int
+    spent_nano: int
+    ended: str
+
+
+class PromptSearch:
+    """Searches for additions to a prompt, on exchanges that are not held out.
+
+    A GEPA adapter (Agrawal et al. 2025, https://arxiv.org/abs/2507.19457): a candidate is a set of
+    additions, one line each. Without any it is the prompt as recorded, whose answers are there.
+
+    Args:
+        ledger: the record.
+        replay: the replay of recorded exchanges under some additions; each keeps its own file.
+        grade: grades an answer to an exchange.
+        propose: further additions, after an answer: given those of the candidate, the exchange's
+            id, the answer's grade and the answer.
+        quotes: what may not come into a prompt.
+        purse: the budget.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        replay: Callable[[Sequence[str]], Replay],
+        grade: Grade,
+        propose: Propose,
+        quotes: Quotes,
+        purse: Purse,
+    ) -> None:
+        self._ledger = ledger
+        self._replay = replay
+        self._grade = grade
+        self._propose = propose
+        self._quotes = quotes
+        self._purse = purse
+        self._validation: list[str] = []
+        self._scores: dict[tuple[str, ...], float] = {}  # means of the validation part
+        self._tried: set[tuple[str, ...]] = set()
+        self._refused: set[str] = set()
+        self._exhausted = False  # nothing further is proposed
+        self._error: RemitError | None = None
+
+    def run(self, exchange_ids: Sequence[str], *, seed: int = 0) -> Found:
+        """Search; every second exchange is for validation.
+
+        Args:
+            exchange_ids: none of which is held out; at least four.
+            seed: of GEPA's draws, so that a run that goes on draws the same.
+
+        Raises:
+            ConfigError: the extra ``learn`` is not installed.
+            ReplayDriftError: prices, or the model that answers, changed in the middle.
+        """
+        try:
+            from gepa.api import optimize
+        except ImportError as error:
+            raise ConfigError(
+                "Learning prompts needs GEPA.", next_step="pip install 'remit[learn]'"
+            ) from error
+        if len(exchange_ids) < 4:
+            raise InvalidInputError(
+                f"{len(exchange_ids)} exchanges that can be graded are not held out; it takes 4.",
+                next_step="Let more exchanges of this contract be made.",
+            )
+        train, self._validation = list(exchange_ids[::2]), list(exchange_ids[1::2])
+        adapter: Any = self
+        try:
+            optimize(
+                seed_candidate={_COMPONENT: ""},
+                trainset=train,
+                valset=self._validation,
+                adapter=adapter,
+                max_metric_calls=len(self._validation) + 4 * self._purse.calls,
+                stop_callbacks=[lambda state: self._exhausted],
+                reflection_minibatch_size=3,
+                logger=_Silent(),
+                seed=seed,
+            )
+        except SpentError as error:
+            self._error = error
+        if self._error is not None and not isinstance(self._error, SpentError):
+            raise self._error
+        before = self._scores.get((), 0.0)
+        best = max(self._scores, key=lambda one: (self._scores[one], -len(one)), default=())
+        return Found(
+            additions=best,
+            before=before,
+            after=self._scores.get(best, before),
+            candidates=len(self._tried),
+            refused=len(self._refused),
+            calls=self._purse.made,
+            spent_nano=self._purse.spent_nano,
+            ended="complete" if self._error is None else "budget",
+        )
+
+    def evaluate(
+        self, batch: list[str], candidate: Mapping[str, str], capture_traces: bool = False
+    ) -> Any:
+        """Score a candidate on exchanges.
+
+        Raises:
+            SpentError: the budget does not reach.
+        """
+        from gepa.core.adapter import EvaluationBatch
+
+        additions = tuple(candidate[_COMPONENT].splitlines())
+        answers = self._replayed(additions, batch) if additions else self._recorded(batch)
+        scores = [answers[one][0] for one in batch]
+        if batch == self._validation:
+            self._scores[additions] = math.fsum(scores) / len(scores)
+        outputs = [answers[one][1] for one in batch]
+        traces = list(zip(batch, scores, outputs, strict=True)) if capture_traces else None
+        return EvaluationBatch(outputs=outputs, scores=scores, trajectories=traces)
+
+    def make_reflective_dataset(
+        self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The worst answer of a batch, alone: one prompt shows one exchange."""
+        exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
+        record = {"exchange_id": exchange_id, "score": score, "answer": answer}
+        return {name: [record] for name in components_to_update}
+
+    def propose_new_texts(
+        self,
+        candidate: Mapping[str, str],
+        reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
+        components_to_update: list[str],
+    ) -> dict[str, str]:
+        """The candidate with further additions, none of which quotes an exchange."""
+        additions = candidate[_COMPONENT].splitlines()
+        (seen,) = reflective_dataset[_COMPONENT]
+        told: Sequence[str] = ()
+        try:
+            told = self._propose(additions, seen["exchange_id"], seen["score"], seen["answer"])
+        except RemitError as error:  # GEPA would go on without it
+            self._error = error
+        self._exhausted = not told
+        new = [" ".join(one.split()) for one in told]
+        usable = [one for one in dict.fromkeys(new) if one not in additions and self._usable(one)]
+        return {_COMPONENT: "\n".join([*additions, *usable][-_MOST_ADDITIONS:])}
+
+    def _usable(self, addition: str) -> bool:
+        try:
+            with_additions("", [addition])
+        except InvalidInputError:
+            good = False
+        else:
+            good = not self._quotes.found_in(addition)
+        if not good:
+            self._refused.add(addition)
+        return good
+
+    def _recorded(self, batch: Sequence[str]) -> dict[str, tuple[float, str]]:
+        found = {}
+        for entry in self._ledger.read_many(set(batch)):
+            answer = str(entry.metadata["response"])
+            found[entry.id] = (self._grade(entry, answer) or 0.0, answer)
+        return found
+
+    def _replayed(
+        self, additions: tuple[str, ...], batch: Sequence[str]
+    ) -> dict[str, tuple[float, str]]:
+        name = "\n".join(additions)
+        nano, calls = self._purse.left_for(name)
+        self._tried.add(additions)
+        result = self._replay(additions).run(
+            dict.fromkeys(batch), held_out=False, budget_nano=nano, calls=calls
+        )
+        self._purse.spend(name, result.spent_nano / 1e9, result.calls)
+        if result.ended == "budget":
+            raise SpentError("The budget of the search is spent.")
+        found = dict.fromkeys(batch, (0.0, ""))
+        for pair in result.pairs:
+            answer = self._ledger.read(pair.replayed_id).metadata["response"]
+            found[pair.exchange_id] = (pair.after, str(answer))
+        return found
+
+
+class _Silent:
+    def log(self, message: str) -> None:
+        """GEPA's own account of its steps quotes prompts and answers."""

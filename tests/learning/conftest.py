@@ -1,0 +1,46 @@
+"""A root whose contract has answers on record that lack a requirement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime
+from remit.kernel.exchange import PromptRequest
+from tests.support.scripted import Scripted, scripted
+
+MODEL = "gpt-4o-mini"
+RULE = "Answer as a JSON object."
+CONTRACT = "PRC-EXECUTE-001"
+
+
+def answer(body: dict[str, Any]) -> str:
+    return '{"tea": 1}' if RULE in json.dumps(body["messages"]) else "tea"
+
+
+@pytest.fixture
+def provider() -> Iterator[Scripted]:
+    with scripted() as made:
+        made.reply = answer
+        yield made
+
+
+@pytest.fixture
+def place(provider: Scripted, tmp_path: Path) -> Path:
+    """A root with 30 answers, and beside it a change and a schema."""
+    place = provider.root(tmp_path / "root")
+    (tmp_path / "change.toml").write_text(f'kind = "prompt"\nadditions = ["{RULE}"]\n')
+    (tmp_path / "schema.json").write_text('{"type": "object"}')
+    with Runtime.open(place, model=MODEL, flags={"budget.mode": "off"}) as runtime:
+        pack = runtime.contracts.load_pack("PRM-EXECUTE-001")
+        for number in range(30):
+            request = PromptRequest(
+                "", "PRM-EXECUTE-001", CONTRACT, "tester", "RESIDENT", "", "", "",
+                f"SES-{number}", "ho1", messages=pack.render({"user_input": f"Case {number}?"}),
+            )  # fmt: skip
+            assert not runtime.gateway.route(request).error_code
+    return place

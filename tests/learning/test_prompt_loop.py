@@ -1,0 +1,123 @@
+"""Prompts that learn: a planted gain from the record to its realised effect, and noise refused.
+
+The model is an HTTP server that speaks a provider's wire format. Asked to reflect on an answer it
+proposes a rule, and one that quotes the request.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime
+from remit.kernel.root import Root
+from remit.learning import grade_by_test, read_samples
+from remit.learning.meta import read_effects
+from remit.learning.proposals import Proposals
+from tests.learning.test_wrong_question import (
+    CONTRACT,
+    RULE,
+    SYSTEM,
+    WEAK,
+    Model,
+    log,
+    question_of,
+    right,
+    talk,
+    world,
+)  # fmt: skip
+from tests.support.commands import run_remit
+from tests.support.wire import message
+
+RIGHT = "It weighs 12 kilograms."
+
+
+class Reflecting:
+    """A model that also reflects.
+
+    Args:
+        answers: to everything else.
+        rule: what it proposes.
+    """
+
+    def __init__(self, answers: Any, rule: str) -> None:
+        self._answers = answers
+        self._rule = rule
+        self.reflected = 0
+
+    def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
+        asked = str(body["messages"][-1]["content"])
+        if "You improve the instructions" not in asked:
+            answer: dict[str, Any] = self._answers(body)
+            return answer
+        self.reflected += 1
+        parcel = asked.partition("What does parcel ")[2].split()[0]
+        rule = self._rule.format(self.reflected)
+        text = f"- {rule}\n- When asked: what does parcel {parcel} weigh, say 12."
+        return {**message(text), "model": body["model"]}
+
+
+def learn(root: Path, references: Path, *more: str) -> dict[str, Any]:
+    done = run_remit(
+        "learn", "prompt", CONTRACT, "--usd", "1", "--references", str(references), "--json",
+        "--reflect", f"anthropic/{WEAK}", "--root", str(root), *more,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def recorded(root: Path, tmp_path: Path) -> Path:
+    """Enough exchanges, each with its right answer."""
+    with Runtime.open(root) as runtime:
+        held_out = log(runtime, SYSTEM)
+        known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
+        for exchange_id in held_out:
+            grade_by_test(runtime.ledger, exchange_id, right, by="a test")
+    references = tmp_path / "references.json"
+    references.write_text(json.dumps(dict.fromkeys(known, RIGHT)))
+    return references
+
+
+def test_a_planted_gain_is_found_adopted_and_realised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world(tmp_path, monkeypatch, Reflecting(Model(WEAK), RULE)) as root:
+        references = recorded(root, tmp_path)
+        found = learn(root, references, "--propose", "--reason", "Weights in one unit.")
+        assert found["missing"] == []
+        assert found["search"]["additions"] == [RULE]
+        assert found["search"]["refused"] >= 1  # it quotes the request
+        assert found["gate"]["low"] > 0
+        adopted = run_remit("learn", "adopt", "last", "--reason", "One unit.", "--root", root)
+        assert adopted.returncode == 0, adopted.stderr
+        with Runtime.open(root) as runtime:
+            proposal = Proposals(Root(root), runtime.ledger).get(found["proposal_id"])
+            text = json.dumps(proposal.to_dict())
+            assert RULE in text
+            assert "does parcel" not in text
+            talk(runtime)
+            assert question_of(root, runtime, "1.0.10001").repair.value == 0
+            known = Proposals(Root(root), runtime.ledger)
+            (effect,) = read_effects(runtime.ledger, known, read_samples(runtime.ledger))
+            assert effect.held is True, effect
+            assert effect.predicted is not None
+            assert effect.realised is not None
+            assert effect.predicted.low <= effect.realised.value <= effect.predicted.high
+
+
+def test_noise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is right half of the time, whatever its prompt says: by luck a candidate shines."""
+    with world(tmp_path, monkeypatch, Reflecting(Model(), "Think {} times.")) as root:
+        references = recorded(root, tmp_path)
+        found = learn(root, references, "--propose", "--reason", "It validates better.")
+        search = found["search"]
+        assert search["after"] > search["before"]
+        assert found["proposal_id"] == ""
+        assert found["gate"]["low"] <= 0
+        assert any("may be none" in one or "above 0" in one for one in found["missing"])
+        with Runtime.open(root) as runtime:
+            assert list(Proposals(Root(root), runtime.ledger).all()) == []
