@@ -35,12 +35,19 @@ def place(provider: Scripted, tmp_path: Path) -> Path:
     place = provider.root(tmp_path / "root")
     (tmp_path / "change.toml").write_text(f'kind = "prompt"\nadditions = ["{RULE}"]\n')
     (tmp_path / "schema.json").write_text('{"type": "object"}')
-    with Runtime.open(place, model=MODEL, flags={"budget.mode": "off"}) as runtime:
+    record(place)
+    return place
+
+
+def record(place: Path, model: str = MODEL, system: str = "") -> None:
+    """30 answers of a model, perhaps with more in the system section."""
+    with Runtime.open(place, model=model, flags={"budget.mode": "off"}) as runtime:
         pack = runtime.contracts.load_pack("PRM-EXECUTE-001")
         for number in range(30):
+            messages = pack.render({"user_input": f"Case {number}?"})
+            messages[0]["content"] += system
             request = PromptRequest(
                 "", "PRM-EXECUTE-001", CONTRACT, "tester", "RESIDENT", "", "", "",
-                f"SES-{number}", "ho1", messages=pack.render({"user_input": f"Case {number}?"}),
+                f"SES-{number}", "ho1", messages=messages,
             )  # fmt: skip
             assert not runtime.gateway.route(request).error_code
-    return place

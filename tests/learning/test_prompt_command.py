@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from remit import Runtime
+from remit.learning.gradable import grader
 from remit.learning.prompts import Quotes, rules_of
-from tests.learning.conftest import CONTRACT, MODEL
+from tests.learning.conftest import CONTRACT, MODEL, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
@@ -42,6 +44,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(place: Path, provider: Scrip
     for limit in (("0.000001",), ("1", "--calls", "1")):
         few = learned(place, *limit)  # type: ignore[arg-type]
         assert (few["search"]["ended"], few["search"]["additions"]) == ("budget", [])
+        assert "budget of the search ended" in few["missing"][0]
     assert len(provider.bodies) == 1
     killed: list[subprocess.Popen[bytes]] = []
 
@@ -115,6 +118,16 @@ def test_what_somebody_said_is_no_addition() -> None:
     assert quotes.found_in("If asked: my brother lives at 12 Elm Street.")
     assert quotes.found_in("Call +44-7700-900123 first.")
     assert not quotes.found_in("Give kilograms in every answer.")
+    chinese = "\u6211\u4f4f\u5728\u6986\u6811\u8857\u5341\u4e8c\u53f7\u8bf7\u8bb0\u4f4f"
+    known = ("My card is 4111 1111 1111 1111.", chinese, "Anna Schmidt, Leeds")
+    quotes = Quotes(known)
+    for addition in (
+        "Charge 4111-1111-1111 1111.", "Charge \uff14\uff11\uff11\uff11\uff11\uff11\uff11.",
+        "\u5730\u5740 \u6211\u4f4f\u5728\u6986\u6811\u8857\u5341\u4e8c\u53f7",
+        "Ask Anna Schmidt, Leeds.",
+    ):  # fmt: skip
+        assert quotes.found_in(addition), addition
+    assert not quotes.found_in(f"{chinese[-3:]} Ask for a card from 2020 on, in Leeds.")
     assert not quotes.found_in("Give every answer in one short sentence.")
 
 
@@ -135,3 +148,88 @@ def test_additions_state_what_a_schema_demands_and_the_prompt_does_not() -> None
         "closed is one of the permitted values of state: write it so.",
     ]
     assert rules_of(None, "") == []
+
+
+def test_no_addition_quotes_what_fills_the_prompt_or_what_a_candidate_answered(
+    place: Path, provider: Scripted
+) -> None:
+    """Nor in halves: a reflection proposes each, and no later call may hold any."""
+    record(place, system="\nThe user is Anna Maria Schmidt of Elm Street.")
+    halves = ("Their contact is Bo", "Lund from Kiel office")
+    asked: list[str] = []
+
+    def steered(body: dict[str, Any]) -> str:
+        text = json.dumps(body["messages"])
+        if "You improve the instructions" in text:
+            asked.append(text)
+            said = "The user is Anna Maria Schmidt of Elm Street"
+            return "\n".join(f"- {one}" for one in (said, *halves, " ".join(halves)))
+        if "one JSON object" not in text:
+            return "tea"
+        number = int(text.rpartition("Case ")[2].partition("?")[0])
+        return '{"tea": 1}' if number % 3 else " ".join(halves)
+
+    provider.bodies.clear()
+    provider.reply = steered
+    done = learned(place, 1, "--reflect", f"openai/{MODEL}")
+    assert done["search"]["refused"] >= 2
+    assert any("Bo Lund" in one for one in asked)
+    sent = [json.dumps(body["messages"]) for body in provider.bodies]
+    assert not any("] The user is Anna" in one for one in sent)
+    assert not any("] Lund from" in one and "] Their contact" in one for one in sent)
+
+
+def test_each_further_candidate_is_held_to_more(place: Path, provider: Scripted) -> None:
+    provider.reply = answer
+    assert learned(place, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 2)
+    schema = {"type": "object", "required": ["tea"]}
+    (place.parent / "schema.json").write_text(json.dumps(schema))
+    assert learned(place, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 6)
+    assert learned(place, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 6)
+
+
+def test_exchanges_of_two_models_and_a_schema_with_many_fields(
+    place: Path, provider: Scripted
+) -> None:
+    record(place, "gpt-4o")
+    names = [f"field{letter}" for letter in "abcdefghij"]
+    (place.parent / "schema.json").write_text(json.dumps({"type": "object", "required": names}))
+
+    def whole(body: dict[str, Any]) -> str:
+        text = json.dumps(body["messages"])
+        stated = "one JSON object" in text and all(name in text for name in names)
+        return json.dumps(dict.fromkeys(names, 1)) if stated else "tea"
+
+    provider.reply = whole
+    done = learned(place, 1)
+    assert len(done["search"]["additions"]) == 11
+    assert done["held_out"]["mean_after"] == 1
+
+
+def test_two_at_once(place: Path, provider: Scripted) -> None:
+    others: list[subprocess.CompletedProcess[str]] = []
+
+    def meanwhile(body: dict[str, Any]) -> str:
+        if not others:
+            others.append(run_remit(*arguments(place, 1)))
+        return answer(body)
+
+    provider.reply = meanwhile
+    provider.bodies.clear()
+    done = learned(place, 1)
+    assert "under way in another process" in others[0].stderr
+    assert len(provider.bodies) == done["search"]["calls"] + done["held_out"]["replayed"]
+
+
+def test_without_a_candidate_it_says_what_proposes_one(place: Path) -> None:
+    with Runtime.open(place, model=MODEL) as runtime:
+        known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
+    references = place.parent / "right.json"
+    references.write_text(json.dumps(dict.fromkeys(known, "coffee")))
+    done = learned(place, 1, "--references", str(references))
+    assert "--reflect" in done["missing"][0]
+
+
+def test_an_answer_nested_without_end_is_a_bad_answer() -> None:
+    grade: Any = grader({"type": "object"})
+    assert grade(None, "[" * 100_000) == 0

@@ -85,7 +85,8 @@ def recorded(root: Path, tmp_path: Path) -> Path:
 def test_a_planted_gain_is_found_adopted_and_realised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with world(tmp_path, monkeypatch, Reflecting(Model(WEAK), RULE)) as root:
+    model = Reflecting(Model(WEAK), RULE)
+    with world(tmp_path, monkeypatch, model) as root:
         references = recorded(root, tmp_path)
         found = learn(root, references, "--propose", "--reason", "Weights in one unit.")
         assert found["missing"] == []
@@ -107,6 +108,12 @@ def test_a_planted_gain_is_found_adopted_and_realised(
             assert effect.predicted is not None
             assert effect.realised is not None
             assert effect.predicted.low <= effect.realised.value <= effect.predicted.high
+            known_ids = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
+        # What the adopted rule does is no gain of the next one.
+        references.write_text(json.dumps(dict.fromkeys(known_ids, RIGHT)))
+        model._rule = "Think {} times."
+        again = learn(root, references, "--propose", "--reason", "Once more.")
+        assert (again["search"]["additions"], again["proposal_id"]) == ([], "")
 
 
 def test_noise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ def prompt(
     from remit.learning.prompts import PromptLoop, Purse
     from remit.learning.proposals import Learner, ProposalError
     from remit.learning.replay import is_held_out
+    from remit.packages.errors import PackageError
+    from remit.packages.lock import file_lock
     from remit.runtime import Runtime
 
     if propose and not reason.strip():
@@ -76,18 +79,28 @@ def prompt(
     budget = round(usd * _NANO)
     missing: list[str] = []
     made = ""
-    with Runtime.open(root, by=whoami()) as runtime:
+    with Runtime.open(root, by=whoami()) as runtime, ExitStack() as held:
         open_account(runtime.budgeter, whoami())
-        wanted = read_table(schema) if schema else runtime.contracts.load(contract_id).output_schema
         right = read_table(references) if references else None
+        contract = runtime.contracts.load(contract_id)
+        wanted = read_table(schema) if schema else contract.output_schema
+        place = runtime.root.path / "replays" / "prompt" / contract_id
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            held.enter_context(file_lock(place / ".lock", 0))
+        except PackageError as error:
+            raise InvalidInputError(
+                f"`remit learn prompt {contract_id}` is under way in another process.",
+                next_step="Wait until it has ended, so that no call is paid twice.",
+            ) from error
         loop = PromptLoop(
             runtime.gateway, runtime.ledger, runtime.contracts, InstalledFiles(runtime.root.path),
             contract_id, grader(wanted, right), prices=runtime.prices.version,
-            kept=runtime.root.path / "replays" / f"prompt-{_name(contract_id, wanted, right)}",
+            kept=place / _name(wanted, right),
         )  # fmt: skip
         known = [
             one
-            for one in gradable_exchanges(runtime.ledger, contract_id)
+            for one in gradable_exchanges(runtime.ledger, contract_id, contract)
             if right is None or one in right
         ]
         learned = [one for one in known if not is_held_out(one)][-examples:]
@@ -98,7 +111,7 @@ def prompt(
         )  # fmt: skip
         measured = None
         if not found.additions:
-            missing.append("No candidate did better than the prompt as it is.")
+            missing.append(_why_none(found, reflect))
         else:
             measured = loop.measure(
                 found.additions, known, budget_nano=budget - found.spent_nano,
@@ -130,10 +143,17 @@ def prompt(
         raise SystemExit(1)
 
 
-def _name(contract_id: str, schema: Any, references: Any) -> str:
+def _name(schema: Any, references: Any) -> str:
     """Of what is kept between runs: grades of one contract by one grader."""
-    graded = schema if references is None else references
-    return sha256_hex(canonical_json({"contract": contract_id, "by": graded}))[:16]
+    return sha256_hex(canonical_json(schema if references is None else references))[:16]
+
+
+def _why_none(found: Found, reflect: str | None) -> str:
+    if found.ended == "budget":
+        return "The budget of the search ended first: give more --usd, or more --calls."
+    if not found.candidates and not reflect:
+        return "There was no candidate: name a model that proposes additions, --reflect."
+    return "No candidate did better than the prompt as it is."
 
 
 def _lines(found: Found, measured: Measured | None, missing: Sequence[str]) -> Iterator[str]:

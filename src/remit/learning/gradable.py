@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from remit.contracts import PromptContract
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.calls import is_own
@@ -17,10 +18,24 @@ Grade = Callable[[LedgerEntry, str], float | None]
 """Grades an answer to an exchange, 0 to 1; ``None`` where it cannot."""
 
 
-def gradable_exchanges(ledger: LedgerReader, contract_id: str) -> Iterator[str]:
-    """Those that were answered, in Remit's own form, by none of learning's own calls."""
+def gradable_exchanges(
+    ledger: LedgerReader, contract_id: str, version: PromptContract | None = None
+) -> Iterator[str]:
+    """Those that were answered, in Remit's own form, by none of learning's own calls.
+
+    Args:
+        ledger: the record.
+        contract_id: of which exchanges.
+        version: those of this version alone; of its prompt pack, where an exchange names none.
+    """
     for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
         data = entry.metadata
+        if version is not None and (
+            data["contract_version"] != version.version
+            if data.get("contract_version")
+            else version.prompt_pack_id not in entry.prompts_used
+        ):
+            continue
         prompt = data.get("prompt")
         parts = prompt if isinstance(prompt, list) else [prompt]
         whole = all(isinstance(one, str | dict) and one for one in (*parts, data.get("response")))
@@ -57,7 +72,7 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
     def by_schema(entry: LedgerEntry, text: str) -> float:
         try:
             return float(not first_problem(schema, json.loads(text)))
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or nested too deeply
             return 0.0
 
     return by_schema

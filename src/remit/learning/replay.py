@@ -156,7 +156,12 @@ class Replay:
         run = self._run_id()
         spent = sum(pair.cost_nano for pair in pairs.values())
         ended = "complete"
-        models = {pair.model_id for pair in pairs.values()} - {""}
+        # Exchanges of several models are each asked of their own: who answered, by who did before.
+        models = {
+            str(entry.metadata["model_id"]): pairs[entry.id].model_id
+            for entry in self._ledger.read_many(pairs)
+            if pairs[entry.id].model_id
+        }
         for number, exchange_id in enumerate(wanted):
             progress(number, len(wanted))
             if exchange_id in pairs:
@@ -178,9 +183,9 @@ class Replay:
             model = ""
             if grades is not None:
                 model = str(self._ledger.read(answer.exchange_entry_id).metadata["model_id"])
-                if models and model not in models:
-                    raise _drift(f"{model} answers now, and {min(models)} did before")
-                models.add(model)
+                before_it = models.setdefault(str(entry.metadata["model_id"]), model)
+                if model != before_it:
+                    raise self._drift(f"{model} answers now, and {before_it} did before")
             before, after = grades or (0.0, 0.0)
             pair = Pair(exchange_id, answer.exchange_entry_id, model, before, after, cost)
             pairs[exchange_id] = pair
@@ -216,7 +221,7 @@ class Replay:
                 self._run = str(value["run"])
                 continue
             if value.pop("prices") != self._prices:
-                raise _drift("the prices are others than when it began")
+                raise self._drift("the prices are others than when it began")
             yield Pair(**value)
 
     def _run_id(self) -> str:
@@ -233,9 +238,8 @@ class Replay:
         with self._kept.open("a") as file:
             file.write(json.dumps(value) + "\n")
 
-
-def _drift(what: str) -> ReplayDriftError:
-    return ReplayDriftError(
-        f"The replay cannot go on: {what}. Its differences would not be those of the change.",
-        next_step="Delete what it kept, and run it again from the beginning.",
-    )
+    def _drift(self, what: str) -> ReplayDriftError:
+        return ReplayDriftError(
+            f"The replay cannot go on: {what}. Its differences would not be those of the change.",
+            next_step=f"Delete {self._kept}, and run it again from the beginning.",
+        )

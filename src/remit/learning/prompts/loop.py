@@ -52,7 +52,8 @@ class PromptLoop:
         contract_id: whose prompt it is.
         grade: grades an answer to an exchange.
         prices: version of the prices in force.
-        kept: a folder for what replays keep, so that a run that was ended goes on.
+        kept: a folder for what replays keep, so that a run that was ended goes on; beside it are
+            those of the contract's other graders.
     """
 
     def __init__(
@@ -133,13 +134,19 @@ class PromptLoop:
     ) -> Measured:
         """Ask the held-out ones of these exchanges again, with the additions.
 
+        Each set of additions that is ever measured is one more look at the same exchanges. With k
+        of them the gate's error is 0.05 / (k (k + 1)), so that those of all together stay below
+        0.05, however many runs there are.
+
         Raises:
             ReplayDriftError: prices, or the model that answers, changed in the middle.
         """
         result = self._replay(additions, "held-out").run(
             exchange_ids, budget_nano=budget_nano, progress=progress
         )
-        return Measured(result, paired_effect(result.differences))
+        looks = len(list(self._kept.parent.glob("*/held-out-*.jsonl"))) or 1
+        alpha = 0.05 / (looks * (looks + 1))
+        return Measured(result, paired_effect(result.differences, alpha=alpha))
 
     def propose(
         self,
@@ -196,11 +203,11 @@ class PromptLoop:
         )
 
     def _said(self, exchange_ids: Sequence[str]) -> list[str]:
-        """What users said and models answered."""
+        """What exchanges say, what was filled into system messages included."""
         said: list[str] = []
         for entry in self._ledger.read_many(exchange_ids):
             given = entry.metadata["prompt"]
             messages = given if isinstance(given, list) else [{"role": "user", "content": given}]
-            said += (prompt_text(one["content"]) for one in messages if one["role"] != "system")
+            said += (prompt_text(one.get("content")) for one in messages)
             said.append(prompt_text(entry.metadata["response"]))
         return said

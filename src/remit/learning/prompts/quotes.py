@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from remit.learning.meta.requirements import words
 
 __all__ = ["Quotes"]
 
-_RUN = 5
+_RUN = 5  # words
+_SHORTEST = 3  # words of a text that is a quote as a whole
+_DIGITS = 7
+_CHARACTERS = 8
 _TOKEN = re.compile(r"\S{8,}")
 _TELLING = re.compile(r"[0-9@]")
+_NUMBER = re.compile(r"\d(?:[\s().+/-]{0,3}\d)+")
+# Thai, Lao, Burmese, Khmer, Chinese and Japanese put no spaces between words.
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
+)
+_Items = TypeVar("_Items", str, tuple[str, ...])
 
 
 class Quotes:
-    """What exchanges say: five words in a row, and long tokens with a digit or an @.
+    """What exchanges say.
 
-    A learned prompt is data of its package, and is sent with every later call. What somebody said
-    must not come into it: an erasure would not find it there.
+    A piece is five words in a row, a text of three or four words, a long token with a digit or an
+    @, seven digits in a row however they are grouped, or eight characters in a row of a script
+    without spaces. A learned prompt is data of its package, and is sent with every later call. What
+    somebody said must not come into it: an erasure would not find it there.
 
     Args:
         said: texts of users and answers.
@@ -26,27 +39,37 @@ class Quotes:
     """
 
     def __init__(self, said: Iterable[str], known: Iterable[str] = ()) -> None:
-        self._said: set[tuple[str, ...]] = set()
-        self._tokens: set[str] = set()
+        self._known = {piece for text in known for piece in _pieces(text)}
+        self._said: set[str | tuple[str, ...]] = set()
         for text in said:
-            self._said.update(_runs(text))
-            self._tokens.update(_tokens(text))
-        for text in known:
-            self._said.difference_update(_runs(text))
-            self._tokens.difference_update(_tokens(text))
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        """Have one more text not quoted."""
+        size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
+        self._said.update(set(_pieces(text, size)) - self._known)
 
     def found_in(self, addition: str) -> bool:
         """Whether an addition repeats any of it."""
-        return not (
-            self._said.isdisjoint(_runs(addition)) and self._tokens.isdisjoint(_tokens(addition))
-        )
+        return not self._said.isdisjoint(_pieces(addition))
 
 
-def _runs(text: str) -> Iterable[tuple[str, ...]]:
-    said = words(text)
-    return (said[place : place + _RUN] for place in range(len(said) - _RUN + 1))
+def _pieces(text: str, shortest: int = _SHORTEST) -> Iterator[str | tuple[str, ...]]:
+    text = _normal(text)
+    for size in range(shortest, _RUN + 1):
+        yield from _windows(words(text), size)
+    for token in _TOKEN.findall(text):
+        if _TELLING.search(token):
+            yield token.strip(".,;:!?()[]\"'`").casefold()
+    for number in _NUMBER.findall(text):
+        yield from _windows("".join(filter(str.isdigit, number)), _DIGITS)
+    for stretch in _UNSPACED.findall(text):
+        yield from _windows(stretch, _CHARACTERS)
 
 
-def _tokens(text: str) -> Iterable[str]:
-    found = (token.strip(".,;:!?()[]\"'`").casefold() for token in _TOKEN.findall(text))
-    return (token for token in found if _TELLING.search(token))
+def _normal(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _windows(items: _Items, size: int) -> Iterator[_Items]:
+    return (items[place : place + size] for place in range(len(items) - size + 1))

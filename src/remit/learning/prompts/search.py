@@ -106,7 +106,8 @@ class PromptSearch:
         if len(exchange_ids) < 4:
             raise InvalidInputError(
                 f"{len(exchange_ids)} exchanges that can be graded are not held out; it takes 4.",
-                next_step="Let more exchanges of this contract be made.",
+                next_step="Let more exchanges be made with the contract's version in force, and "
+                "name them in the references, if you give any.",
             )
         train, self._validation = list(exchange_ids[::2]), list(exchange_ids[1::2])
         adapter: Any = self
@@ -175,6 +176,7 @@ class PromptSearch:
         """The candidate with further additions, none of which quotes an exchange."""
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]
+        self._quotes.add(seen["answer"])  # a candidate's, which is not among those on record
         told: Sequence[str] = ()
         try:
             told = self._propose(additions, seen["exchange_id"], seen["score"], seen["answer"])
@@ -182,16 +184,22 @@ class PromptSearch:
             self._error = error
         self._exhausted = not told
         new = [" ".join(one.split()) for one in told]
-        usable = [one for one in dict.fromkeys(new) if one not in additions and self._usable(one)]
-        return {_COMPONENT: "\n".join([*additions, *usable][-_MOST_ADDITIONS:])}
+        made = list(additions)
+        for one in dict.fromkeys(new):
+            if one not in made and self._usable(one, made):
+                made.append(one)
+        # A schema may demand more than that at once.
+        most = max(_MOST_ADDITIONS, len(additions), len(made) - len(additions))
+        return {_COMPONENT: "\n".join(made[-most:])}
 
-    def _usable(self, addition: str) -> bool:
+    def _usable(self, addition: str, before: Sequence[str]) -> bool:
         try:
             with_additions("", [addition])
         except InvalidInputError:
             good = False
         else:
-            good = not self._quotes.found_in(addition)
+            # Together with those before it: a quote may be split over two.
+            good = not self._quotes.found_in(" ".join([*before, addition]))
         if not good:
             self._refused.add(addition)
         return good

@@ -26,7 +26,7 @@ class PairedEffect(NamedTuple):
 
 
 def paired_effect(
-    differences: Sequence[float], *, low: float = -1.0, high: float = 1.0
+    differences: Sequence[float], *, low: float = -1.0, high: float = 1.0, alpha: float = 0.05
 ) -> PairedEffect:
     """Estimate the mean of paired differences.
 
@@ -37,11 +37,12 @@ def paired_effect(
         differences: new minus old, of each pair.
         low: the smallest possible difference.
         high: the largest.
+        alpha: probability that the always-valid interval ever leaves the mean out.
 
     Raises:
         InvalidInputError: a difference lies outside of these bounds.
     """
-    sequence = ConfidenceSequence(low=low, high=high)
+    sequence = ConfidenceSequence(alpha, low=low, high=high)
     for difference in differences:
         sequence.update(difference)
     gate = sequence.estimate
