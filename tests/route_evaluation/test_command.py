@@ -82,6 +82,26 @@ def test_json_and_the_rules_in_force(small_set: Path) -> None:
     assert json.loads(_ok("--json", str(small_set)))["set"] == str(small_set)
 
 
+def test_what_routers_are_compared_by(small_set: Path, tmp_path: Path) -> None:
+    candidates = tmp_path / "c.toml"
+    candidates.write_text(_stated("m", 90, 9) + _stated("n", 10, 1), "utf-8")
+    arguments = [str(small_set), "--candidates", str(candidates)]
+    missing = "Robustness to paraphrase is missing"
+    assert missing in _ok(*arguments)
+    first = json.loads(_SET.splitlines()[0]) | {"paraphrases": ["the same"]}
+    small_set.write_text(json.dumps(first) + "\n", "utf-8")
+    assert missing not in _ok(*arguments)
+    found = json.loads(_ok(*arguments, "--json"))
+    policy = found["policies"][0]
+    assert (policy["robustness"], policy["models_chosen"]) == (1, 1)
+    assert policy["arena_score"] is None  # 2,000 dollars for 1,000 prompts
+    assert found["frontiers"][0]["aiq"] == 0.5
+    assert found["frontiers"][0]["kept_usd"] == pytest.approx(1.98)
+    small_set.write_text(json.dumps(first | {"paraphrases": "the same"}) + "\n", "utf-8")
+    with pytest.raises(EvaluationError, match="line 1: paraphrases is no list of texts"):
+        raise _run(*arguments).exception or AssertionError
+
+
 def test_a_set_of_ones_own(small_set: Path) -> None:
     found = _run(str(small_set))
     assert "2 prompts: 1 a, 1 b." in found.stdout

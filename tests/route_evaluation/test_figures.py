@@ -7,6 +7,7 @@ import itertools
 import json
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tools.route_evaluation import (
     Policy,
     Row,
     area_under,
+    arena_score,
     cost_at,
     evaluate,
     hull_of,
@@ -107,10 +109,10 @@ def test_the_frontier_of_the_single_models_comes_first() -> None:
     assert alone.family == "single models"
     assert alone.hull == (Point(2, 0.375), Point(3, 0.5), Point(15, 0.75))
     # (0.375+0.5)/2 over 1 and (0.5+0.75)/2 over 12, of 13.
-    assert alone.area == pytest.approx((0.4375 + 0.625 * 12) / 13)
+    assert alone.aiq == pytest.approx((0.4375 + 0.625 * 12) / 13)
     assert swept.points == (Point(2, 0.375), Point(7, 0.875))
     # (0.375+0.875)/2 over 5, then 0.875 over 8.
-    assert swept.area == pytest.approx((0.625 * 5 + 0.875 * 8) / 13)
+    assert swept.aiq == pytest.approx((0.625 * 5 + 0.875 * 8) / 13)
 
 
 def test_ties_go_to_the_cheaper_and_then_to_the_first_name() -> None:
@@ -151,6 +153,35 @@ def test_a_policy_sees_neither_quality_nor_cost() -> None:
 
     evaluate(_ROWS[:1], [Policy("spy", choose)])
     assert asked == [("prompt 1", "a", _MODELS)]
+
+
+def test_the_score_of_routerarena() -> None:
+    # C is 1/2 at the geometric mean of 200 and 0.0044 dollars for 1,000 prompts: with A = 3/4,
+    # 1.1 * 0.75 * 0.5 / (0.075 + 0.5).
+    assert arena_score(0.75, (200 * 0.0044) ** 0.5 / 1000) == pytest.approx(0.4125 / 0.575)
+    # GPT-5 on RouterArena's own leaderboard: accuracy 73.96, $10.02 for 1,000, score 64.32.
+    assert arena_score(0.7396, 0.01002) == pytest.approx(0.6432, abs=5e-5)
+    assert arena_score(1, 0.0000044) == pytest.approx(1)
+    assert arena_score(0, 0.01) == 0
+    assert [arena_score(0.5, cost) for cost in (0.0, 0.2, 7.0)] == [None] * 3
+
+
+def test_robustness_and_the_number_of_models_chosen() -> None:
+    rows = [
+        replace(_ROWS[0], paraphrases=("prompt 1, please", "say prompt 1")),
+        replace(_ROWS[1], paraphrases=("prompt 2, please",)),
+        _ROWS[2],
+    ]
+    by_words = Policy("words", lambda prompt, *_: "mid" if "say" in prompt else "small")
+    always = Policy("always", lambda *_: "big")
+    found = evaluate(rows, [by_words, always])
+    assert found.policy("words").robustness == pytest.approx(2 / 3)
+    assert found.policy("always").robustness == 1
+    # What is chosen for a paraphrase counts for nothing else.
+    assert found.policy("words").models_chosen == 1
+    assert (found.oracle.models_chosen, found.random.models_chosen) == (3, 3)
+    assert evaluate(_ROWS, [always]).policy("always").robustness is None
+    assert found.oracle.robustness is None
 
 
 def test_wilson_by_hand() -> None:

@@ -6,6 +6,7 @@ it cost, a policy names one of the models, and its figures are counted (docs/eva
 
 from __future__ import annotations
 
+from tools.route_evaluation.arena import arena_score
 from tools.route_evaluation.candidates import read_candidates, stated_candidates
 from tools.route_evaluation.counts import evaluate
 from tools.route_evaluation.errors import EvaluationError
@@ -46,6 +47,7 @@ __all__ = [
     "Row",
     "TaskFigures",
     "area_under",
+    "arena_score",
     "cost_at",
     "evaluate",
     "hull_of",

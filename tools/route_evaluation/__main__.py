@@ -174,6 +174,14 @@ def _report(found: Evaluation, listed: Sequence[str]) -> Iterable[str]:
     heads = ["policy", "quality", "interval", "cost", "against best single", "gap closed", ""]
     yield from _table(heads, [_figures(outcome, found) for outcome in shown])
     yield ""
+    heads = ["policy", "RouterArena", "robustness", "models chosen"]
+    yield from _table(heads, [
+        [one.name, _share(one.arena_score), _share(one.robustness), str(one.models_chosen)]
+        for one in shown
+    ])  # fmt: skip
+    if policies and all(one.robustness is None for one in policies):
+        yield "Robustness to paraphrase is missing: no prompt of the set has paraphrases."
+    yield ""
     yield "Quality by task"
     heads = ["policy", *(task or "(none)" for task in found.tasks)]
     yield from _table(heads, [_by_task(outcome, found) for outcome in shown])
@@ -189,7 +197,7 @@ def _report(found: Evaluation, listed: Sequence[str]) -> Iterable[str]:
         yield ""
         kept = "never" if frontier.kept_usd is None else f"for {_dollars(frontier.kept_usd)}"
         yield (
-            f"Frontier of {frontier.family}: area {frontier.area:.4f}, "
+            f"Frontier of {frontier.family}: AIQ {frontier.aiq:.4f}, "
             f"{KEPT:.0%} of the best single model {kept}"
         )
         for corner in frontier.hull:
@@ -219,6 +227,10 @@ def _figures(outcome: Outcome, found: Evaluation) -> list[str]:
 
 def _by_task(outcome: Outcome, found: Evaluation) -> list[str]:
     return [outcome.name, *(f"{outcome.tasks[task].quality:.3f}" for task in found.tasks)]
+
+
+def _share(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.3f}"
 
 
 def _dollars(cost_usd: float) -> str:

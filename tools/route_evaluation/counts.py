@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from tools.route_evaluation.arena import arena_score
 from tools.route_evaluation.errors import EvaluationError
 from tools.route_evaluation.figures import Difference, Evaluation, Outcome, TaskFigures
 from tools.route_evaluation.frontier import KEPT, Frontier, Point, area_under, cost_at, hull_of
@@ -20,7 +21,8 @@ SINGLE_MODELS = "single models"
 class _Sums:
     """What one policy's choices add up to."""
 
-    __slots__ = ("chosen", "cost", "difference", "name", "quality", "squares", "tasks")
+    __slots__ = ("asked_again", "chosen", "cost", "difference", "kept", "name", "quality",
+                 "squares", "tasks")  # fmt: skip
 
     def __init__(self, name: str, models: Sequence[str]) -> None:
         self.name = name
@@ -30,6 +32,8 @@ class _Sums:
         self.difference = dict.fromkeys(models, 0.0)
         self.squares = dict.fromkeys(models, 0.0)
         self.tasks: dict[str, list[float]] = {}
+        self.asked_again = 0
+        self.kept = 0
 
     def add(self, row: Row, quality: float, cost: float) -> None:
         self.quality += quality
@@ -129,6 +133,9 @@ class _Count:
                     "which is none of the models."
                 )
             _choose(sums, row, chosen)
+            for text in row.paraphrases:
+                sums.asked_again += 1
+                sums.kept += policy.choose(text, row.task, self._models) == chosen
 
     def finish(self) -> Evaluation:
         singles = self._singles.values()
@@ -155,6 +162,9 @@ class _Count:
                 },
                 against_best=difference,
                 gap_closed=difference.quality / room if room > 0 else None,
+                arena_score=arena_score(quality, sums.cost / self.rows),
+                robustness=sums.kept / sums.asked_again if sums.asked_again else None,
+                models_chosen=sum(times > 0 for times in sums.chosen.values()),
             )
 
         models = tuple(outcome(sums) for sums in singles)

@@ -43,6 +43,10 @@ class Outcome:
         against_best: compared with the best single model.
         gap_closed: how much of the way from the best single model to the oracle; below 0 where it
             is worse than that model, ``None`` where there is no way.
+        arena_score: see :func:`tools.route_evaluation.arena.arena_score`.
+        robustness: share of the paraphrases that kept the model of their prompt, from 0 to 1;
+            ``None`` where the set has no paraphrases, and for what is no policy.
+        models_chosen: how many models were chosen at least once.
     """
 
     name: str
@@ -53,6 +57,9 @@ class Outcome:
     tasks: Mapping[str, TaskFigures]
     against_best: Difference
     gap_closed: float | None
+    arena_score: float | None
+    robustness: float | None
+    models_chosen: int
 
     @property
     def point(self) -> Point:

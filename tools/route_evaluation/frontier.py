@@ -1,8 +1,8 @@
 """What quality can be had for what cost: the non-decreasing concave hull, and the area under it.
 
-RouterBench (arXiv 2403.12031) calls it the non-decreasing convex hull and the area AIQ: whoever
-has two policies reaches every point on the line between them by tossing a coin for each prompt,
-and whoever has a good one need not pay more for less.
+RouterBench (arXiv 2403.12031) calls it the non-decreasing convex hull, and the mean height under
+it AIQ: two policies reach every point on the line between them by tossing a coin for each prompt,
+and a good one never has to pay more for less.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 __all__ = ["KEPT", "Frontier", "Point", "area_under", "cost_at", "hull_of", "quality_at"]
 
 KEPT = 0.98
-"""Share of the best single model's quality for which a frontier's cost is told."""
+"""Share of the best single model's quality for which a frontier's cost is given."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,14 +33,14 @@ class Frontier:
         family: what they are called.
         points: those given, in their order.
         hull: see :func:`hull_of`.
-        area: see :func:`area_under`, between the cheapest and the dearest model.
+        aiq: RouterBench's: :func:`area_under`, between the cheapest and the dearest model.
         kept_usd: see :func:`cost_at`, of :data:`KEPT` of the best single model's quality.
     """
 
     family: str
     points: tuple[Point, ...]
     hull: tuple[Point, ...]
-    area: float
+    aiq: float
     kept_usd: float | None
 
 

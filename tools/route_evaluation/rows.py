@@ -41,6 +41,7 @@ class Row:
         results: by model.
         task: empty where the set does not say.
         place: where it stands, for messages.
+        paraphrases: the same question in other words.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Row:
     results: Mapping[str, ModelResult]
     task: str = ""
     place: str = ""
+    paraphrases: tuple[str, ...] = ()
 
 
 def read_rows(stream: IO[bytes], *, name: str = "the set") -> Iterator[Row]:
@@ -148,7 +150,15 @@ def _row(document: Any, place: str) -> Row:
         results=found,
         task=_text(document, "task", place) if "task" in document else "",
         place=place,
+        paraphrases=_paraphrases(document.get("paraphrases", []), place),
     )
+
+
+def _paraphrases(value: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise EvaluationError(f"{place}: paraphrases is no list of texts.",
+                              next_step='It takes ["the prompt in other words", ...].')  # fmt: skip
+    return tuple(value)
 
 
 def _text(document: Mapping[str, Any], key: str, place: str) -> str:
