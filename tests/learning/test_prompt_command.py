@@ -16,6 +16,7 @@ import pytest
 from remit import Runtime
 from remit.learning.gradable import grader
 from remit.learning.prompts import Quotes, rules_of
+from remit.learning.replay import is_held_out
 from tests.learning.conftest import CONTRACT, MODEL, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
@@ -233,3 +234,28 @@ def test_without_a_candidate_it_says_what_proposes_one(place: Path) -> None:
 def test_an_answer_nested_without_end_is_a_bad_answer() -> None:
     grade: Any = grader({"type": "object"})
     assert grade(None, "[" * 100_000) == 0
+
+
+def test_a_candidate_under_which_there_is_no_answer_does_not_gain_by_it(
+    place: Path, provider: Scripted
+) -> None:
+    """The gate takes each call that failed as the worst loss there is."""
+    with Runtime.open(place, model=MODEL) as runtime:
+        known = list(runtime.ledger.query(event_type="EXCHANGE"))
+    held_out = [_case(one.metadata["prompt"]) for one in known if is_held_out(one.id)]
+
+    def breaks(body: dict[str, Any]) -> str:
+        if _case(body["messages"]) in held_out[::2]:
+            raise OSError("The connection is closed.")
+        return answer(body)
+
+    provider.reply = breaks
+    done = learned(place, 1)
+    assert done["effect"]["value"] == 1
+    assert 0 < done["held_out"]["failed"] == len(held_out) - done["held_out"]["replayed"]
+    assert done["gate"]["samples"] == len(held_out)
+    assert done["gate"]["low"] < 0
+
+
+def _case(messages: Any) -> str:
+    return json.dumps(messages).rpartition("Case ")[2].partition("?")[0]

@@ -146,7 +146,10 @@ class PromptLoop:
         )
         looks = len(list(self._kept.parent.glob("*/held-out-*.jsonl"))) or 1
         alpha = 0.05 / (looks * (looks + 1))
-        return Measured(result, paired_effect(result.differences, alpha=alpha))
+        # An addition may be why there was no answer: the gate takes it for the worst.
+        lost = [*result.differences, *[-1.0] * result.failed]
+        gate = paired_effect(lost, alpha=alpha).gate
+        return Measured(result, paired_effect(result.differences)._replace(gate=gate))
 
     def propose(
         self,
