@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage, JSONRPCRequest
@@ -28,6 +28,14 @@ class Version:
     negotiated: str = ""
 
 
+@dataclass(slots=True)
+class _Open:
+    """A request that is being handled."""
+
+    answered: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Bodies:
     """Passes on messages, those of a batch each by itself.
 
@@ -40,7 +48,7 @@ class Bodies:
     def __init__(self, app: _App, version_of: Callable[[Scope], str]) -> None:
         self._app = app
         self._version_of = version_of
-        self._open: set[tuple[str, bytes, str]] = set()  # requests by sender, session and id
+        self._open: dict[tuple[str, bytes, str], _Open] = {}  # by sender, session and id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request whose body is complete (ASGI 3)."""
@@ -84,28 +92,33 @@ class Bodies:
         self, scope: Scope, receive: Receive, send: Send, message: JSONRPCMessage
     ) -> None:
         """Pass a message on, unless its id is that of another request of the session that is not
-        answered yet: the SDK would answer one of the two alone, and the other one never."""
+        answered yet: the SDK would answer one of the two alone, and the other one never. The same
+        goes for one whose answer is sent and whose streams the SDK has not put away yet: by their
+        id it would put away the next one's. That is waited for."""
         session = dict(scope["headers"]).get(b"mcp-session-id")
         if not isinstance(message, JSONRPCRequest) or session is None:
             await self._app(scope, receive, send)
             return
         opened = repr(scope.get(IDENTITY)), session, str(message.id)
-        if opened in self._open:
-            why = f"The id {message.id!r} is that of a request that is not answered yet."
-            error = MessageError(INVALID_REQUEST, why, message.id)
-            await JSONResponse(error.answer, 400)(scope, receive, send)
-            return
+        while other := self._open.get(opened):
+            if not other.answered:
+                why = f"The id {message.id!r} is that of a request that is not answered yet."
+                error = MessageError(INVALID_REQUEST, why, message.id)
+                await JSONResponse(error.answer, 400)(scope, receive, send)
+                return
+            await other.ended.wait()
+        this = self._open[opened] = _Open()
 
-        async def released(sent: Scope) -> None:
+        async def answering(sent: Scope) -> None:
             if sent["type"] == "http.response.body" and not sent.get("more_body"):
-                self._open.discard(opened)  # before the client can know that it was answered
+                this.answered = True  # before the client can know that it was
             await send(sent)
 
-        self._open.add(opened)
         try:
-            await self._app(scope, receive, released)
+            await self._app(scope, receive, answering)
         finally:
-            self._open.discard(opened)
+            del self._open[opened]
+            this.ended.set()
 
     async def _handle(
         self,
