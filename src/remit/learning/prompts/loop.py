@@ -111,13 +111,13 @@ class PromptLoop:
 
         def propose(
             additions: Sequence[str], exchange_id: str, grade: float, answer: str
-        ) -> Sequence[str]:
+        ) -> Sequence[str] | None:
             nonlocal stated
             if not stated and rules:
                 stated = True
                 return rules
             if reflection is None:
-                return []
+                return None
             return reflection(additions, exchange_id, answer, grade)
 
         quotes = Quotes(self._said(exchange_ids), [text, *rules])

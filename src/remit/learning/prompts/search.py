@@ -17,7 +17,7 @@ from remit.ledger import LedgerClient
 
 __all__ = ["Found", "PromptSearch", "Propose"]
 
-Propose = Callable[[Sequence[str], str, float, str], Sequence[str]]
+Propose = Callable[[Sequence[str], str, float, str], Sequence[str] | None]
 
 _COMPONENT = "additions"
 _MOST_ADDITIONS = 8
@@ -59,7 +59,7 @@ class PromptSearch:
         replay: the replay of recorded exchanges under some additions; each keeps its own file.
         grade: grades an answer to an exchange.
         propose: further additions, after an answer: given those of the candidate, the exchange's
-            id, the answer's grade and the answer.
+            id, the answer's grade and the answer; ``None`` where there will be no more.
         quotes: what may not come into a prompt.
         purse: the budget.
     """
@@ -177,13 +177,13 @@ class PromptSearch:
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]
         self._quotes.add(seen["answer"])  # a candidate's, which is not among those on record
-        told: Sequence[str] = ()
+        told: Sequence[str] | None = None
         try:
             told = self._propose(additions, seen["exchange_id"], seen["score"], seen["answer"])
         except RemitError as error:  # GEPA would go on without it
             self._error = error
-        self._exhausted = not told
-        new = [" ".join(one.split()) for one in told]
+        self._exhausted = told is None
+        new = [" ".join(one.split()) for one in told or ()]
         made = list(additions)
         for one in dict.fromkeys(new):
             if one not in made and self._usable(one, made):
