@@ -30,18 +30,18 @@ def provider() -> Iterator[Scripted]:
 
 
 @pytest.fixture
-def place(provider: Scripted, tmp_path: Path) -> Path:
+def answered(provider: Scripted, tmp_path: Path) -> Path:
     """A root with 30 answers, and beside it a change and a schema."""
-    place = provider.root(tmp_path / "root")
+    root = provider.root(tmp_path / "root")
     (tmp_path / "change.toml").write_text(f'kind = "prompt"\nadditions = ["{RULE}"]\n')
     (tmp_path / "schema.json").write_text('{"type": "object"}')
-    record(place)
-    return place
+    record(root)
+    return root
 
 
-def record(place: Path, model: str = MODEL, system: str = "") -> None:
+def record(root: Path, model: str = MODEL, system: str = "") -> None:
     """30 answers of a model, perhaps with more in the system section."""
-    with Runtime.open(place, model=model, flags={"budget.mode": "off"}) as runtime:
+    with Runtime.open(root, model=model, flags={"budget.mode": "off"}) as runtime:
         pack = runtime.contracts.load_pack("PRM-EXECUTE-001")
         for number in range(30):
             messages = pack.render({"user_input": f"Case {number}?"})

@@ -26,24 +26,24 @@ def answer(body: dict[str, Any]) -> str:
     return '{"tea": 1}' if "one JSON object" in json.dumps(body["messages"]) else "tea"
 
 
-def arguments(place: Path, usd: float, *more: str) -> list[str]:
+def arguments(root: Path, usd: float, *more: str) -> list[str]:
     return [
-        "learn", "prompt", CONTRACT, "--schema", str(place.parent / "schema.json"),
-        "--usd", str(usd), "--root", str(place), "--json", *more,
+        "learn", "prompt", CONTRACT, "--schema", str(root.parent / "schema.json"),
+        "--usd", str(usd), "--root", str(root), "--json", *more,
     ]  # fmt: skip
 
 
-def learned(place: Path, usd: float, *more: str) -> dict[str, Any]:
-    done = run_remit(*arguments(place, usd, *more))
+def learned(root: Path, usd: float, *more: str) -> dict[str, Any]:
+    done = run_remit(*arguments(root, usd, *more))
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def test_a_budget_that_ends_and_a_kill_and_going_on(place: Path, provider: Scripted) -> None:
+def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Scripted) -> None:
     provider.bodies.clear()
     for limit in (("0.000001",), ("1", "--calls", "1")):
-        few = learned(place, *limit)  # type: ignore[arg-type]
+        few = learned(answered, *limit)  # type: ignore[arg-type]
         assert (few["search"]["ended"], few["search"]["additions"]) == ("budget", [])
         assert "budget of the search ended" in few["missing"][0]
     assert len(provider.bodies) == 1
@@ -56,11 +56,11 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(place: Path, provider: Scrip
         return answer(body)
 
     provider.reply = kill_at_the_fifth
-    command = [sys.executable, "-m", "remit", *arguments(place, 1)]
+    command = [sys.executable, "-m", "remit", *arguments(answered, 1)]
     killed.append(subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL))
     assert killed[0].wait(120) == -signal.SIGKILL
     provider.reply = answer
-    done = learned(place, 1, "--propose", "--reason", "Programs read it.")
+    done = learned(answered, 1, "--propose", "--reason", "Programs read it.")
     assert done["search"]["ended"] == "complete"
     assert (done["search"]["before"], done["search"]["after"]) == (0, 1)
     assert (done["held_out"]["mean_before"], done["held_out"]["mean_after"]) == (0, 1)
@@ -72,11 +72,11 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(place: Path, provider: Scrip
     spent = done["search"]["spent_nano"] / 1e9 + done["held_out"]["spent_usd"]
     assert spent == pytest.approx(calls * (100 * 0.15 + 10 * 0.6) / 1e6)
     assert (done["proposal_id"], bool(done["missing"])) == ("", True)  # fewer than 200 pairs
-    assert learned(place, 1)["effect"] == done["effect"]
+    assert learned(answered, 1)["effect"] == done["effect"]
     assert sum(asked.values()) == len(provider.bodies)
 
 
-def test_a_model_that_changes_in_the_middle(place: Path, provider: Scripted) -> None:
+def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) -> None:
     provider.bodies.clear()
 
     def other_after_two(body: dict[str, Any]) -> str:
@@ -84,12 +84,12 @@ def test_a_model_that_changes_in_the_middle(place: Path, provider: Scripted) -> 
         return answer(body)
 
     provider.reply = other_after_two
-    done = run_remit(*arguments(place, 1))
+    done = run_remit(*arguments(answered, 1))
     assert done.returncode == 1, done.stdout
     assert "gpt-4o-mini-2 answers now" in done.stderr
 
 
-def test_bad_input_asks_nothing(place: Path, provider: Scripted) -> None:
+def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
     provider.bodies.clear()
     for more, message in (
         (["--propose"], "needs a reason"),
@@ -97,16 +97,16 @@ def test_bad_input_asks_nothing(place: Path, provider: Scripted) -> None:
         (["--examples", "3"], "is not in the range"),
         (["--reflect", "openai/none-such"], "no upper bound"),
     ):
-        done = run_remit(*arguments(place, 1, *more))
+        done = run_remit(*arguments(answered, 1, *more))
         assert (done.returncode, message in done.stderr) == (2, True), (more, done.stderr)
     assert provider.bodies == []
 
 
 def test_without_the_extra_it_says_what_to_install(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    answered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gepa.api", None)
-    done = run_remit(*arguments(place, 1))
+    done = run_remit(*arguments(answered, 1))
     assert done.returncode != 0
     assert "pip install 'remit[learn]'" in done.stderr
 
@@ -152,10 +152,10 @@ def test_additions_state_what_a_schema_demands_and_the_prompt_does_not() -> None
 
 
 def test_no_addition_quotes_what_fills_the_prompt_or_what_a_candidate_answered(
-    place: Path, provider: Scripted
+    answered: Path, provider: Scripted
 ) -> None:
     """Nor in halves: a reflection proposes each, and no later call may hold any."""
-    record(place, system="\nThe user is Anna Maria Schmidt of Elm Street.")
+    record(answered, system="\nThe user is Anna Maria Schmidt of Elm Street.")
     halves = ("Their contact is Bo", "Lund from Kiel office")
     asked: list[str] = []
 
@@ -172,7 +172,7 @@ def test_no_addition_quotes_what_fills_the_prompt_or_what_a_candidate_answered(
 
     provider.bodies.clear()
     provider.reply = steered
-    done = learned(place, 1, "--reflect", f"openai/{MODEL}")
+    done = learned(answered, 1, "--reflect", f"openai/{MODEL}")
     assert done["search"]["refused"] >= 2
     assert any("Bo Lund" in one for one in asked)
     sent = [json.dumps(body["messages"]) for body in provider.bodies]
@@ -180,21 +180,21 @@ def test_no_addition_quotes_what_fills_the_prompt_or_what_a_candidate_answered(
     assert not any("] Lund from" in one and "] Their contact" in one for one in sent)
 
 
-def test_each_further_candidate_is_held_to_more(place: Path, provider: Scripted) -> None:
+def test_each_further_candidate_is_held_to_more(answered: Path, provider: Scripted) -> None:
     provider.reply = answer
-    assert learned(place, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 2)
+    assert learned(answered, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 2)
     schema = {"type": "object", "required": ["tea"]}
-    (place.parent / "schema.json").write_text(json.dumps(schema))
-    assert learned(place, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 6)
-    assert learned(place, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 6)
+    (answered.parent / "schema.json").write_text(json.dumps(schema))
+    assert learned(answered, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 6)
+    assert learned(answered, 1)["gate"]["confidence"] == pytest.approx(1 - 0.05 / 6)
 
 
 def test_exchanges_of_two_models_and_a_schema_with_many_fields(
-    place: Path, provider: Scripted
+    answered: Path, provider: Scripted
 ) -> None:
-    record(place, "gpt-4o")
+    record(answered, "gpt-4o")
     names = [f"field{letter}" for letter in "abcdefghij"]
-    (place.parent / "schema.json").write_text(json.dumps({"type": "object", "required": names}))
+    (answered.parent / "schema.json").write_text(json.dumps({"type": "object", "required": names}))
 
     def whole(body: dict[str, Any]) -> str:
         text = json.dumps(body["messages"])
@@ -202,32 +202,32 @@ def test_exchanges_of_two_models_and_a_schema_with_many_fields(
         return json.dumps(dict.fromkeys(names, 1)) if stated else "tea"
 
     provider.reply = whole
-    done = learned(place, 1)
+    done = learned(answered, 1)
     assert len(done["search"]["additions"]) == 11
     assert done["held_out"]["mean_after"] == 1
 
 
-def test_two_at_once(place: Path, provider: Scripted) -> None:
+def test_two_at_once(answered: Path, provider: Scripted) -> None:
     others: list[subprocess.CompletedProcess[str]] = []
 
     def meanwhile(body: dict[str, Any]) -> str:
         if not others:
-            others.append(run_remit(*arguments(place, 1)))
+            others.append(run_remit(*arguments(answered, 1)))
         return answer(body)
 
     provider.reply = meanwhile
     provider.bodies.clear()
-    done = learned(place, 1)
+    done = learned(answered, 1)
     assert "under way in another process" in others[0].stderr
     assert len(provider.bodies) == done["search"]["calls"] + done["held_out"]["replayed"]
 
 
-def test_without_a_candidate_it_says_what_proposes_one(place: Path) -> None:
-    with Runtime.open(place, model=MODEL) as runtime:
+def test_without_a_candidate_it_says_what_proposes_one(answered: Path) -> None:
+    with Runtime.open(answered, model=MODEL) as runtime:
         known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
-    references = place.parent / "right.json"
+    references = answered.parent / "right.json"
     references.write_text(json.dumps(dict.fromkeys(known, "coffee")))
-    done = learned(place, 1, "--references", str(references))
+    done = learned(answered, 1, "--references", str(references))
     assert "--reflect" in done["missing"][0]
 
 
@@ -237,10 +237,10 @@ def test_an_answer_nested_without_end_is_a_bad_answer() -> None:
 
 
 def test_a_candidate_under_which_there_is_no_answer_does_not_gain_by_it(
-    place: Path, provider: Scripted
+    answered: Path, provider: Scripted
 ) -> None:
     """The gate takes each call that failed as the worst loss there is."""
-    with Runtime.open(place, model=MODEL) as runtime:
+    with Runtime.open(answered, model=MODEL) as runtime:
         known = list(runtime.ledger.query(event_type="EXCHANGE"))
     held_out = [_case(one.metadata["prompt"]) for one in known if is_held_out(one.id)]
 
@@ -250,7 +250,7 @@ def test_a_candidate_under_which_there_is_no_answer_does_not_gain_by_it(
         return answer(body)
 
     provider.reply = breaks
-    done = learned(place, 1)
+    done = learned(answered, 1)
     assert done["effect"]["value"] == 1
     assert 0 < done["held_out"]["failed"] == len(held_out) - done["held_out"]["replayed"]
     assert done["gate"]["samples"] == len(held_out)

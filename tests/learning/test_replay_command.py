@@ -22,34 +22,34 @@ from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
 
-def arguments(place: Path, usd: float) -> list[str]:
+def arguments(root: Path, usd: float) -> list[str]:
     return [
-        "learn", "replay", "--contract", CONTRACT, "--change", str(place.parent / "change.toml"),
-        "--schema", str(place.parent / "schema.json"), "--usd", str(usd), "--root", str(place),
+        "learn", "replay", "--contract", CONTRACT, "--change", str(root.parent / "change.toml"),
+        "--schema", str(root.parent / "schema.json"), "--usd", str(usd), "--root", str(root),
     ]  # fmt: skip
 
 
-def replayed(place: Path, usd: float) -> dict[str, Any]:
-    done = run_remit(*arguments(place, usd), "--json")
+def replayed(root: Path, usd: float) -> dict[str, Any]:
+    done = run_remit(*arguments(root, usd), "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def held_out(place: Path) -> int:
-    with Runtime.open(place, model=MODEL) as runtime:
+def held_out(root: Path) -> int:
+    with Runtime.open(root, model=MODEL) as runtime:
         asked = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
         return sum(is_held_out(one.id) for one in asked if one.metadata["agent_id"] == "tester")
 
 
-def test_a_budget_that_ends_and_a_kill_and_going_on(place: Path, provider: Scripted) -> None:
-    wanted = held_out(place)
+def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Scripted) -> None:
+    wanted = held_out(answered)
     assert wanted > 4
     provider.bodies.clear()
-    none = replayed(place, 0.000001)
+    none = replayed(answered, 0.000001)
     assert (none["replayed"], none["ended"], provider.bodies) == (0, "budget", [])
 
-    command = [sys.executable, "-m", "remit", *arguments(place, 1)]
+    command = [sys.executable, "-m", "remit", *arguments(answered, 1)]
     killed: list[subprocess.Popen[bytes]] = []
 
     def kill_at_the_third(body: dict[str, Any]) -> str:
@@ -66,18 +66,18 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(place: Path, provider: Scrip
     lines = kept.read_text().splitlines(keepends=True)
     assert len(lines) == 3  # which run it is, and two pairs
     kept.write_text("".join(lines[:-1]))  # as if the second was paid and the kill came before this
-    done = replayed(place, 1)
+    done = replayed(answered, 1)
     assert (done["replayed"], done["ended"], done["failed"]) == (wanted, "complete", 0)
     assert (done["mean_before"], done["mean_after"]) == (0, 1)
     assert done["effect"]["value"] == 1
     assert len(provider.bodies) == wanted + 1  # the killed one alone was asked twice
     assert done["spent_usd"] == pytest.approx(wanted * (100 * 0.15 + 10 * 0.6) / 1e6)
-    again = replayed(place, 1)
+    again = replayed(answered, 1)
     assert len(provider.bodies) == wanted + 1
     assert again == done
 
 
-def test_a_model_that_changes_in_the_middle(place: Path, provider: Scripted) -> None:
+def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) -> None:
     provider.bodies.clear()
 
     def other_after_two(body: dict[str, Any]) -> str:
@@ -85,14 +85,14 @@ def test_a_model_that_changes_in_the_middle(place: Path, provider: Scripted) -> 
         return answer(body)
 
     provider.reply = other_after_two
-    done = run_remit(*arguments(place, 1))
+    done = run_remit(*arguments(answered, 1))
     assert done.returncode == 1, done.stdout
     assert "gpt-4o-mini-2 answers now" in done.stderr
     assert len(provider.bodies) == 3
 
 
-def test_a_proposal_and_another_model(place: Path, provider: Scripted) -> None:
-    with Runtime.open(place, model=MODEL) as runtime:
+def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> None:
+    with Runtime.open(answered, model=MODEL) as runtime:
         identity = Identity("otto", "operator", key_id="key-otto")
         learner = Learner(runtime.root, runtime.ledger, runtime.loaded, identity)
         (first, *_) = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
@@ -101,8 +101,8 @@ def test_a_proposal_and_another_model(place: Path, provider: Scripted) -> None:
             change, evidence=[first.id], predicted=Effect(), replay={}, reason="It is asked for."
         )
     provider.bodies.clear()
-    common = ["learn", "replay", "--contract", CONTRACT, "--usd", 1, "--root", place, "--json",
-              "--schema", place.parent / "schema.json"]  # fmt: skip
+    common = ["learn", "replay", "--contract", CONTRACT, "--usd", 1, "--root", answered, "--json",
+              "--schema", answered.parent / "schema.json"]  # fmt: skip
     proposed = json.loads(run_remit(*common, "--proposal", "last").stdout)
     assert (proposed["mean_before"], proposed["mean_after"]) == (0, 1)
     other = json.loads(run_remit(*common, "--model", "gpt-4o").stdout)
@@ -110,11 +110,11 @@ def test_a_proposal_and_another_model(place: Path, provider: Scripted) -> None:
     assert other["kept"] != proposed["kept"]
 
 
-def test_bad_input_asks_nothing(place: Path, provider: Scripted) -> None:
+def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
     provider.bodies.clear()
-    common = ("learn", "replay", "--contract", CONTRACT, "--usd", 1, "--root", place)
+    common = ("learn", "replay", "--contract", CONTRACT, "--usd", 1, "--root", answered)
     assert run_remit(*common).returncode == 2
-    change = place.parent / "other.json"
+    change = answered.parent / "other.json"
     for text, message in (
         ("{", "cannot be read"),
         ('{"kind": "prompt", "wrong": 1}', "is no change"),

@@ -65,9 +65,10 @@ class Candidates:
             return (call.routed.to,)
         named = self._names.candidates(call.request)
         call.asked_model_id = named[0][1]
+        if not call.request.set_aside:
+            return named
         left = self._names.left(call.request)
-        if left is not named:
-            call.passed_over += _set_aside(named, left)
+        call.passed_over += [(one[1], "SET_ASIDE") for one in named if one not in left]
         return left
 
     async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
@@ -191,9 +192,3 @@ def speaks(provider: Any, body: Any) -> bool:
     """Whether a provider is sent a body as it is."""
     known = getattr(provider, "speaks", None)
     return callable(known) and bool(known(body.endpoint))
-
-
-def _set_aside(
-    named: Sequence[tuple[str, str]], left: Sequence[tuple[str, str]]
-) -> list[tuple[str, str]]:
-    return [(one[1], "SET_ASIDE") for one in named if one not in left]
