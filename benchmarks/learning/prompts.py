@@ -1,4 +1,8 @@
-"""The prompt loop on the local model, which cannot follow what it is told: noise, to be refused."""
+"""The prompt loop on the local model, which cannot follow what it is told: noise, to be refused.
+
+It says which of five kinds an utterance is, held to a schema. Its own reflections hold no rule, so
+that a server of another model proposes plausible ones.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.packages import bring
-from tests.support.roots import new_root
+from tests.support.scripted import Scripted, scripted
 
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
@@ -25,13 +29,26 @@ from remit.runtime import Runtime
 __all__ = ["table"]
 
 _MODEL = ("local", "smollm2-135m")
+_ADVISER = ("openai", "gpt-4o-mini")
 _CONTRACT, _PACK = "PRC-SPEECH-001", "PRM-SPEECH-001"
-_HELD_OUT = 300
+_HELD_OUT = 250
 _LEARNED = 40
 _LABELS = ("greeting", "question", "command", "farewell", "statement")
+_SCHEMA = {
+    "type": "object", "required": ["kind"], "additionalProperties": False,
+    "properties": {"kind": {"enum": list(_LABELS)}},
+}  # fmt: skip
+_ADVICE = (
+    "Think about who speaks and to whom.", "Look at the first word.", "Look at the punctuation.",
+    "A question asks for something to be told.", "A command asks for something to be done.",
+    "A greeting opens a conversation.", "A farewell closes a conversation.",
+    "A statement tells a fact.", "Read it twice before you decide.", "Names do not matter.",
+    "Decide by what the speaker wants.", "Be careful with short utterances.",
+)  # fmt: skip
 _PROMPT = (
-    "[system]\nSay what kind of utterance it is, in one word: greeting, question, command, "
-    "farewell or statement.\n[history]\n[user]\n{{ user_input }}\n"
+    "[system]\nSay what kind of utterance the user's is: greeting, question, command, farewell or "
+    "statement. Answer with a JSON object with the field kind.\n"
+    "[history]\n[user]\n{{ user_input }}\n"
 )
 _SAYINGS = {
     "greeting": ("Hello {}", "Good morning {}", "Hi there {}", "Welcome back {}", "Hey {}"),
@@ -91,16 +108,19 @@ def _said(seed: int) -> Iterator[tuple[str, str]]:
 
 def table(seed: int) -> None:
     """One loop: what validation says, what held-out exchanges say, and whether it may propose."""
-    with tempfile.TemporaryDirectory() as folder:
-        _loop(Path(folder), seed)
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, scripted() as adviser:
+        adviser.reply = lambda _: "\n".join(f"- {one}" for one in rng.sample(_ADVICE, 2))
+        _loop(Path(folder), adviser, seed)
 
 
-def _loop(folder: Path, seed: int) -> None:
-    root = new_root(folder / "root")
+def _loop(folder: Path, adviser: Scripted, seed: int) -> None:
+    root = adviser.root(folder / "root")
     contract = {
         "contract_id": _CONTRACT, "version": "1.0.0", "prompt_pack_id": _PACK,
         "agent_class": "RESIDENT", "tier": "ho1",
-        "boundary": {"max_tokens": 8, "temperature": 0},
+        "boundary": {"max_tokens": 20, "temperature": 0, "structured_output": True},
+        "output_schema": _SCHEMA,
         "examples": [{"input": {"user_input": "Is it in?"}, "renders": ["Is it in?"]}],
         "metadata": {"framework_id": "FMWK-AGENT-001", "package_id": "PKG-SPEECH-001"},
     }  # fmt: skip
@@ -119,7 +139,8 @@ def _loop(folder: Path, seed: int) -> None:
             label, said = next(cases)
             request = PromptRequest(
                 "", _PACK, _CONTRACT, "benchmark", "RESIDENT", "FMWK-AGENT-001", "PKG-SPEECH-001",
-                "", "SES-1", "ho1", provider_id=_MODEL[0], model_id=_MODEL[1], max_tokens=8,
+                "", "SES-1", "ho1", provider_id=_MODEL[0], model_id=_MODEL[1], max_tokens=20,
+                structured_output=True, output_schema=_SCHEMA,
                 messages=pack.render({"user_input": said}),
             )  # fmt: skip
             answer = runtime.gateway.route(request)
@@ -127,16 +148,17 @@ def _loop(folder: Path, seed: int) -> None:
             right[answer.exchange_entry_id] = label
 
         def grade(exchange: LedgerEntry, text: str) -> float:
-            found = [(text.casefold().find(label), label) for label in _LABELS]
-            named = min((one for one in found if one[0] >= 0), default=(0, ""))[1]
-            return float(named == right[exchange.id])
+            try:
+                return float(json.loads(text)["kind"] == right[exchange.id])
+            except ValueError:  # cut short
+                return 0.0
 
         loop = PromptLoop(
             runtime.gateway, runtime.ledger, runtime.contracts, InstalledFiles(root), _CONTRACT,
             grade, prices=runtime.prices.version, kept=folder / "kept",
         )  # fmt: skip
         learned = [one for one in right if not is_held_out(one)][-_LEARNED:]
-        found = loop.search(learned, Purse(10**9, 400), reflect=_MODEL)
+        found = loop.search(learned, Purse(10**9, 400), reflect=_ADVISER)
         print(f"search: {found.candidates} candidates, {found.refused} additions refused, "
               f"{found.calls} calls, {found.ended}")  # fmt: skip
         print(f"validation: {found.before:.3f} before, {found.after:.3f} after", flush=True)
