@@ -150,7 +150,7 @@ class _Run:
                   f"reward {fit.reward.value:+.4f}; {shares}")  # fmt: skip
             return self.adopted(
                 runtime, Change("head", settings=fit.settings, files=fit.files),
-                evidence=fit.evidence, holds=fit.holds, predicted=fit.saved,
+                evidence=fit.evidence, holds=fit.holds, predicted=fit.saved, gate=fit.gate,
                 replay={"reward": fit.reward.to_dict(), "usd_per_call": fit.usd_per_call},
                 reason="Recorded grades say that it pays.",
             )  # fmt: skip
