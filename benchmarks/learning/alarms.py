@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from remit.learning.signals import Window, is_below
 from remit.learning.statistics import Alarm, ConfidenceSequence
+from remit.learning.windows import Window, is_below
 
 __all__ = ["detections", "false_alarms", "graded_detections", "table"]
 

@@ -1,4 +1,4 @@
-"""The prompt loop on the local model, which cannot follow what it is told: noise, to be refused.
+"""The prompt loop on the local model, which cannot follow such advice: noise, to be refused.
 
 It says which of five kinds an utterance is, held to a schema. Its own reflections hold no rule, so
 that a server of another model proposes plausible ones.
@@ -57,44 +57,7 @@ _SAYINGS = {
     "farewell": ("Goodbye {}", "See you {}", "Bye {}", "Good night {}", "Farewell {}"),
     "statement": ("{} is ill.", "I met {}.", "{} lives here.", "We like {}.", "{} was late."),
 }
-_NAMES = [
-    "Anna",
-    "Ben",
-    "Carla",
-    "David",
-    "Emma",
-    "Frank",
-    "Grace",
-    "Henry",
-    "Ida",
-    "Jack",
-    "Karen",
-    "Liam",
-    "Mona",
-    "Nils",
-    "Olga",
-    "Paul",
-    "Quinn",
-    "Rosa",
-    "Sam",
-    "Tina",
-    "Uwe",
-    "Vera",
-    "Will",
-    "Xenia",
-    "Yara",
-    "Zoe",
-    "Alan",
-    "Beth",
-    "Carl",
-    "Dora",
-    "Eric",
-    "Fay",
-    "Gus",
-    "Hope",
-    "Ivan",
-    "June",
-]
+_NAMES = [f"agent {number}" for number in range(36)]
 
 
 def _said(seed: int) -> Iterator[tuple[str, str]]:

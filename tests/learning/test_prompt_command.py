@@ -17,7 +17,7 @@ from remit import Runtime
 from remit.learning.gradable import grader
 from remit.learning.prompts import Quotes, rules_of
 from remit.learning.replay import is_held_out
-from tests.learning.conftest import CONTRACT, MODEL, record
+from tests.learning.conftest import CONTRACT, MODEL, becomes_another, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
@@ -77,13 +77,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
 
 
 def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) -> None:
-    provider.bodies.clear()
-
-    def other_after_two(body: dict[str, Any]) -> str:
-        provider.model = "gpt-4o-mini-2" if len(provider.bodies) > 2 else MODEL
-        return answer(body)
-
-    provider.reply = other_after_two
+    becomes_another(provider, answer)
     done = run_remit(*arguments(answered, 1))
     assert done.returncode == 1, done.stdout
     assert "gpt-4o-mini-2 answers now" in done.stderr

@@ -17,14 +17,8 @@ from remit.kernel.errors import ConfigError
 from remit.kernel.installed import shipped_file
 from remit.learning import Sample
 from remit.learning.evidence import SettledWeights
-from remit.learning.signals import (
-    Signal,
-    SignalPolicy,
-    Window,
-    is_below,
-    observe,
-    read_signals,
-)
+from remit.learning.signals import Signal, SignalPolicy, observe, read_signals
+from remit.learning.windows import Window, is_below
 from remit.ledger import LedgerClient
 
 _SHIPPED = shipped_file("PKG-LEARNING-001", "HOT/documents/signals.json")

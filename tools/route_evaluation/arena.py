@@ -1,7 +1,7 @@
 """RouterArena's score of one policy: quality and the logarithm of cost in one figure.
 
 Source: RouterArena (arXiv 2510.00202), ``compute_arena_score`` of its repository
-RouteWorks/RouterArena, with its constants, so that figures stand beside its leaderboard.
+RouteWorks/RouterArena, with its constants. Only scores of the same set of prompts compare.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def prompt(
 
     The search looks at exchanges that are not held out; the best candidate is then asked on the
     held-out ones, once, and that alone decides. The same command goes on after its budget ended or
-    it was killed; no call is paid twice.
+    it was killed, and answers that are on record are not paid again.
     """
     from remit.gateway.auth import Identity
     from remit.learning.calls import open_account
@@ -91,7 +91,7 @@ def prompt(
         except PackageError as error:
             raise InvalidInputError(
                 f"`remit learn prompt {contract_id}` is under way in another process.",
-                next_step="Wait until it has ended, so that no call is paid twice.",
+                next_step="Wait until it has ended, so that no answer is paid twice.",
             ) from error
         loop = PromptLoop(
             runtime.gateway, runtime.ledger, runtime.contracts, InstalledFiles(runtime.root.path),

@@ -108,7 +108,8 @@ class Names:
     def left(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
         """:meth:`candidates` that the session has not set aside; all where none would be left."""
         named = self.candidates(request)
-        return _without(named, request.set_aside) if request.set_aside else named
+        aside = request.set_aside
+        return [one for one in named if "/".join(one) not in aside] or named
 
     def next_best(self, provider_id: str, model_id: str) -> list[tuple[str, str]]:
         """The fallbacks of a model, by whichever of its names they are configured."""
@@ -151,7 +152,3 @@ class Names:
         if self.router is None or provider_id or not model_id:
             return None
         return self.router.named(model_id)
-
-
-def _without(named: Sequence[tuple[str, str]], aside: Container[str]) -> Sequence[tuple[str, str]]:
-    return [one for one in named if "/".join(one) not in aside] or named

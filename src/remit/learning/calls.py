@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.gateway import TokenBudgeter
+from remit.gateway import LLMGateway, TokenBudgeter
 from remit.kernel.budget import BudgetScope
-from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptRequest, PromptResponse
+from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
 
-__all__ = ["is_own", "open_account", "terms_of"]
+__all__ = ["bound_of", "cost_of", "is_own", "open_account", "terms_of"]
 
 _ACCOUNT = BudgetScope("learning")
 _OWN = frozenset(_ACCOUNT.path)
+_NANO = 1_000_000_000
 _SUBJECT = (
     "SELECT p.subject_id FROM shown_contents AS s JOIN content_subjects AS p "
     "ON p.content_id = s.content_id WHERE s.seq = ? ORDER BY p.subject_id LIMIT 1"
@@ -46,3 +49,32 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
         "subject_id": str(subject[0][0]) if subject else None,
         "charged_to": _ACCOUNT.path,
     }
+
+
+def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
+    """The most that a call can cost, in billionths of a US dollar.
+
+    Raises:
+        InvalidInputError: there is no such bound.
+    """
+    bound = gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
+    if bound is None:
+        raise InvalidInputError(
+            f"A call of {request.provider_id}/{request.model_id} has no upper bound of its cost.",
+            next_step="State its price (docs/prices.md), and max_tokens.",
+        )
+    return bound
+
+
+def cost_of(ledger: LedgerReader, response: PromptResponse, bound: int) -> int:
+    """What a call counts against a budget of learning's own, in billionths of a US dollar.
+
+    Args:
+        ledger: the record.
+        response: one that came from the record counts what it cost when it was made.
+        bound: the most that it can cost: counted where nothing says what it did.
+    """
+    usd = response.cost_incurred if response.cost_known else None
+    if response.replayed:
+        usd = ledger.read(response.exchange_entry_id).metadata.get("cost_usd")
+    return bound if usd is None else round(usd * _NANO)

@@ -1,4 +1,4 @@
-"""Exchanges that can be asked again, and graders that need nobody: by schema, by right answers."""
+"""Exchanges that can be asked again, and graders by schema and by right answers."""
 
 from __future__ import annotations
 

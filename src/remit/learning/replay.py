@@ -15,7 +15,8 @@ from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import RemitError
+from remit.learning.calls import bound_of, cost_of
 from remit.ledger import LedgerClient, LedgerEntry
 
 __all__ = ["Pair", "Replay", "ReplayDriftError", "ReplayResult", "is_held_out"]
@@ -168,16 +169,14 @@ class Replay:
                 continue
             entry = self._ledger.read(exchange_id)
             request = self._ask(entry)
-            if spent + self._bound(request) > budget_nano or len(pairs) == calls:
+            bound = bound_of(self._gateway, request)
+            if spent + bound > budget_nano or len(pairs) == calls:
                 ended = "budget"
                 break
             # A call that was paid before a kill is answered from the record, and not paid again.
             key = f"replay {run} {exchange_id}"
             answer = self._gateway.route(replace(request, idempotency_key=key))
-            usd = answer.cost_incurred
-            if answer.replayed:
-                usd = float(self._ledger.read(answer.exchange_entry_id).metadata["cost_usd"] or 0)
-            cost = round(usd * _NANO)
+            cost = cost_of(self._ledger, answer, bound)
             spent += cost
             grades = self._graded(entry, answer.content) if not answer.error_code else None
             model = ""
@@ -199,15 +198,6 @@ class Replay:
         before = self._grade(entry, str(entry.metadata["response"]))
         after = self._grade(entry, text)
         return None if before is None or after is None else (before, after)
-
-    def _bound(self, request: PromptRequest) -> int:
-        bound = self._gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
-        if bound is None:
-            raise InvalidInputError(
-                f"A call of {request.model_id} has no upper bound of its cost.",
-                next_step="State its price (docs/prices.md), and max_tokens.",
-            )
-        return bound
 
     def _read(self) -> Iterator[Pair]:
         """The pairs of earlier runs; a last line that a kill cut short is left out."""

@@ -384,10 +384,8 @@ def _one_object(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
 
 def _left(candidates: Sequence[Candidate], aside: Sequence[str]) -> Sequence[Candidate]:
     """Those that the session has not set aside; all where none would be left."""
-    return _without(candidates, aside) if aside else candidates
-
-
-def _without(candidates: Sequence[Candidate], aside: Sequence[str]) -> Sequence[Candidate]:
+    if not aside:
+        return candidates
     names = ((one, f"{one.provider_id}/{one.provider_model}") for one in candidates)
     return _one_object(tuple(one for one, name in names if name not in aside)) or candidates
 

@@ -46,15 +46,16 @@ def replay(
 class Priced:
     """The gateway, with a price of one dollar-millionth for each call."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, known: bool = True) -> None:
         self._gateway = world.runtime.gateway
+        self.known = known
 
     def cost_bound(self, *_: object) -> int:
         return 2_000
 
     def route(self, request: PromptRequest) -> object:
         answer = self._gateway.route(request)
-        return dataclasses.replace(answer, cost_incurred=1_000 / 1e9)
+        return dataclasses.replace(answer, cost_incurred=1_000 / 1e9, cost_known=self.known)
 
 
 def priced(world: World, kept: Path, prices: str = "p1") -> Replay:
@@ -67,6 +68,15 @@ def test_the_split_is_stated_and_about_three_in_ten() -> None:
     held = [is_held_out(f"LED-{number:08x}") for number in range(2_000)]
     assert 500 < sum(held) < 700
     assert [number for number in range(8) if held[number]] == [0, 2, 3, 6]
+
+
+def test_a_call_whose_cost_nothing_says_counts_its_bound(
+    asked: World, exchanges: list[str], tmp_path: Path
+) -> None:
+    made = priced(asked, tmp_path / "replay.jsonl")
+    made._gateway = Priced(asked, known=False)  # type: ignore[assignment]
+    found = made.run(exchanges, budget_nano=3_500)
+    assert (len(found.pairs), found.spent_nano, found.ended) == (1, 2_000, "budget")
 
 
 def test_a_budget_that_ends_in_the_middle_and_going_on(

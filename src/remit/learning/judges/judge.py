@@ -15,7 +15,7 @@ from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, text_of
-from remit.learning.calls import terms_of
+from remit.learning.calls import cost_of, terms_of
 from remit.learning.evidence import FeedbackError, feedback_on, give_feedback
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
 from remit.routing import StagePrompts
@@ -130,7 +130,7 @@ class Judge:
                 break
             answer = self._gateway.route(request)
             made += 1
-            spent += round(answer.cost_incurred * _NANO) if answer.cost_known else bound or 0
+            spent += cost_of(self._ledger, answer, bound or 0)
             if self._keep(exchange_id, answer):
                 graded.append(exchange_id)
             else:

@@ -6,8 +6,6 @@ from remit.kernel.errors import RemitError
 
 __all__ = ["Purse", "SpentError"]
 
-_NANO = 1_000_000_000
-
 
 class SpentError(RemitError):
     """The budget does not reach for the next call."""
@@ -50,6 +48,6 @@ class Purse:
         nano, calls = self._spent.get(name, (0, 0))
         return self.nano - self.spent_nano + nano, self.calls - self.made + calls
 
-    def spend(self, name: str, usd: float, calls: int = 1) -> None:
+    def spend(self, name: str, nano: int, calls: int = 1) -> None:
         """Set what one thing has cost in all."""
-        self._spent[name] = round(usd * _NANO), calls
+        self._spent[name] = nano, calls

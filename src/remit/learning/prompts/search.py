@@ -177,13 +177,13 @@ class PromptSearch:
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]
         self._quotes.add(seen["answer"])  # a candidate's, which is not among those on record
-        told: Sequence[str] | None = None
+        proposed: Sequence[str] | None = None
         try:
-            told = self._propose(additions, seen["exchange_id"], seen["score"], seen["answer"])
+            proposed = self._propose(additions, seen["exchange_id"], seen["score"], seen["answer"])
         except RemitError as error:  # GEPA would go on without it
             self._error = error
-        self._exhausted = told is None
-        new = [" ".join(one.split()) for one in told or ()]
+        self._exhausted = proposed is None
+        new = [" ".join(one.split()) for one in proposed or ()]
         made = list(additions)
         for one in dict.fromkeys(new):
             if one not in made and self._usable(one, made):
@@ -220,7 +220,7 @@ class PromptSearch:
         result = self._replay(additions).run(
             dict.fromkeys(batch), held_out=False, budget_nano=nano, calls=calls
         )
-        self._purse.spend(name, result.spent_nano / 1e9, result.calls)
+        self._purse.spend(name, result.spent_nano, result.calls)
         if result.ended == "budget":
             raise SpentError("The budget of the search is spent.")
         found = dict.fromkeys(batch, (0.0, ""))
