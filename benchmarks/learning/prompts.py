@@ -1,4 +1,4 @@
-"""The prompt loop on the local model, which cannot follow such advice: noise, to be refused.
+"""The prompt loop on the local model: once as it is, once graded by labels that mean nothing.
 
 It says which of five kinds an utterance is, held to a schema. Its own reflections hold no rule, so
 that a server of another model proposes plausible ones.
@@ -26,7 +26,7 @@ from remit.learning.replay import is_held_out
 from remit.ledger import LedgerEntry
 from remit.runtime import Runtime
 
-__all__ = ["table"]
+__all__ = ["loop", "table"]
 
 _MODEL = ("local", "smollm2-135m")
 _ADVISER = ("openai", "gpt-4o-mini")
@@ -60,24 +60,36 @@ _SAYINGS = {
 _NAMES = [f"agent {number}" for number in range(36)]
 
 
-def _said(seed: int) -> Iterator[tuple[str, str]]:
+def _said(rng: random.Random) -> list[tuple[str, str]]:
     cases = [
         (label, saying.format(name))
         for label, sayings in _SAYINGS.items() for saying in sayings for name in _NAMES
     ]  # fmt: skip
-    random.Random(seed).shuffle(cases)
-    return iter(cases)
+    rng.shuffle(cases)
+    return cases
 
 
 def table(seed: int) -> None:
-    """One loop: what validation says, what held-out exchanges say, and whether it may propose."""
+    """What validation says, what held-out exchanges say, and whether it may propose."""
+    for noise in (False, True):
+        print("labels shuffled, so that a gain is noise:" if noise else "labels as they are:")
+        loop(seed, noise=noise)
+
+
+def loop(seed: int, *, noise: bool) -> None:
+    """One loop on a root of its own."""
     rng = random.Random(seed)
+    cases = _said(rng)
+    if noise:
+        labels = [label for label, _ in cases]
+        rng.shuffle(labels)
+        cases = [(label, said) for label, (_, said) in zip(labels, cases, strict=True)]
     with tempfile.TemporaryDirectory() as folder, scripted() as adviser:
         adviser.reply = lambda _: "\n".join(f"- {one}" for one in rng.sample(_ADVICE, 2))
-        _loop(Path(folder), adviser, seed)
+        _loop(Path(folder), adviser, iter(cases))
 
 
-def _loop(folder: Path, adviser: Scripted, seed: int) -> None:
+def _loop(folder: Path, adviser: Scripted, cases: Iterator[tuple[str, str]]) -> None:
     root = adviser.root(folder / "root")
     contract = {
         "contract_id": _CONTRACT, "version": "1.0.0", "prompt_pack_id": _PACK,
@@ -97,7 +109,6 @@ def _loop(folder: Path, adviser: Scripted, seed: int) -> None:
         open_account(runtime.budgeter, "benchmark")
         right: dict[str, str] = {}
         pack = runtime.contracts.load_pack(_PACK)
-        cases = _said(seed)
         while sum(map(is_held_out, right)) < _HELD_OUT:
             label, said = next(cases)
             request = PromptRequest(
