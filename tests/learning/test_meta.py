@@ -11,7 +11,7 @@ import pytest
 
 from remit.contracts import ContractLoader
 from remit.learning import Estimate
-from remit.learning.meta import attribute, calibrate, read_effects, read_questions
+from remit.learning.meta import EffectReader, attribute, calibrate, read_questions
 from remit.learning.meta.effects import agrees
 from remit.learning.meta.questions import answer_value
 from remit.learning.meta.requirements import (
@@ -148,7 +148,7 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
             for reward in rewards
             for n in range(400)
         ]
-        (found,) = read_effects(ledger, known, samples)
+        (found,) = EffectReader(ledger, known).effects(samples)
         return found
 
     good, bad, none = effect(0.6), effect(0.1), effect()

@@ -15,7 +15,7 @@ import pytest
 from remit import Runtime
 from remit.kernel.root import Root
 from remit.learning import grade_by_test, read_samples
-from remit.learning.meta import read_effects
+from remit.learning.meta import EffectReader
 from remit.learning.proposals import Proposals
 from tests.learning.test_wrong_question import (
     CONTRACT,
@@ -103,7 +103,7 @@ def test_a_planted_gain_is_found_adopted_and_realised(
             talk(runtime)
             assert question_of(root, runtime, "1.0.10001").repair.value == 0
             known = Proposals(Root(root), runtime.ledger)
-            (effect,) = read_effects(runtime.ledger, known, read_samples(runtime.ledger))
+            (effect,) = EffectReader(runtime.ledger, known).effects(read_samples(runtime.ledger))
             assert effect.held is True, effect
             assert effect.predicted is not None
             assert effect.realised is not None

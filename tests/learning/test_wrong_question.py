@@ -24,7 +24,7 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning import grade_by_test, read_samples
-from remit.learning.meta import Question, attribute, read_effects, read_questions
+from remit.learning.meta import EffectReader, Question, attribute, read_questions
 from remit.learning.proposals import Change, Learner, Proposals
 from remit.learning.proposals.additions import with_additions
 from remit.learning.replay import Replay, ReplayResult, is_held_out
@@ -185,7 +185,7 @@ def test_the_question_was_wrong_and_a_better_one_is_adopted(
             assert after.repair.high < before.repair.low
             assert not after.wrong
             known = Proposals(Root(root), runtime.ledger)
-            (effect,) = read_effects(runtime.ledger, known, read_samples(runtime.ledger))
+            (effect,) = EffectReader(runtime.ledger, known).effects(read_samples(runtime.ledger))
             assert effect.held is True, effect
         report = run_remit("learn", "report", "--root", root).stdout
         assert "The answer looked right, the question was wrong." in report

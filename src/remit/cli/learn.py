@@ -12,6 +12,7 @@ import click
 from remit.cli.learn_judge import judge
 from remit.cli.learn_prompt import prompt
 from remit.cli.learn_replay import replay
+from remit.cli.learn_report import report
 from remit.cli.learn_signals import signals
 from remit.cli.shared import (
     cut,
@@ -38,6 +39,7 @@ def learn() -> None:
 learn.add_command(judge)
 learn.add_command(prompt)
 learn.add_command(replay)
+learn.add_command(report)
 learn.add_command(signals)
 
 
@@ -79,75 +81,26 @@ def show(root: Path | None, as_json: bool, proposal_id: str) -> None:
     emit(as_json, value, _shown(proposal, stale, by_key))
 
 
-@learn.command()
-@click.argument("proposal_id", metavar="ID")
-@click.option("--reason", required=True, help="Why; it stays on record.")
-@click.option("--by", help="Who decides (default: the user who runs this).")
-@reads
-def adopt(root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None) -> None:
-    """Install what is proposed. Running servers take it up within seconds."""
-    with _governance(root, by) as governance:
-        _decided(governance.adopt(proposal_id, reason=reason), as_json)
+def _decision(verb: str, meaning: str) -> None:
+    @learn.command(verb, help=meaning)
+    @click.argument("proposal_id", metavar="ID")
+    @click.option("--reason", required=True, help="Why; it stays on record.")
+    @click.option("--by", help="Who decides (default: the user who runs this).")
+    @reads
+    def decide(
+        root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None
+    ) -> None:
+        with _governance(root, by) as governance:
+            decided: Proposal = getattr(governance, verb)(proposal_id, reason=reason)
+        line = f"{decided.proposal_id} {decided.state.replace('_', ' ')} ({decided.decision})"
+        emit(as_json, decided.to_dict(), [line])
+        if decided.epoch and not as_json:
+            note(f"Policy epoch {decided.epoch}. A program that has the root open opens it again.")
 
 
-@learn.command()
-@click.argument("proposal_id", metavar="ID")
-@click.option("--reason", required=True, help="Why; it stays on record.")
-@click.option("--by", help="Who decides (default: the user who runs this).")
-@reads
-def reject(root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None) -> None:
-    """Decide against a proposal."""
-    with _governance(root, by) as governance:
-        _decided(governance.reject(proposal_id, reason=reason), as_json)
-
-
-@learn.command()
-@click.argument("proposal_id", metavar="ID")
-@click.option("--reason", required=True, help="Why; it stays on record.")
-@click.option("--by", help="Who decides (default: the user who runs this).")
-@reads
-def rollback(
-    root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None
-) -> None:
-    """Go back to what was in force before a proposal was adopted."""
-    with _governance(root, by) as governance:
-        _decided(governance.rollback(proposal_id, reason=reason), as_json)
-
-
-@learn.command()
-@reads
-def report(root: Path | None, as_json: bool) -> None:
-    """What was proposed and adopted, whether it did what it predicted, and whether contracts ask
-    the right question."""
-    from remit.cli.learn_report import findings, lines
-
-    with _proposals(root) as known:
-        found, epoch = list(known.all()), known.epoch()
-    effects, questions, judges = findings(root)
-    counts = {
-        state: sum(one.state == state for one in found)
-        for state in ("open", "adopted", "rejected", "rolled_back")
-    }
-    value = {
-        "policy_epoch": epoch,
-        "proposals": counts,
-        "adopted": [one.to_dict() for one in found if one.state == "adopted"],
-        **effects.to_dict(),
-        "questions": [one.to_dict() for one in questions],
-        "uncalibrated": [one.to_dict() for one in judges],
-    }
-    emit(as_json, value, (*_report(epoch, counts, found), *lines(effects, questions, judges)))
-
-
-def _report(epoch: int, counts: dict[str, int], found: list[Proposal]) -> Iterator[str]:
-    yield f"policy epoch {epoch}" + ("" if epoch else ": nothing learned was ever adopted")
-    yield ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items())
-    for one in found:
-        if one.state == "adopted":
-            yield (
-                f"  {one.proposal_id[:12]} {one.kind} of {one.target}, since {one.adopted_at} by "
-                f"{one.decided_by}: predicted {_effect(one)}"
-            )
+_decision("adopt", "Install what is proposed. Running servers take it up within seconds.")
+_decision("reject", "Decide against a proposal.")
+_decision("rollback", "Go back to what was in force before a proposal was adopted.")
 
 
 def _shown(proposal: Proposal, stale: str, by_key: dict[str, int]) -> Iterator[str]:
@@ -180,13 +133,6 @@ def _effect(proposal: Proposal) -> str:
         f"{known['value']:+.4f} [{known['low']:+.4f}, {known['high']:+.4f}] "
         f"n={known['effective_samples']:.0f} {known['method']}"
     )
-
-
-def _decided(proposal: Proposal, as_json: bool) -> None:
-    line = f"{proposal.proposal_id} {proposal.state.replace('_', ' ')} ({proposal.decision})"
-    emit(as_json, proposal.to_dict(), [line])
-    if proposal.epoch and not as_json:
-        note(f"Policy epoch {proposal.epoch}. A program that has the root open opens it again.")
 
 
 @contextmanager

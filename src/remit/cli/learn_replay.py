@@ -102,6 +102,12 @@ def _files(
         found = known.get(proposal)
         if found.target != contract_id:
             raise InvalidInputError(f"{found.proposal_id} is a change of {found.target}.")
+        if found.rolls_back:
+            raise InvalidInputError(
+                f"{found.proposal_id} is a rollback: what it goes back to is on record already.",
+                next_step=f"`remit learn show {found.proposal_id[:12]}` has what came before and "
+                "after.",
+            )
         with known.archive(found.proposal_id).open("rb") as stream:
             archive = read_archive(stream, runtime.loaded.settings.packages)
         return {path: data for path, data in archive.files.items() if path.startswith("HO1/")}

@@ -1,81 +1,89 @@
-"""The sections of ``remit learn report`` on what adoptions did, and on contracts' questions."""
+"""``remit learn report``: what was adopted, what came of it, and contracts' questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from remit.cli.shared import open_ledger, open_settings
+import click
+
+from remit.cli.shared import emit, open_ledger, open_settings, reads, whoami
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
-    from remit.learning.judges import JudgeReport
-    from remit.learning.meta import Calibration, Effect, Question
+    from remit.learning.meta import Effect, Report
 
-__all__ = ["Effects", "findings", "lines"]
+__all__ = ["report"]
 
 _NAMED = 5  # missing requirements in a line
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """What adopted proposals did, and how many predictions held."""
-
-    effects: Sequence[Effect]
-    calibration: Calibration
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
-        return {
-            "effects": [one.to_dict() for one in self.effects],
-            "calibration": self.calibration.to_dict(),
-        }
-
-
-def findings(root: Path | None) -> tuple[Effects, list[Question], list[JudgeReport]]:
-    """What the record of a root says; of judges those that are not calibrated."""
+@click.command()
+@click.option("--propose", is_flag=True, help="Propose to roll back what surely made things worse.")
+@reads
+def report(root: Path | None, as_json: bool, propose: bool) -> None:
+    """What was proposed and adopted, whether it did what it predicted, and whether contracts ask
+    the right question."""
     from remit.contracts import ContractLoader
+    from remit.gateway.auth import Identity
     from remit.kernel.installed import InstalledFiles
-    from remit.learning import read_samples
-    from remit.learning.judges import read_judges
-    from remit.learning.meta import calibrate, read_effects, read_questions
-    from remit.learning.proposals import Proposals
+    from remit.learning.meta import propose_rollbacks, read_report
+    from remit.learning.proposals import Learner, Proposals
 
-    place, _ = open_settings(root)
+    place, loaded = open_settings(root)
     contracts = ContractLoader(place.tier("ho1"), installed=InstalledFiles(place.path))
-    with open_ledger(root) as ledger:
-        effects = read_effects(ledger, Proposals(place, ledger), read_samples(ledger))
-        questions = read_questions(ledger, contracts)
-        judges = [one for one in read_judges(ledger) if not one.calibration.calibrated]
-    return Effects(effects, calibrate(effects)), questions, judges
+    with open_ledger(root, signing=propose) as ledger:
+        found = read_report(ledger, Proposals(place, ledger), contracts)
+        value = found.to_dict()
+        said = list(_lines(found))
+        if propose:
+            learner = Learner(place, ledger, loaded, Identity(whoami(), "operator"))
+            made, refused = propose_rollbacks(learner, found.effects)
+            value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
+            said.append("")
+            said += [
+                f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
+                f"{one.proposal_id[:12]}`, then `remit learn adopt`."
+                for one in made
+            ]
+            said += refused or ([] if made else ["Nothing in force looks worse: no rollback."])
+    emit(as_json, value, said)
 
 
-def lines(
-    effects: Effects, questions: Sequence[Question], judges: Sequence[JudgeReport]
-) -> Iterator[str]:
+def _lines(found: Report) -> Iterator[str]:
     """All sections, for a person."""
-    for judge in judges:
+    yield f"policy epoch {found.epoch}" + (
+        "" if found.epoch else ": nothing learned was ever adopted"
+    )
+    yield ", ".join(f"{n} {state.replace('_', ' ')}" for state, n in found.states.items())
+    for one in found.proposals:
+        if one.state == "adopted":
+            yield (
+                f"  {one.proposal_id[:12]} {one.kind} of {one.target}, since {one.adopted_at} by "
+                f"{one.decided_by}"
+            )
+    for judge in found.uncalibrated:
         yield (
             f"UNCALIBRATED: rewards under {judge.contract_id} that are {judge.judge}'s alone; "
             f"people graded {judge.calibration.labelled} of its {judge.calibration.judged} answers"
         )
-    if effects.effects:
+    if found.effects:
         yield ""
         yield "Did it do what it predicted?"
-    for one in effects.effects:
-        what = f"{one.proposal_id[:12]} {one.kind} of {one.target}, epoch {one.epoch}"
-        yield f"  {what}: {_came(one)}"
-        if one.harmful and one.state == "adopted":
-            yield f"    it made things worse: remit learn rollback {one.proposal_id[:12]}"
-    if effects.effects:
-        known = effects.calibration
+    for effect in found.effects:
+        name = effect.proposal_id[:12]
+        what = f"{name} {effect.kind} of {effect.target}, epoch {effect.epoch}"
+        yield f"  {what}: {_came(effect)}"
+        if effect.harmful and effect.disappoints:
+            yield f"    it made things worse: remit learn rollback {name}"
+    if found.effects:
+        known = found.calibration
         yield f"  predictions: {known.held} held, {known.missed} missed, {known.open} open"
-    if questions:
+    if found.questions:
         yield ""
         yield "Was the question right?"
-    for question in questions:
+    for question in found.questions:
         name = f"{question.contract_id} {question.contract_version}".rstrip()
         yield f"  {name} ({question.prompt_pack_id or 'no pack'}), {question.exchanges} exchanges"
         yield f"    valid answers           {_share(question.success)}"

@@ -20,11 +20,12 @@ from remit.learning.evidence import Sample, read_samples
 from remit.learning.judges.reading import calibrated_judges
 from remit.learning.statistics import Estimate
 from remit.learning.windows import Window, is_below
-from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, instant
+from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction, instant
 from remit.packages import policy_epoch
 
 __all__ = [
-    "CurrentSignals", "Signal", "SignalPolicy", "current_signals", "observe", "read_signals",
+    "CurrentSignals", "Signal", "SignalPolicy", "before_latest", "current_signals", "observe",
+    "read_signals",
 ]  # fmt: skip
 
 _FILE = "HOT/documents/signals.json"
@@ -298,7 +299,7 @@ def current_signals(
     """
     before = instant(since) or ""
     epoch = 0 if before else policy_epoch(ledger)
-    after = None if latest is None else _before_the_latest(ledger, latest)
+    after = None if latest is None else before_latest(ledger, latest)
     read = count()
     samples = (sample for sample, _ in zip(read_samples(ledger, after=after), read, strict=False))
     signals = read_signals(
@@ -314,7 +315,7 @@ def current_signals(
     return CurrentSignals(signals, window, next(read), after is None)
 
 
-def _before_the_latest(ledger: LedgerClient, latest: int) -> str | None:
+def before_latest(ledger: LedgerReader, latest: int) -> str | None:
     """The exchange before the latest so many; `None` where there are no more."""
     query = ledger.query(event_type="EXCHANGE", order="desc", limit=latest + 1, with_content=False)
     newest = [entry.id for entry in query]

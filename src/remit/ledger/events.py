@@ -186,11 +186,12 @@ _TABLE = (
           ("proposal_id", "kind", "target", "package_id", "version", "base_version", "digest",
            "evidence", "evidence_count", "evidence_sha256", "holds", "predicted", "replay", "diff",
            "reason", "by", "role"),
-          "A learner proposed a change, as a package version; its evidence is named by entries."),
+          "A learner proposed a change, as a package version, or to take an adopted one back "
+          "(`rolls_back`); its evidence is named by entries.", ("rolls_back",)),
     Event("SIGNAL_ADOPTED", "learning",
           (*_DECIDED, "version", "previous_version", "policy_epoch"),
-          "A person adopted a proposal: its package is installed, and `policy_epoch` began.",
-          ("key_id",)),
+          "A person adopted a proposal: its package is installed, or what it `rolls_back` is taken "
+          "back, and `policy_epoch` began.", ("key_id", "rolls_back")),
     Event("SIGNAL_REJECTED", "learning", _DECIDED, "A person rejected a proposal.", ("key_id",)),
     Event("SIGNAL_ROLLED_BACK", "learning",
           (*_DECIDED, "version", "previous_version", "policy_epoch"),

@@ -14,7 +14,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import load_settings
 from remit.learning import read_samples
-from remit.learning.meta import read_effects, read_questions
+from remit.learning.meta import EffectReader, read_questions
 from remit.learning.proposals import Change, ProposalError, additions_of
 from remit.learning.routes import graded_prompts
 from remit.learning.signals import SignalPolicy, read_signals
@@ -137,7 +137,7 @@ def test_a_learner_writes_nothing_but_signals_and_proposals(world: World) -> Non
     samples = list(read_samples(learner))
     assert [one.exchange_id for one in samples] == world.exchanges
     assert read_questions(learner, learner.contracts)
-    assert read_effects(learner, learner.proposals, samples) == []
+    assert EffectReader(learner, learner.proposals).effects(samples) == []
     assert graded_prompts(learner) == []
     for statement in ("DELETE FROM erasures", "PRAGMA query_only=OFF", "VACUUM INTO 'x'"):
         with pytest.raises(LedgerError):
@@ -155,8 +155,8 @@ def test_a_learner_writes_nothing_but_signals_and_proposals(world: World) -> Non
     assert {one.event_type for one in written} == {"SIGNAL_OBSERVED", "SIGNAL_PROPOSED"}
     public = {name for name in dir(learner) if not name.startswith("_")}
     assert public == {
-        "contracts", "identity", "installed", "loaded", "observe", "propose", "proposals", "query",
-        "read", "read_many", "select",
+        "contracts", "identity", "installed", "loaded", "observe", "propose",
+        "propose_rollback", "proposals", "query", "read", "read_many", "select",
     }  # fmt: skip
 
 

@@ -1,20 +1,25 @@
 """Was the question right, and did what was adopted do what it predicted (SPEC 11.4)."""
 
 from remit.learning.meta.attribution import Attribution, attribute
-from remit.learning.meta.effects import Calibration, Effect, calibrate, read_effects
+from remit.learning.meta.effects import Calibration, Effect, EffectReader, calibrate
 from remit.learning.meta.questions import Question, read_questions
+from remit.learning.meta.report import Report, read_report
 from remit.learning.meta.requirements import Requirement, schema_requirements, unstated
+from remit.learning.meta.rollbacks import propose_rollbacks
 
 __all__ = [
     "Attribution",
     "Calibration",
     "Effect",
+    "EffectReader",
     "Question",
+    "Report",
     "Requirement",
     "attribute",
     "calibrate",
-    "read_effects",
+    "propose_rollbacks",
     "read_questions",
+    "read_report",
     "schema_requirements",
     "unstated",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -14,10 +14,10 @@ from remit.learning.proposals import Proposal, Proposals
 from remit.learning.statistics import ConfidenceSequence, Estimate, difference
 from remit.ledger import LedgerReader, is_authentic
 
-__all__ = ["Calibration", "Effect", "agrees", "calibrate", "read_effects"]
+__all__ = ["Calibration", "Effect", "EffectReader", "agrees", "calibrate"]
 
 _LEAST = 30  # samples on each side below which nothing is concluded
-_ROUTING = frozenset({"route", "head", "set_aside"})
+_NAMED = 500  # exchanges of a side that are named as evidence, the latest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class Effect:
         held: realised and predicted value agree within both their errors (:func:`agrees`); None
             while a side has fewer than 30 samples, or the realised error is the larger one.
         harmful: the realised interval lies below 0.
+        regained: what going back would gain, as a fixed-sample estimate; None without `realised`.
+        evidence: ids of the latest exchanges of both sides, at most 500 each.
     """
 
     proposal_id: str
@@ -48,10 +50,19 @@ class Effect:
     realised: Estimate | None
     held: bool | None
     harmful: bool
+    regained: Estimate | None
+    evidence: tuple[str, ...]
+
+    @property
+    def disappoints(self) -> bool:
+        """Whether it is in force and things look worse since, surely (`harmful`) or not."""
+        if self.state != "adopted" or self.realised is None or self.kind == "rollback":
+            return False
+        return self.realised.value < 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
-        found = {name: getattr(self, name) for name in self.__slots__}
+        """Return all fields but `evidence`, for JSON."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "evidence"}
         return {
             name: value.to_dict() if isinstance(value, Estimate) else value
             for name, value in found.items()
@@ -87,8 +98,10 @@ class _Side:
     def __init__(self) -> None:
         self.reward = ConfidenceSequence()
         self.count, self.total, self.squares = 0, 0.0, 0.0
+        self.latest: deque[str] = deque(maxlen=_NAMED)
 
-    def add(self, value: float, metric: str) -> None:
+    def add(self, value: float, metric: str, exchange_id: str) -> None:
+        self.latest.append(exchange_id)
         if metric == "reward":
             self.reward.update(value)
         self.count += 1
@@ -106,10 +119,16 @@ class _Side:
         return spread / max(1, self.count - 1) / self.count
 
 
-def read_effects(
-    ledger: LedgerReader, proposals: Proposals, samples: Iterable[Sample]
-) -> list[Effect]:
-    """What each proposal that was ever adopted predicted and did, the oldest first; one pass.
+class _Adopted:
+    """A proposal, what it is judged by, and the values of the epochs before and after."""
+
+    def __init__(self, proposal: Proposal, epoch: int, metric: str) -> None:
+        self.proposal, self.epoch, self.metric = proposal, epoch, metric
+        self.before, self.after = _Side(), _Side()
+
+
+class EffectReader:
+    """Holds what each proposal that was ever adopted did against what it predicted.
 
     The epoch before is held against the epoch that the adoption began, over clean samples of what
     it changes: of its contract; of calls whose model a route chose, for routing; else of all. This
@@ -118,26 +137,39 @@ def read_effects(
     Args:
         ledger: the record.
         proposals: of the root.
-        samples: oldest first.
     """
-    began = {
-        entry.submission_id: int(entry.metadata["policy_epoch"])
-        for entry in ledger.query(event_type="SIGNAL_ADOPTED")
-        if is_authentic(entry)
-    }
-    adopted = [one for one in proposals.all() if one.proposal_id in began]
-    adopted.sort(key=lambda one: began[one.proposal_id])
-    by_epoch: dict[int, list[tuple[Proposal, int]]] = defaultdict(list)
-    for one in adopted:
-        for side in (0, 1):
-            by_epoch[began[one.proposal_id] - 1 + side].append((one, side))
-    sides: dict[str, tuple[_Side, _Side]] = {one.proposal_id: (_Side(), _Side()) for one in adopted}
-    for sample in samples:
-        for one, side in () if sample.tainted else by_epoch.get(sample.epoch, ()):
-            value = _value(sample, _metric(one))
-            if value is not None and _concerns(one, sample):
-                sides[one.proposal_id][side].add(value, _metric(one))
-    return [_effect(one, began[one.proposal_id], *sides[one.proposal_id]) for one in adopted]
+
+    def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
+        began = {
+            entry.submission_id: int(entry.metadata["policy_epoch"])
+            for entry in ledger.query(event_type="SIGNAL_ADOPTED")
+            if is_authentic(entry)
+        }
+        known = {one.proposal_id: one for one in proposals.all()}
+        self._adopted = [
+            _Adopted(one, began[name], _metric(known.get(one.rolls_back, one)))
+            for name, one in known.items()
+            if name in began
+        ]
+        self._adopted.sort(key=lambda one: one.epoch)
+        self._of: dict[int, list[tuple[_Adopted, _Side]]] = defaultdict(list)
+        for one in self._adopted:
+            self._of[one.epoch - 1].append((one, one.before))
+            self._of[one.epoch].append((one, one.after))
+
+    def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Count samples, oldest first, while something else reads them."""
+        for sample in samples:
+            for one, side in () if sample.tainted else self._of.get(sample.epoch, ()):
+                value = _value(sample, one.metric)
+                if value is not None and _concerns(one.proposal, sample):
+                    side.add(value, one.metric, sample.exchange_id)
+            yield sample
+
+    def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
+        """What each predicted and did, the oldest first, by these samples and those watched."""
+        deque(self.watch(samples), maxlen=0)
+        return [_effect(one) for one in self._adopted]
 
 
 def calibrate(effects: Iterable[Effect]) -> Calibration:
@@ -185,28 +217,27 @@ def _value(sample: Sample, metric: str) -> float | None:
 
 
 def _concerns(proposal: Proposal, sample: Sample) -> bool:
-    if proposal.kind in _ROUTING:
+    if proposal.target == "routing":
         return bool(sample.route)
     return sample.contract_id == proposal.target or not proposal.target.startswith("PRC-")
 
 
-def _effect(proposal: Proposal, epoch: int, before: _Side, after: _Side) -> Effect:
+def _effect(of: _Adopted) -> Effect:
+    proposal, before, after = of.proposal, of.before, of.after
     predicted = Estimate(**proposal.predicted) if proposal.predicted else None
-    metric = _metric(proposal)
-    realised = None
+    realised = regained = None
     if min(before.count, after.count) >= _LEAST:
-        realised = (
-            difference(after.reward, before.reward)
-            if metric == "reward"
-            else _saved(before, after)
-        )  # fmt: skip
+        if of.metric == "reward":
+            realised, regained = difference(after.reward, before.reward), _fall(before, after)
+        else:
+            realised, regained = _fall(before, after), _fall(after, before)
     return Effect(
         proposal_id=proposal.proposal_id,
         kind=proposal.kind,
         target=proposal.target,
         state=proposal.state,
-        metric=metric,
-        epoch=epoch,
+        metric=of.metric,
+        epoch=of.epoch,
         predicted=predicted,
         before=before.mean if before.count else None,
         after=after.mean if after.count else None,
@@ -215,11 +246,14 @@ def _effect(proposal: Proposal, epoch: int, before: _Side, after: _Side) -> Effe
         if predicted is None or realised is None
         else agrees(predicted, realised.value, math.sqrt(before.error + after.error)),
         harmful=realised is not None and realised.high < 0,
+        regained=regained,
+        evidence=(*before.latest, *after.latest),
     )
 
 
-def _saved(before: _Side, after: _Side) -> Estimate:
-    """Welch's normal interval: costs have no bounds that an always-valid one could use."""
+def _fall(before: _Side, after: _Side) -> Estimate:
+    """From before to after, with Welch's normal interval: costs have no bounds that an always-valid
+    one could use."""
     value = before.mean - after.mean
     error = 1.96 * math.sqrt(before.error + after.error)
     count = before.count + after.count

@@ -69,7 +69,7 @@ class Governance:
         self._identity = identity
 
     def adopt(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Install what is proposed, and begin a policy epoch.
+        """Install what is proposed, or roll back what a rollback names; begin a policy epoch.
 
         Raises:
             ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided``, ``stale``,
@@ -77,6 +77,10 @@ class Governance:
             PackageError: a gate does not pass, or the package cannot be installed; likewise.
         """
         proposal = self._open(proposal_id, reason)
+        if proposal.rolls_back:
+            self._require_current(proposal)
+            self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
+            return self.proposals.get(proposal.proposal_id)
         archive = self._archive(proposal)
         self._require_current(proposal)
         self._check_settings(archive)
@@ -112,10 +116,20 @@ class Governance:
 
         Raises:
             ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided`` (it is not
-                adopted), or ``not_in_force``: another one was adopted on top of it.
+                adopted, or is a rollback), or ``not_in_force``: another one was adopted on top.
             PackageError: the earlier version is not kept any longer, or a gate does not pass.
         """
         proposal = self._known(proposal_id, reason)
+        self._take_back(proposal, reason)
+        return self.proposals.get(proposal.proposal_id)
+
+    def _take_back(self, proposal: Proposal, reason: str, rollback: Proposal | None = None) -> None:
+        if proposal.rolls_back:
+            raise ProposalError(
+                "decided",
+                f"{proposal.proposal_id} is a rollback itself.",
+                next_step=f"Have what {proposal.rolls_back} changed proposed again.",
+            )
         if proposal.state != "adopted":
             raise ProposalError(
                 "decided",
@@ -133,13 +147,13 @@ class Governance:
         back = proposal.previous_version
 
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
-            yield self._decision(tx, proposal, "ROLLED_BACK", reason, version=back)
+            decision = "ADOPTED" if rollback else "ROLLED_BACK"
+            yield self._decision(tx, rollback or proposal, decision, reason, version=back)
 
         if back:
             self._manager.rollback(proposal.package_id, back, approve=True, beside=beside)
         else:
             self._manager.remove(proposal.package_id, beside=beside)
-        return self.proposals.get(proposal.proposal_id)
 
     def _known(self, proposal_id: str, reason: str) -> Proposal:
         if not self._identity.may("adopt"):
@@ -191,8 +205,13 @@ class Governance:
                 f"is {now.version if now is not None else 'not installed'} now"
             )
         if why:
+            again = (
+                "Reject it; `remit learn report --propose` proposes what is called for now."
+                if proposal.rolls_back
+                else _AGAIN
+            )
             raise ProposalError(
-                "stale", f"{proposal.proposal_id} is stale: {why}.", next_step=_AGAIN
+                "stale", f"{proposal.proposal_id} is stale: {why}.", next_step=again
             )
 
     def _check_settings(self, archive: Archive) -> None:
@@ -252,11 +271,13 @@ class Governance:
                 "previous_version": previous,
                 "policy_epoch": policy_epoch(tx) + 1,
             }
+            if proposal.rolls_back:
+                metadata["rolls_back"] = proposal.rolls_back
         return LedgerEntry(
             f"SIGNAL_{decision}",
             proposal.proposal_id,
             decision,
-            f"{proposal.package_id} {proposal.version} {decision.replace('_', ' ').lower()}",
+            f"{proposal.name} {decision.replace('_', ' ').lower()}",
             metadata=metadata,
         )
 

@@ -88,7 +88,11 @@ def _take_away(
     """Go back to before a version of a learned package, and delete it and what came after it."""
     since = _number(held.version)
     later = [
-        one for one in known if one.package_id == held.package_id and _number(one.version) >= since
+        one
+        for one in known
+        if one.package_id == held.package_id
+        and not one.rolls_back
+        and _number(one.version) >= since
     ]
     now = manager.registry().packages.get(held.package_id)
     if now is not None and _number(now.version) >= since:

@@ -150,11 +150,76 @@ class Learner:
             ConfigError: the settings that it makes do not fit.
         """
         change.check()
-        _require_enough(gate or predicted, evidence)
-        if gate is not None:
-            replay = {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
+        if gate is None:
+            _require_enough(predicted, evidence)
+        else:
+            replay = _gated(gate, evidence, replay)
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
             return self._propose(change, tuple(evidence), predicted, replay, reason, tuple(holds))
+
+    def propose_rollback(
+        self,
+        adopted: Proposal,
+        *,
+        evidence: Sequence[str],
+        predicted: Predicted,
+        gate: Predicted,
+        replay: Mapping[str, Any],
+        reason: str,
+    ) -> Proposal:
+        """Propose to go back to what was in force before a proposal was adopted.
+
+        Args:
+            adopted: the proposal that it would take back.
+            evidence: ids of the exchanges before and after, as for :meth:`propose`.
+            predicted: what going back will gain.
+            gate: the always-valid estimate of the same.
+            replay: what came, as JSON.
+            reason: what it is for, in words.
+
+        Raises:
+            ProposalError: ``not_enough`` and ``stale`` as for :meth:`propose`. ``decided``: it is
+                not adopted, is a rollback itself, or a rollback of it is open. ``not_in_force``:
+                another one was adopted on top.
+        """
+        name = adopted.proposal_id
+        with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
+            adopted = self.proposals.get(name)
+            open_one = self.proposals.rollback_of(name)
+            if open_one is not None or adopted.rolls_back or adopted.state != "adopted":
+                raise ProposalError(
+                    "decided",
+                    f"{open_one.proposal_id} proposes to roll {name} back already."
+                    if open_one is not None
+                    else f"{name} is a rollback or not adopted: there is nothing to take back.",
+                    next_step="`remit learn proposals` shows how it stands.",
+                )
+            now = Registry.from_ledger(self._ledger).packages.get(adopted.package_id)
+            if now is None or now.version != adopted.version:
+                raise ProposalError(
+                    "not_in_force",
+                    f"{adopted.package_id} {adopted.version} is not in force.",
+                    next_step="Roll back what was adopted after it first.",
+                )
+            replay = _gated(gate, evidence, replay)
+            back = adopted.previous_version
+            return self._write(
+                {
+                    "kind": "rollback",
+                    "target": adopted.target,
+                    "package_id": adopted.package_id,
+                    "version": back,
+                    "base_version": adopted.version,
+                    "digest": "",
+                    "diff": content(
+                        f"{adopted.package_id} {adopted.version} -> {back or 'not installed'}\n"
+                        f"`remit learn show {name}` shows what that took."
+                    ),
+                    "rolls_back": name,
+                },
+                f"rollback of {adopted.package_id} {adopted.version} proposed",
+                tuple(evidence), predicted, replay, reason, (),
+            )  # fmt: skip
 
     def _propose(
         self,
@@ -165,44 +230,65 @@ class Learner:
         reason: str,
         holds: tuple[str, ...],
     ) -> Proposal:
-        self._require_evidence((*evidence, *holds))
         registry = Registry.from_ledger(self._ledger)
         package_id = change.target.package_id
         number = self._next_number(package_id, registry)
         made = change.made(self.installed, self.contracts, number)
         load_settings(self._root.config, proposed=made)
         archive = _archive(change, made, f"{number}.0.0", registry)
-        proposal_id = f"PRP-{secrets.token_hex(16)}"
         base = registry.packages.get(package_id)
-        entry = LedgerEntry(
-            "SIGNAL_PROPOSED",
-            proposal_id,
-            "PROPOSED",
-            f"{package_id} {archive.manifest.version} proposed: {change.kind}",
-            metadata={
-                "proposal_id": proposal_id,
+        return self._write(
+            {
                 "kind": change.kind,
                 "target": change.target.name,
                 "package_id": package_id,
                 "version": archive.manifest.version,
                 "base_version": base.version if base is not None else "",
                 "digest": archive.digest,
+                "diff": content(change.compared(self.installed, self.contracts, made)),
+            },
+            f"{package_id} {archive.manifest.version} proposed: {change.kind}",
+            evidence, predicted, replay, reason, holds, archive.data,
+        )  # fmt: skip
+
+    def _write(
+        self,
+        what: dict[str, Any],
+        said: str,
+        evidence: tuple[str, ...],
+        predicted: Predicted,
+        replay: Mapping[str, Any],
+        reason: str,
+        holds: tuple[str, ...],
+        archive: bytes | None = None,
+    ) -> Proposal:
+        """Put a proposal on record, its archive aside first."""
+        self._require_evidence((*evidence, *holds))
+        proposal_id = f"PRP-{secrets.token_hex(16)}"
+        entry = LedgerEntry(
+            "SIGNAL_PROPOSED",
+            proposal_id,
+            "PROPOSED",
+            said,
+            metadata={
+                "proposal_id": proposal_id,
+                **what,
                 "evidence": content(list(evidence)),
                 "evidence_count": len(evidence),
                 "evidence_sha256": evidence_digest(evidence),
                 "holds": content(list(holds)),
                 "predicted": {name: getattr(predicted, name) for name in _PREDICTED},
                 "replay": content(dict(replay)),
-                "diff": content(change.compared(self.installed, self.contracts, made)),
                 "reason": content(reason),
                 "by": self.identity.name,
                 "role": self.identity.role,
             },
         )
         file = self.proposals.archive(proposal_id)
-        with disk_errors():
-            file.parent.mkdir(mode=0o700, exist_ok=True)
-            write_new(file, archive.data, 0o600)
+        if archive is not None:
+            with disk_errors():
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                write_new(file, archive, 0o600)
         try:
             self._ledger.write(entry)
         except BaseException:
@@ -222,8 +308,18 @@ class Learner:
     def _next_number(self, package_id: str, registry: Registry) -> int:
         """One above every version that was ever installed or proposed."""
         versions = [one.version for one in registry.history.get(package_id, ())]
-        versions += [one.version for one in self.proposals.all() if one.package_id == package_id]
+        versions += [
+            one.version
+            for one in self.proposals.all()
+            if one.package_id == package_id and one.version
+        ]
         return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
+
+
+def _gated(gate: Predicted, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
+    """The replay's summary with the estimate that the proposal rests on, which is enough."""
+    _require_enough(gate, evidence)
+    return {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
 
 
 def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:

@@ -50,12 +50,12 @@ class Proposal:
 
     Attributes:
         proposal_id: ``PRP-`` and 32 hex digits.
-        kind: one of :data:`KINDS`.
+        kind: one of :data:`KINDS`, or ``rollback``.
         target: ``routing``, ``limits`` or a contract's id.
         package_id: of the learned package.
-        version: of it that makes the change.
+        version: of it that makes the change; of a rollback the one that it goes back to.
         base_version: of it that was installed when this was proposed; empty where none was.
-        digest: ``sha256:…`` of the archive.
+        digest: ``sha256:…`` of the archive; empty for a rollback, which installs a kept one.
         evidence: ids of entries; empty once they were erased with the proposal.
         evidence_sha256: see :func:`evidence_digest`.
         holds: ids of the exchanges of which the package itself holds something.
@@ -71,6 +71,7 @@ class Proposal:
         decision_reason: and why.
         epoch: the policy epoch that its adoption, or its rollback, began; 0 before.
         previous_version: which version its adoption replaced; empty where there was none.
+        rolls_back: of a rollback the adopted proposal that it takes back.
     """
 
     proposal_id: str
@@ -98,6 +99,14 @@ class Proposal:
     previous_version: str = ""
     adopted_at: str = ""
     erased: bool = field(default=False)
+    rolls_back: str = ""
+
+    @property
+    def name(self) -> str:
+        """The package version that it installs; for a rollback the one that it takes back."""
+        if self.rolls_back:
+            return f"rollback of {self.package_id} {self.base_version}"
+        return f"{self.package_id} {self.version}"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -157,6 +166,11 @@ class Proposals:
             )
         return found[0]
 
+    def rollback_of(self, proposal_id: str) -> Proposal | None:
+        """The open proposal to roll an adopted one back, if there is one."""
+        found = (one for one in self.all() if one.rolls_back == proposal_id)
+        return next((one for one in found if one.state == "open"), None)
+
     def stale(self, proposal: Proposal) -> str:
         """Why an open proposal has to be made again; empty when it may be adopted.
 
@@ -165,6 +179,8 @@ class Proposals:
         """
         if proposal.erased:
             return "its evidence was erased"
+        if proposal.rolls_back and (state := self.get(proposal.rolls_back).state) != "adopted":
+            return f"{proposal.rolls_back} is {state.replace('_', ' ')} already"
         known = set(proposal.evidence)
         for entry_id in (*proposal.evidence, *proposal.holds):
             if is_erased(self._ledger.read(entry_id)):
@@ -185,11 +201,13 @@ class Proposals:
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def _decisions(self) -> dict[str, list[LedgerEntry]]:
+        """The decisions on each proposal; adopting a rollback decides on what it takes back too."""
         found: dict[str, list[LedgerEntry]] = {}
         for event in _DECISIONS:
             for entry in self._ledger.query(event_type=event):
-                if is_authentic(entry):
-                    found.setdefault(entry.submission_id, []).append(entry)
+                about = (entry.submission_id, str(entry.metadata.get("rolls_back") or ""))
+                for name in filter(None, about) if is_authentic(entry) else ():
+                    found.setdefault(name, []).append(entry)
         for entries in found.values():
             entries.sort(key=lambda entry: parse_entry_id(entry.id) or 0)
         return found
@@ -215,6 +233,9 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
 
     adopted = next((one for one in decisions if one.event_type == "SIGNAL_ADOPTED"), None)
     last = decisions[-1] if decisions else None
+    state: State = _DECISIONS[last.event_type] if last else "open"
+    if last and last.submission_id != entry.submission_id:
+        state = "rolled_back"
     return Proposal(
         proposal_id=entry.submission_id,
         kind=data["kind"],
@@ -233,7 +254,7 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
         by=data["by"],
         entry_id=entry.id,
         at=entry.timestamp,
-        state=_DECISIONS[last.event_type] if last else "open",
+        state=state,
         decision=last.id if last else "",
         decided_by=str(last.metadata.get("by", "")) if last else "",
         decision_reason=str(last.metadata.get("decision_reason", "")) if last else "",
@@ -241,4 +262,5 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
         previous_version=str(adopted.metadata["previous_version"]) if adopted else "",
         adopted_at=adopted.timestamp if adopted else "",
         erased=is_erased(entry),
+        rolls_back=str(data.get("rolls_back") or ""),
     )

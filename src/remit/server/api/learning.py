@@ -47,6 +47,7 @@ class ProposalShape(BaseModel):
     previous_version: str
     adopted_at: str
     erased: bool
+    rolls_back: str = Field(description="of a rollback: the adopted proposal that it takes back")
 
 
 class ProposalPage(BaseModel):

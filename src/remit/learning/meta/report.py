@@ -1,0 +1,92 @@
+"""What learning came to, in one pass over the record (SPEC 11.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from remit.contracts import ContractLoader
+from remit.learning.evidence import read_samples
+from remit.learning.judges import JudgeReport, read_judges
+from remit.learning.meta.effects import Calibration, Effect, EffectReader, calibrate
+from remit.learning.meta.questions import Question, read_questions
+from remit.learning.proposals import Proposal, Proposals
+from remit.learning.proposals.proposal import State
+from remit.learning.signals import before_latest
+from remit.ledger import LedgerReader
+
+__all__ = ["Report", "read_report"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was proposed and adopted, what came of it, and whether the question was right.
+
+    Attributes:
+        epoch: the policy epoch in force.
+        proposals: all, the latest first.
+        effects: of each that was ever adopted, the oldest first.
+        questions: of each contract version and prompt pack.
+        uncalibrated: judges that cannot be relied on yet.
+        complete: whether all exchanges on record were read.
+    """
+
+    epoch: int
+    proposals: tuple[Proposal, ...]
+    effects: tuple[Effect, ...]
+    questions: tuple[Question, ...]
+    uncalibrated: tuple[JudgeReport, ...]
+    complete: bool
+
+    @property
+    def calibration(self) -> Calibration:
+        """How many predictions held."""
+        return calibrate(self.effects)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many proposals there are of each state."""
+        found = [one.state for one in self.proposals]
+        return {state: found.count(state) for state in get_args(State)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON; of the proposals the adopted ones."""
+        return {
+            "policy_epoch": self.epoch,
+            "proposals": self.states,
+            "adopted": [one.to_dict() for one in self.proposals if one.state == "adopted"],
+            "effects": [one.to_dict() for one in self.effects],
+            "calibration": self.calibration.to_dict(),
+            "questions": [one.to_dict() for one in self.questions],
+            "uncalibrated": [one.to_dict() for one in self.uncalibrated],
+            "complete": self.complete,
+        }
+
+
+def read_report(
+    ledger: LedgerReader,
+    proposals: Proposals,
+    contracts: ContractLoader,
+    *,
+    latest: int | None = None,
+) -> Report:
+    """Read the record once, for effects and questions together.
+
+    Args:
+        ledger: the record.
+        proposals: of the root.
+        contracts: of the root.
+        latest: read at most so many exchanges, the latest; all when left out.
+    """
+    after = None if latest is None else before_latest(ledger, latest)
+    reader = EffectReader(ledger, proposals)
+    samples = reader.watch(read_samples(ledger, after=after))
+    questions = read_questions(ledger, contracts, samples=samples)
+    return Report(
+        epoch=proposals.epoch(),
+        proposals=tuple(proposals.all()),
+        effects=tuple(reader.effects()),
+        questions=tuple(questions),
+        uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibration.calibrated),
+        complete=after is None,
+    )
