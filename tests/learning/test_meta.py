@@ -164,6 +164,11 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     assert "Was the question right?" in said
     value = json.loads(run_remit("learn", "report", "--root", world.place, "--json").stdout)
     assert value["calibration"]["open"] == 1
+    file = world.place / "report.html"
+    assert run_remit("learn", "report", "--root", world.place, "--html", file).returncode == 0
+    assert "budget of limits" in file.read_text()
+    both = run_remit("learn", "report", "--root", world.place, "--html", file, "--json")
+    assert (both.returncode, "not both" in both.stderr) == (2, True)
     assert value["questions"][0]["contract_id"] == "PRC-EXECUTE-001"
 
 

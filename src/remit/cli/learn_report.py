@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import emit, open_ledger, open_settings, reads, whoami
+from remit.cli.shared import emit, note, open_ledger, open_settings, reads, whoami
 
 if TYPE_CHECKING:
     from remit.learning import Estimate
@@ -21,8 +21,14 @@ _NAMED = 5  # missing requirements in a line
 
 @click.command()
 @click.option("--propose", is_flag=True, help="Propose to roll back what surely made things worse.")
+@click.option(
+    "--html",
+    "page",
+    type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
+    help="Write one self-contained page with pictures; - is standard output.",
+)
 @reads
-def report(root: Path | None, as_json: bool, propose: bool) -> None:
+def report(root: Path | None, as_json: bool, propose: bool, page: IO[str] | None) -> None:
     """What was proposed and adopted, whether it did what it predicted, and whether contracts ask
     the right question."""
     from remit.contracts import ContractLoader
@@ -30,25 +36,32 @@ def report(root: Path | None, as_json: bool, propose: bool) -> None:
     from remit.kernel.installed import InstalledFiles
     from remit.learning.meta import propose_rollbacks, read_report
     from remit.learning.proposals import Learner, Proposals
+    from remit.views import learning_page
 
+    if as_json and page is not None:
+        raise click.UsageError("Give --json or --html, not both.")
     place, loaded = open_settings(root)
     contracts = ContractLoader(place.tier("ho1"), installed=InstalledFiles(place.path))
     with open_ledger(root, signing=propose) as ledger:
         found = read_report(ledger, Proposals(place, ledger), contracts)
         value = found.to_dict()
-        said = list(_lines(found))
+        asked = []
         if propose:
             learner = Learner(place, ledger, loaded, Identity(whoami(), "operator"))
             made, refused = propose_rollbacks(learner, found.effects)
             value |= {"proposed": [one.to_dict() for one in made], "refused": refused}
-            said.append("")
-            said += [
+            asked = [
                 f"Proposed: roll back {one.rolls_back[:12]}. `remit learn show "
                 f"{one.proposal_id[:12]}`, then `remit learn adopt`."
                 for one in made
             ]
-            said += refused or ([] if made else ["Nothing in force looks worse: no rollback."])
-    emit(as_json, value, said)
+            asked += refused or ([] if made else ["Nothing in force looks worse: no rollback."])
+    if page is None:
+        emit(as_json, value, (*_lines(found), *asked))
+        return
+    page.write(learning_page(value))
+    for line in (*asked, *([f"written to {page.name}"] if page.name != "-" else [])):
+        note(line)
 
 
 def _lines(found: Report) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""Journeys: how a prompt became an answer, put together from the ledger (SPEC 9.3)."""
+"""Journeys: how a prompt became an answer (SPEC 9.3); the learning report as a page."""
 
 from remit.views.journey import JourneyNotFoundError, gates_of, open_journey, prompt_journey
+from remit.views.learned import learning_page
 from remit.views.page import journey_page, page_parts
 from remit.views.text import journey_text
 
@@ -9,6 +10,7 @@ __all__ = [
     "gates_of",
     "journey_page",
     "journey_text",
+    "learning_page",
     "open_journey",
     "page_parts",
     "prompt_journey",

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -32,16 +33,22 @@ def journey_page(journey: Mapping[str, Any]) -> str:
 
 def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
     """:func:`journey_page` piece by piece: of an open journey, memory holds one turn."""
-    environment, style = _environment()
+    style = style_sheet("page.css") + POSITIONS
     totals = journey.get("totals") or {}
-    return environment.get_template("page.html.j2").generate(
-        journey=journey,
-        sums=_sums(totals),
-        wrong_hashes=[item for item in journey.get("trace_hashes") or () if not item.get("agrees")],
-        has_focus=functools.partial(_has_focus, str(journey.get("focus") or "")),
-        opened=totals.get("turns", 0) == 1,
-        style=style,
-        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .generate(
+            journey=journey,
+            sums=_sums(totals),
+            wrong_hashes=[
+                item for item in journey.get("trace_hashes") or () if not item.get("agrees")
+            ],
+            has_focus=functools.partial(_has_focus, str(journey.get("focus") or "")),
+            opened=totals.get("turns", 0) == 1,
+            style=style,
+            style_hash=style_hash(style),
+        )
     )
 
 
@@ -55,17 +62,17 @@ class _Environment(Environment):
 
 
 @functools.cache
-def _environment() -> tuple[Environment, str]:
-    """The templates, and the style sheet of the page."""
-    environment = _Environment(
+def environment() -> Environment:
+    """The templates: what they put out is escaped, and nothing of it is invisible."""
+    made = _Environment(
         loader=PackageLoader("remit.views"),
         autoescape=True,
         finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["missing"] = wording.is_missing
-    environment.filters |= {
+    made.tests["missing"] = wording.is_missing
+    made.filters |= {
         "answer": _answer,
         "answered": wire.answered,
         "blocks": _blocks,
@@ -88,9 +95,19 @@ def _environment() -> tuple[Environment, str]:
         "turn_title": wording.turn_title,
         "without": lambda item, *keys: {k: v for k, v in item.items() if k not in keys},
     }
-    assert environment.loader is not None
-    css, _, _ = environment.loader.get_source(environment, "page.css")
-    return environment, css + POSITIONS
+    return made
+
+
+@functools.cache
+def style_sheet(*names: str) -> str:
+    """Style sheets beside the templates, as one."""
+    folder = resources.files("remit.views") / "templates"
+    return "".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def style_hash(style: str) -> str:
+    """What a content security policy calls a style sheet: SHA-256 in base64."""
+    return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
 def _visible(value: Any) -> Any:

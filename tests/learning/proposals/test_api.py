@@ -37,7 +37,14 @@ def test_decided_over_the_api_by_an_admin_alone(world: World) -> None:
     assert load_settings(world.root.config).settings.budget.session_tokens == 12_345
     again = api.ask(f"POST {one}/adopt", said, key=admin.key)
     assert (again.status, again.error["code"]) == (409, "conflict")
-    assert api.ask("GET /api/learn/report").json["policy_epoch"] == 1
+    report = api.ask("GET /api/learn/report").json
+    assert (report["policy_epoch"], report["complete"]) == (1, True)
+    assert report["proposals"] == {"open": 0, "adopted": 1, "rejected": 0, "rolled_back": 0}
+    (effect,) = report["effects"]
+    assert (effect["proposal_id"], effect["held"]) == (proposal.proposal_id, None)
+    assert report["questions"][0]["contract_id"] == "PRC-EXECUTE-001"
+    (question,) = api.ask("GET /api/learn/report", latest=1).json["questions"]
+    assert question["exchanges"] == 1
     back = api.ask(f"POST {one}/rollback", said, key=admin.key)
     assert (back.status, back.json["epoch"]) == (200, 2)
 

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings
+from remit.learning.meta import read_report
 from remit.learning.proposals import Proposal, ProposalError, Proposals
 from remit.learning.signals import SignalPolicy, current_signals
 from remit.ledger import LedgerClient
@@ -62,14 +64,6 @@ class ProposalDetail(ProposalShape):
 
     stale: str = Field(description="why it has to be proposed again; empty when it may be adopted")
     evidence_by_key: dict[str, int] = Field(description="how many entries each key gave")
-
-
-class LearningReport(BaseModel):
-    """What was proposed, adopted and taken back."""
-
-    policy_epoch: int
-    proposals: dict[str, int] = Field(description="how many, by state")
-    adopted: list[ProposalShape]
 
 
 class SignalsQuery(BaseModel):
@@ -127,10 +121,87 @@ class ProposalDecision(BaseModel):
     reason: str = Field(min_length=1, max_length=1000, description="stays on record")
 
 
+class ReportQuery(BaseModel):
+    """Which exchanges the report is of."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    latest: int = Field(2_000, ge=1, le=20_000, description="exchanges that are read, the latest")
+
+
+class EffectShape(BaseModel):
+    """What an adopted proposal predicted, and what came."""
+
+    proposal_id: str
+    kind: str
+    target: str
+    state: str
+    metric: Literal["reward", "cost"] = Field(
+        description="reward from 0 to 1; cost is US dollars saved a call"
+    )
+    epoch: int = Field(description="the policy epoch that its adoption began")
+    predicted: EstimateShape | None = Field(description="none once it was erased")
+    before: float | None = Field(description="mean of the epoch before")
+    after: float | None = Field(description="mean of its own epoch")
+    realised: EstimateShape | None = Field(description="none below 30 samples before or after")
+    held: bool | None = Field(description="whether these agree; none while it is too early to say")
+    harmful: bool = Field(description="the realised interval lies below 0")
+    regained: EstimateShape | None = Field(description="what going back would gain")
+
+
+class CalibrationShape(BaseModel):
+    """How many predictions held so far."""
+
+    held: int
+    missed: int
+    open: int
+    share: EstimateShape | None = Field(description="of those held among held and missed")
+
+
+class MissingShape(BaseModel):
+    """Something that is demanded, and that prompts do not state."""
+
+    kind: str
+    name: str
+    demanded_by: str
+    answers: int = Field(description="valid answers whose prompt does not state it")
+
+
+class QuestionShape(BaseModel):
+    """What the record says of one contract's question, in one version and prompt pack."""
+
+    contract_id: str
+    contract_version: str
+    prompt_pack_id: str
+    exchanges: int
+    success: EstimateShape = Field(description="share of valid answers")
+    repair: EstimateShape = Field(description="Q1: share of turns that the user corrects")
+    disagreement: EstimateShape = Field(description="Q2: share of equal questions that differ")
+    unstated: EstimateShape = Field(description="Q3: share of prompts that leave a demand out")
+    missing: list[MissingShape]
+    differing: list[tuple[str, str]] = Field(description="exchanges whose valid answers differ")
+    examples: list[str] = Field(description="exchanges whose prompt leaves a demand out")
+    wrong: bool = Field(description="the answer looked right, the question was wrong")
+
+
+class LearningReport(BaseModel):
+    """What was proposed and adopted, what came of it, and whether the question was right."""
+
+    policy_epoch: int
+    proposals: dict[str, int] = Field(description="how many, by state")
+    adopted: list[ProposalShape]
+    effects: list[EffectShape] = Field(description="of all that was ever adopted, oldest first")
+    calibration: CalibrationShape
+    questions: list[QuestionShape]
+    uncalibrated: list[dict[str, Any]] = Field(description="judges that cannot be relied on yet")
+    complete: bool = Field(description="whether all exchanges on record were read")
+
+
 def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Routes:
     """The proposals of a root."""
     routes = Routes("learning")
     known = Proposals(root, ledger)
+    contracts = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
 
     @routes.add("GET", "/learn/proposals", "List proposals", needs="read", shape=ProposalPage)
     def proposals(query: Annotated[Page, Query()]) -> dict[str, Any]:
@@ -140,15 +211,9 @@ def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) ->
         return {"proposals": [one.to_dict() for one in part], "next_cursor": more}
 
     @routes.add("GET", "/learn/report", "Report of learning", needs="read", shape=LearningReport)
-    def report() -> dict[str, Any]:
-        """The policy epoch, and what is adopted in it."""
-        found = list(known.all())
-        states = [one.state for one in found]
-        return {
-            "policy_epoch": known.epoch(),
-            "proposals": {state: states.count(state) for state in sorted(set(states))},
-            "adopted": [one.to_dict() for one in found if one.state == "adopted"],
-        }
+    def report(query: Annotated[ReportQuery, Query()]) -> dict[str, Any]:
+        """The policy epoch, what adopted proposals did, and the question of each contract."""
+        return read_report(ledger, known, contracts, latest=query.latest).to_dict()
 
     @routes.add("GET", "/learn/signals", "Signals", needs="read", shape=Signals)
     def signals(query: Annotated[SignalsQuery, Query()]) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""The learning report as one self-contained HTML page with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from remit.views.page import environment, style_hash, style_sheet
+
+__all__ = ["learning_page"]
+
+_VERDICTS = {
+    True: ("good", "as predicted"),
+    False: ("bad", "not as predicted"),
+    None: ("wait", "too early to say"),
+}
+_SHARES = (
+    ("success", "Valid answers"),
+    ("repair", "Q1: the user corrects the answer or asks again"),
+    ("disagreement", "Q2: equal questions get different answers"),
+    ("unstated", "Q3: something is demanded that the prompt does not state"),
+)
+_STEPS = (1, 2, 5)  # times a power of ten: where an axis may end
+
+
+def learning_page(report: Mapping[str, Any]) -> str:
+    """The page as a text: no script, no request to anywhere, everything of the ledger escaped.
+
+    Args:
+        report: of :meth:`remit.learning.meta.Report.to_dict`.
+    """
+    style = style_sheet("page.css", "learning.css")
+    calibration = report["calibration"]
+    sums = {"policy epoch": report["policy_epoch"]}
+    sums |= {f"proposals {name.replace('_', ' ')}": n for name, n in report["proposals"].items()}
+    sums |= {
+        "predictions held": calibration["held"],
+        "missed": calibration["missed"],
+        "too early to say": calibration["open"],
+    }
+    decided = {one["proposal_id"]: one for one in report["adopted"]}
+    return (
+        environment()
+        .get_template("learning.html.j2")
+        .render(
+            report=report,
+            sums=sums.items(),
+            pictures=list(_pictures(report["effects"], decided)),
+            questions=[_question(one) for one in report["questions"]],
+            style=style,
+            style_hash=style_hash(style),
+        )
+    )
+
+
+def _pictures(
+    effects: Iterable[Mapping[str, Any]], decided: Mapping[str, Mapping[str, Any]]
+) -> Iterable[dict[str, Any]]:
+    """One picture for each unit: its rows share an axis, which has 0 in the middle."""
+    found = list(effects)
+    for metric, title in (("reward", "Reward, 0 to 1"), ("cost", "US dollars saved a call")):
+        of = [one for one in found if one["metric"] == metric]
+        ends = [
+            abs(known[end])
+            for one in of
+            for known in (one["predicted"], one["realised"])
+            if known
+            for end in ("low", "high")
+        ]
+        if not of:
+            continue
+        reach = _axis_end(max(ends, default=1.0))
+        rows = [_effect(one, reach, metric, decided.get(one["proposal_id"], {})) for one in of]
+        ticks = [_amount(value, metric) for value in (-reach, 0.0, reach)]
+        yield {"title": title, "rows": rows, "ticks": ticks}
+
+
+def _effect(
+    one: Mapping[str, Any], reach: float, metric: str, decided: Mapping[str, Any]
+) -> dict[str, Any]:
+    bars = [
+        {"name": name, "words": _interval(known, metric), **_place(known, -reach, reach)}
+        for name, known in (("predicted", one["predicted"]), ("came", one["realised"]))
+        if known
+    ]
+    tone, verdict = ("bad", "made things worse") if one["harmful"] else _VERDICTS[one["held"]]
+    return {**one, "bars": bars, "tone": tone, "verdict": verdict, "decided": decided}
+
+
+def _question(one: Mapping[str, Any]) -> dict[str, Any]:
+    rows = [
+        {"label": label, "words": _share(one[name]), **_place(one[name], 0, 1)}
+        for name, label in _SHARES
+    ]
+    return {**one, "rows": rows}
+
+
+def _place(known: Mapping[str, Any], low: float, high: float) -> dict[str, Any]:
+    """Where an interval lies on an axis, in percent of its width; empty without samples."""
+    if not known["samples"]:
+        return {}
+    places = {
+        name: min(100.0, max(0.0, 100 * (known[end] - low) / (high - low)))
+        for name, end in (("left", "low"), ("dot", "value"), ("right", "high"))
+    }
+    return {name: f"{place:.2f}%" for name, place in places.items()}
+
+
+def _axis_end(value: float) -> float:
+    """The smallest round number that is no smaller."""
+    for power in range(-9, 7):
+        for step in _STEPS:
+            if step * 10.0**power >= value:
+                return step * 10.0**power
+    return value
+
+
+def _amount(value: float, metric: str) -> str:
+    sign = "+" if value > 0 else "\u2212" if value < 0 else ""
+    if metric == "cost":
+        return f"{sign}${abs(value):.3g}"
+    return f"{sign}{abs(value):.3g}"
+
+
+def _interval(known: Mapping[str, Any], metric: str) -> str:
+    value, low, high = (_amount(known[name], metric) for name in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
+
+
+def _share(known: Mapping[str, Any]) -> str:
+    if not known["samples"]:
+        return "no samples yet"
+    value, low, high = (f"{known[name]:.0%}" for name in ("value", "low", "high"))
+    return f"{value} ({low} to {high}) of {known['samples']:,}"
