@@ -96,9 +96,9 @@ def _after(ledger: LedgerClient, entry: str) -> Any:
     return read_samples(ledger, after=entry)
 
 
-def _replay(gain: float) -> ReplayResult:
-    pairs = tuple(Pair(f"LED-{n:08x}", "LED-1", "m", 0.0, gain, 0) for n in range(30))
-    return ReplayResult(pairs, 30, 0, 30, 0, "complete")
+def _replay(gain: float, count: int = 30) -> ReplayResult:
+    pairs = tuple(Pair(f"LED-{n:08x}", "LED-1", "m", 0.0, gain, 0) for n in range(count))
+    return ReplayResult(pairs, count, 0, count, 0, "complete")
 
 
 def test_two_replays_attribute_the_failure() -> None:
@@ -106,6 +106,8 @@ def test_two_replays_attribute_the_failure() -> None:
     assert attribute(_replay(0), _replay(1)).cause == "model"
     assert attribute(_replay(1), _replay(1)).cause == "both"
     assert attribute(_replay(0), _replay(0)).cause == "undecided"
+    assert attribute(_replay(0, 200), _replay(0, 200)).cause == "neither"
+    assert attribute(_replay(-0.5, 200), _replay(0, 200)).cause == "neither"
     assert len(attribute(_replay(1), _replay(0)).exchanges) == 30
 
 

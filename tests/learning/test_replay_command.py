@@ -14,9 +14,11 @@ import pytest
 
 from remit import Runtime
 from remit.gateway.auth import Identity
+from remit.kernel.installed import InstalledFiles
+from remit.learning.changed_requests import ChangedRequests
 from remit.learning.proposals import Change, Learner
 from remit.learning.replay import is_held_out
-from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another
+from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
 from tests.learning.proposals.conftest import Effect
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
@@ -102,6 +104,52 @@ def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> Non
     other = json.loads(run_remit(*common, "--model", "gpt-4o").stdout)
     assert (other["mean_after"], provider.bodies[-1]["model"]) == (0, "gpt-4o")
     assert other["kept"] != proposed["kept"]
+
+
+def test_the_question_or_the_model_within_one_budget(answered: Path, provider: Scripted) -> None:
+    record(answered)
+    wanted = held_out(answered)
+    assert wanted > 12
+    provider.bodies.clear()
+    one = (100 * 0.15 + 10 * 0.6) / 1e6  # US dollars for a call of the model as recorded
+    both = [*arguments(answered, 1), "--model", "gpt-4o", "--attribute", "--json"]
+    at = both.index("--usd") + 1
+
+    def attributed(usd: float) -> dict[str, Any]:
+        both[at] = str(usd)
+        done = run_remit(*both)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        spent = sum(side["spent_usd"] for side in found["replays"].values())
+        assert spent <= usd
+        assert spent == pytest.approx(
+            sum(
+                one * (1 if body["model"] == MODEL else 2.5 / 0.15)
+                for body in provider.bodies
+            )
+        )  # fmt: skip
+        return found
+
+    attributed(0)
+    assert provider.bodies == []
+    with Runtime.open(answered, model="gpt-4o") as runtime:
+        (entry, *_) = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
+        contract, other = runtime.contracts.load(CONTRACT), ("openai", "gpt-4o")
+        ask = ChangedRequests(runtime.ledger, InstalledFiles(answered), contract, {}, other)
+        bound = runtime.gateway.cost_bound(ask(entry), *other)
+    assert bound is not None
+    first = attributed(bound / 1e9 + 12.5 * one * 2.5 / 0.15)
+    sides = first["replays"]
+    assert sides["model"]["ended"] == "budget"
+    assert 0 < sides["model"]["replayed"] < wanted
+    assert 0 <= sides["question"]["replayed"] - sides["model"]["replayed"] <= 10
+    found = attributed(1)
+    assert [side["replayed"] for side in found["replays"].values()] == [wanted, wanted]
+    assert (found["cause"], len(found["exchanges"])) == ("question", wanted)
+    assert (found["question"]["value"], found["model"]["value"]) == (1, 0)
+    assert len(provider.bodies) == 2 * wanted  # nothing was paid twice
+    del both[both.index("--model") : both.index("--model") + 2]
+    assert run_remit(*both).returncode == 2
 
 
 def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,18 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
 
 if TYPE_CHECKING:
+    from remit.learning.replay import ReplayResult
     from remit.runtime import Runtime
 
 __all__ = ["read_table", "replay"]
+
+_CAUSES = {
+    "question": "It was the question: changing it helps, and more than another model.",
+    "model": "It was the model: another one helps, and more than the change of the question.",
+    "both": "Either change helps, and neither surely more than the other.",
+    "neither": "Neither helps: each gains less than 0.1, surely.",
+    "undecided": "Too few exchanges to say: record more of them, or give more --usd.",
+}
 
 
 @click.command()
@@ -28,6 +38,10 @@ __all__ = ["read_table", "replay"]
 @click.option("--usd", type=click.FloatRange(min=0), required=True, help="The most that it costs.")
 @click.option("--schema", type=FILE, help="Grade by this JSON Schema (default: the contract's).")
 @click.option("--references", type=FILE, help="Grade by right answers: JSON, by exchange id.")
+@click.option(
+    "--attribute", "both", is_flag=True,
+    help="Was it the question or the model: the change alone and the model alone, in turns.",
+)  # fmt: skip
 @reads
 def replay(
     root: Path | None,
@@ -39,6 +53,7 @@ def replay(
     usd: float,
     schema: Path | None,
     references: Path | None,
+    both: bool,
 ) -> None:
     """Ask held-out exchanges again under a change, and grade both answers alike.
 
@@ -47,37 +62,61 @@ def replay(
     from remit.learning.calls import open_account
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader
+    from remit.learning.meta import replay_both
     from remit.learning.replay import Replay
-    from remit.learning.statistics import paired_effect
     from remit.runtime import Runtime
 
-    if sum(one is not None for one in (change, proposal)) > 1 or not (change or proposal or model):
+    changed = sum(one is not None for one in (change, proposal))
+    if changed > 1 or not (changed or model):
         raise click.UsageError("Give --change or --proposal, --model, or one of these and a model.")
+    if both and not (changed and model):
+        raise click.UsageError("--attribute takes a change or a proposal, and a --model.")
+    budget_nano = round(usd * 1_000_000_000)
     with Runtime.open(root, model=model, by=whoami()) as runtime:
         open_account(runtime.budgeter, whoami())
         installed = InstalledFiles(runtime.root.path)
         files = _files(runtime, contract_id, change, proposal)
         contract = runtime.contracts.load(contract_id)
-        of_model = (runtime.provider_id, runtime.model_id) if model else None
-        what = {"contract": contract_id, "version": contract.version, "model": of_model,
-                "files": {path: sha256_hex(data) for path, data in files.items()}}  # fmt: skip
-        kept = runtime.root.path / "replays" / f"{sha256_hex(canonical_json(what))[:16]}.jsonl"
-        made = Replay(
-            runtime.gateway,
-            runtime.ledger,
-            ChangedRequests(runtime.ledger, installed, contract, files, of_model),
-            grader(
-                read_table(schema) if schema else contract.output_schema,
-                read_table(references) if references else None,
-            ),
-            prices=runtime.prices.version,
-            kept=kept,
+        grade = grader(
+            read_table(schema) if schema else contract.output_schema,
+            read_table(references) if references else None,
         )
-        found = made.run(
-            gradable_exchanges(runtime.ledger, contract_id),
-            budget_nano=round(usd * 1_000_000_000),
-            progress=lambda done, total: note(f"{done} of {total}"),
-        )
+        other = (runtime.provider_id, runtime.model_id) if model else None
+
+        def kept(files: dict[str, bytes], of_model: tuple[str, str] | None) -> Path:
+            what = {"contract": contract_id, "version": contract.version, "model": of_model,
+                    "files": {path: sha256_hex(data) for path, data in files.items()}}  # fmt: skip
+            return runtime.root.path / "replays" / f"{sha256_hex(canonical_json(what))[:16]}.jsonl"
+
+        def replay_of(files: dict[str, bytes], of_model: tuple[str, str] | None) -> Replay:
+            ask = ChangedRequests(runtime.ledger, installed, contract, files, of_model)
+            return Replay(
+                runtime.gateway, runtime.ledger, ask, grade, prices=runtime.prices.version,
+                kept=kept(files, of_model),
+            )  # fmt: skip
+
+        def progress(done: int, total: int) -> None:
+            note(f"{done} of {total}")
+
+        exchanges = gradable_exchanges(runtime.ledger, contract_id)
+        found: list[ReplayResult] = []
+        if both:
+            sides = replay_of(files, None), replay_of({}, other)
+            found += replay_both(*sides, exchanges, budget_nano=budget_nano, progress=progress)
+        else:
+            made = replay_of(files, other)
+            found.append(made.run(exchanges, budget_nano=budget_nano, progress=progress))
+    if both:
+        _say_attribution(found, as_json)
+    else:
+        _say_effect(found[0], kept(files, other), as_json)
+    if any(one.ended == "budget" for one in found):
+        note("The budget ended before all were asked: the same command with a larger one goes on.")
+
+
+def _say_effect(found: ReplayResult, kept: Path, as_json: bool) -> None:
+    from remit.learning.statistics import paired_effect
+
     known, gate = paired_effect(found.differences)
     effect = {"effect": known.to_dict(), "gate": gate.to_dict()}
     shown = (
@@ -86,8 +125,26 @@ def replay(
         f"always valid  [{gate.low:+.4f}, {gate.high:+.4f}]",
     )
     emit(as_json, {**found.summary(), **effect, "kept": str(kept)}, shown)
-    if found.ended == "budget":
-        note("The budget ended before all were asked: the same command with a larger one goes on.")
+
+
+def _say_attribution(found: Sequence[ReplayResult], as_json: bool) -> None:
+    from remit.learning.meta import attribute
+
+    question, model = found
+    made = attribute(question, model)
+    sides = {"question": question.summary(), "model": model.summary()}
+    gains = (
+        ("question changed", made.question),
+        ("model changed", made.model),
+        ("the first less the second", made.advantage),
+    )
+    shown = (
+        f"{_CAUSES[made.cause]} ({made.cause})",
+        f"asked again under both  {len(made.exchanges)} of {question.wanted}",
+        f"spent  ${(question.spent_nano + model.spent_nano) / 1e9:.6f}",
+        *(f"{what}  {one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]" for what, one in gains),
+    )
+    emit(as_json, {**made.to_dict(), "replays": sides}, shown)
 
 
 def _files(

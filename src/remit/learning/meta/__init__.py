@@ -1,6 +1,6 @@
 """Was the question right, and did what was adopted do what it predicted (SPEC 11.4)."""
 
-from remit.learning.meta.attribution import Attribution, attribute
+from remit.learning.meta.attribution import Attribution, attribute, replay_both
 from remit.learning.meta.effects import Calibration, Effect, EffectReader, calibrate
 from remit.learning.meta.questions import Question, read_questions
 from remit.learning.meta.report import Report, read_report
@@ -20,6 +20,7 @@ __all__ = [
     "propose_rollbacks",
     "read_questions",
     "read_report",
+    "replay_both",
     "schema_requirements",
     "unstated",
 ]

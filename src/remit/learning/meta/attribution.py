@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from remit.learning.replay import ReplayResult
+from remit.learning.replay import Replay, ReplayResult, is_held_out
 from remit.learning.statistics import ConfidenceSequence, Estimate
 
-__all__ = ["Attribution", "attribute"]
+__all__ = ["Attribution", "attribute", "replay_both"]
+
+_CHUNK = 10  # exchanges that one replay asks before the other has its turn
+_MARGIN = 0.1  # a gain that is surely smaller is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +24,8 @@ class Attribution:
         model: mean gain with the question kept and the model changed.
         advantage: the first less the second, exchange by exchange.
         cause: `question` or `model`: changing it helps, and helps more than changing the other;
-            `both`: each helps, neither surely more; `undecided`: the samples do not tell.
+            `both`: each helps, neither surely more; `neither`: both gains are surely below 0.1;
+            `undecided`: the samples do not tell.
         exchanges: ids of the exchanges that both replays asked again.
     """
 
@@ -39,6 +44,43 @@ class Attribution:
             "cause": self.cause,
             "exchanges": list(self.exchanges),
         }
+
+
+def replay_both(
+    question: Replay,
+    model: Replay,
+    exchange_ids: Iterable[str],
+    *,
+    budget_nano: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[ReplayResult, ReplayResult]:
+    """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
+
+    Where the budget ends, one of them is at most ten exchanges ahead. Going on and drift are as for
+    :meth:`Replay.run`.
+
+    Args:
+        question: with the question changed and the model kept.
+        model: with the question kept and the model changed.
+        exchange_ids: exchanges; those that are not held out are passed over.
+        budget_nano: for all runs of both together, in billionths of a US dollar.
+        progress: called with how many both have asked, and of how many.
+
+    Raises:
+        ReplayDriftError: prices, or the model that answers, are others than before.
+        InvalidInputError: a call has no upper bound: its model has no price.
+    """
+    wanted = [one for one in exchange_ids if is_held_out(one)]
+    first = question.run((), budget_nano=0)  # what earlier runs spent
+    second = model.run((), budget_nano=0)
+    for end in range(_CHUNK, len(wanted) + _CHUNK, _CHUNK):
+        part = wanted[:end]
+        progress(min(end - _CHUNK, len(wanted)), len(wanted))
+        first = question.run(part, budget_nano=budget_nano - second.spent_nano)
+        second = model.run(part, budget_nano=budget_nano - first.spent_nano)
+        if "budget" in (first.ended, second.ended):
+            break
+    return replace(first, wanted=len(wanted)), replace(second, wanted=len(wanted))
 
 
 def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
@@ -75,4 +117,6 @@ def _cause(question: Estimate, model: Estimate, advantage: Estimate) -> str:
         return "question"
     if model.low > 0 and advantage.high < 0:
         return "model"
-    return "both" if question.low > 0 and model.low > 0 else "undecided"
+    if question.low > 0 and model.low > 0:
+        return "both"
+    return "neither" if max(question.high, model.high) < _MARGIN else "undecided"
