@@ -148,6 +148,12 @@ def test_the_question_or_the_model_within_one_budget(answered: Path, provider: S
     assert (found["cause"], len(found["exchanges"])) == ("question", wanted)
     assert (found["question"]["value"], found["model"]["value"]) == (1, 0)
     assert len(provider.bodies) == 2 * wanted  # nothing was paid twice
+    attributed(1)
+    said = run_remit("learn", "report", "--root", answered).stdout
+    assert f"question or model: question, by {wanted} exchanges" in said
+    with Runtime.open(answered, model=MODEL) as runtime:
+        seen = list(runtime.ledger.query(event_type="SIGNAL_OBSERVED"))
+    assert len(seen) == 2  # of four runs the first asked nothing, the last found the same
     del both[both.index("--model") : both.index("--model") + 2]
     assert run_remit(*both).returncode == 2
 

@@ -31,11 +31,19 @@ def question(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def cause(**more: Any) -> dict[str, Any]:
+    return {
+        "contract_id": "PRC-A-001", "contract_version": "1.0.0", "cause": "question",
+        "question": estimate(0.8, 0.6, 1), "model": estimate(0, -0.2, 0.2), "exchanges": 90, **more,
+    }  # fmt: skip
+
+
 def report(**more: Any) -> dict[str, Any]:
     calibration = {"held": 1, "missed": 0, "open": 0}
     return {
         "policy_epoch": 1, "proposals": {"open": 0}, "adopted": [], "effects": [], "questions": [],
-        "calibration": calibration, "uncalibrated": [], "complete": True, **more,
+        "calibration": calibration, "attributions": [], "uncalibrated": [], "complete": True,
+        **more,
     }  # fmt: skip
 
 
@@ -44,18 +52,22 @@ def test_intervals_stand_where_they_are() -> None:
     worse = effect(realised=came, held=False, harmful=True)
     dear = effect(metric="cost", kind="head", realised=estimate(0.002, 0.001, 0.003), held=True)
     asked = question(disagreement=estimate(0.4, 0.25, 0.5), wrong=True)
-    page = Page(learning_page(report(effects=[worse, dear], questions=[asked])))
+    known = report(effects=[worse, dear], questions=[asked], attributions=[cause()])
+    page = Page(learning_page(known))
     lines = [attrs for tag, attrs in page.elements if tag == "line"]
     placed = [(one["class"], one["x1"], one["x2"]) for one in lines]
     assert ("predicted", "55.00%", "65.00%") in placed  # the axis goes from -0.5 to 0.5
     assert ("came", "0.00%", "20.00%") in placed
     assert ("share", "25.00%", "50.00%") in placed
+    assert ("another question", "80.00%", "100.00%") in placed
+    assert ("another model", "40.00%", "60.00%") in placed
     assert len([one for one in placed if one[0] == "share"]) == 1  # no line without samples
     words = page.words()
     for part in (
         "made things worse", "as predicted", "US dollars saved a call", "+0.1 (+0.05 to +0.15)",
         "+$0.002 (+$0.001 to +$0.003)", "40% (25% to 50%) of 400", "no samples yet",
-        "The answer looked right, the question was wrong.", "remit learn rollback PRP-1f2e",
+        "it was the question", "The answer looked right, the question was wrong.",
+        "remit learn rollback PRP-1f2e",
     ):  # fmt: skip
         assert part in words, part
     digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
@@ -73,13 +85,17 @@ def test_nothing_of_the_record_is_markup() -> None:
     asked = question(contract_id=HOSTILE, contract_version=HOSTILE, prompt_pack_id=HOSTILE,
                      missing=missing)  # fmt: skip
     judge = {"judge": HOSTILE, "contract_id": HOSTILE, "labelled": 1}
+    caused = cause(contract_id=HOSTILE, contract_version=HOSTILE)
     text = learning_page(
-        report(adopted=[decided], effects=[known], questions=[asked], uncalibrated=[judge])
-    )
+        report(
+            adopted=[decided], effects=[known], questions=[asked], attributions=[caused],
+            uncalibrated=[judge],
+        )
+    )  # fmt: skip
     page = Page(text)
     assert not {tag for tag, _ in page.elements} & {"script", "img", "iframe", "form", "base"}
     assert not {name for _, attrs in page.elements for name in attrs if name.startswith("on")}
-    assert text.count(MARK) == 13
+    assert text.count(MARK) == 15
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
 
 

@@ -16,6 +16,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
 
 if TYPE_CHECKING:
+    from remit.learning.meta import Attribution
     from remit.learning.replay import ReplayResult
     from remit.runtime import Runtime
 
@@ -62,7 +63,7 @@ def replay(
     from remit.learning.calls import open_account
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader
-    from remit.learning.meta import replay_both
+    from remit.learning.meta import attribute, record_attribution, replay_both
     from remit.learning.replay import Replay
     from remit.runtime import Runtime
 
@@ -103,11 +104,13 @@ def replay(
         if both:
             sides = replay_of(files, None), replay_of({}, other)
             found += replay_both(*sides, exchanges, budget_nano=budget_nano, progress=progress)
+            cause = attribute(*found)
+            record_attribution(runtime.ledger, cause, contract_id, contract.version)
         else:
             made = replay_of(files, other)
             found.append(made.run(exchanges, budget_nano=budget_nano, progress=progress))
     if both:
-        _say_attribution(found, as_json)
+        _say_attribution(cause, found, as_json)
     else:
         _say_effect(found[0], kept(files, other), as_json)
     if any(one.ended == "budget" for one in found):
@@ -127,11 +130,8 @@ def _say_effect(found: ReplayResult, kept: Path, as_json: bool) -> None:
     emit(as_json, {**found.summary(), **effect, "kept": str(kept)}, shown)
 
 
-def _say_attribution(found: Sequence[ReplayResult], as_json: bool) -> None:
-    from remit.learning.meta import attribute
-
+def _say_attribution(made: Attribution, found: Sequence[ReplayResult], as_json: bool) -> None:
     question, model = found
-    made = attribute(question, model)
     sides = {"question": question.summary(), "model": model.summary()}
     gains = (
         ("question changed", made.question),

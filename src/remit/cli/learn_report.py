@@ -66,6 +66,8 @@ def report(root: Path | None, as_json: bool, propose: bool, page: IO[str] | None
 
 def _lines(found: Report) -> Iterator[str]:
     """All sections, for a person."""
+    from remit.learning import Estimate
+
     yield f"policy epoch {found.epoch}" + (
         "" if found.epoch else ": nothing learned was ever adopted"
     )
@@ -108,6 +110,11 @@ def _lines(found: Report) -> Iterator[str]:
             yield f"    not in the prompt: {', '.join(shown)}"
         if question.wrong:
             yield "    The answer looked right, the question was wrong."
+    for cause in found.attributions:
+        name = f"{cause['contract_id']} {cause['contract_version']}"
+        gains = [_signed(Estimate(**cause[side])) for side in ("question", "model")]
+        yield f"  {name}, question or model: {cause['cause']}, by {cause['exchanges']} exchanges"
+        yield f"    another question gains {gains[0]}, another model {gains[1]}"
 
 
 def _came(one: Effect) -> str:

@@ -20,6 +20,13 @@ _SHARES = (
     ("disagreement", "Q2: equal questions get different answers"),
     ("unstated", "Q3: something is demanded that the prompt does not state"),
 )
+_CAUSES = {
+    "question": "it was the question",
+    "model": "it was the model",
+    "both": "either change helps",
+    "neither": "neither change helps",
+    "undecided": "too few exchanges to say",
+}
 _STEPS = (1, 2, 5)  # times a power of ten: where an axis may end
 
 
@@ -47,6 +54,7 @@ def learning_page(report: Mapping[str, Any]) -> str:
             sums=sums.items(),
             pictures=list(_pictures(report["effects"], decided)),
             questions=[_question(one) for one in report["questions"]],
+            causes=[_cause(one) for one in report["attributions"]],
             style=style,
             style_hash=style_hash(style),
         )
@@ -93,6 +101,14 @@ def _question(one: Mapping[str, Any]) -> dict[str, Any]:
         for name, label in _SHARES
     ]
     return {**one, "rows": rows}
+
+
+def _cause(one: Mapping[str, Any]) -> dict[str, Any]:
+    bars = [
+        {"name": name, "words": _interval(one[side], "reward"), **_place(one[side], -1, 1)}
+        for name, side in (("another question", "question"), ("another model", "model"))
+    ]
+    return {**one, "bars": bars, "verdict": _CAUSES[one["cause"]]}
 
 
 def _place(known: Mapping[str, Any], low: float, high: float) -> dict[str, Any]:

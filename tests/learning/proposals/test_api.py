@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from remit.kernel.settings import load_settings
+from remit.learning.meta import attribute, record_attribution
 from remit.learning.proposals import Change
+from remit.learning.replay import Pair, ReplayResult
 from remit.server.authentication import open_keys
 from tests.learning.proposals.conftest import World
 from tests.server.running import new_session, serving
@@ -37,7 +39,13 @@ def test_decided_over_the_api_by_an_admin_alone(world: World) -> None:
     assert load_settings(world.root.config).settings.budget.session_tokens == 12_345
     again = api.ask(f"POST {one}/adopt", said, key=admin.key)
     assert (again.status, again.error["code"]) == (409, "conflict")
+    pairs = tuple(Pair(one, one, "m", 0.0, 0.5, 0) for one in world.exchanges)
+    replayed = ReplayResult(pairs, 3, 0, 3, 0, "complete")
+    made = attribute(replayed, replayed)
+    record_attribution(world.runtime.ledger, made, "PRC-EXECUTE-001", "1.0.0")
     report = api.ask("GET /api/learn/report").json
+    (cause,) = report["attributions"]
+    assert (cause["cause"], cause["evidence"]) == ("undecided", world.exchanges)
     assert (report["policy_epoch"], report["complete"]) == (1, True)
     assert report["proposals"] == {"open": 0, "adopted": 1, "rejected": 0, "rolled_back": 0}
     (effect,) = report["effects"]

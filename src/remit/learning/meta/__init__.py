@@ -1,6 +1,12 @@
 """Was the question right, and did what was adopted do what it predicted (SPEC 11.4)."""
 
-from remit.learning.meta.attribution import Attribution, attribute, replay_both
+from remit.learning.meta.attribution import (
+    Attribution,
+    attribute,
+    read_attributions,
+    record_attribution,
+    replay_both,
+)
 from remit.learning.meta.effects import Calibration, Effect, EffectReader, calibrate
 from remit.learning.meta.questions import Question, read_questions
 from remit.learning.meta.report import Report, read_report
@@ -18,8 +24,10 @@ __all__ = [
     "attribute",
     "calibrate",
     "propose_rollbacks",
+    "read_attributions",
     "read_questions",
     "read_report",
+    "record_attribution",
     "replay_both",
     "schema_requirements",
     "unstated",

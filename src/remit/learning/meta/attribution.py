@@ -8,10 +8,13 @@ from typing import Any
 
 from remit.learning.replay import Replay, ReplayResult, is_held_out
 from remit.learning.statistics import ConfidenceSequence, Estimate
+from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
 
-__all__ = ["Attribution", "attribute", "replay_both"]
+__all__ = ["Attribution", "attribute", "read_attributions", "record_attribution", "replay_both"]
 
 _CHUNK = 10  # exchanges that one replay asks before the other has its turn
+_KIND = "attribution"
+_NAMED = 50  # exchanges that are named on record
 _MARGIN = 0.1  # a gain that is surely smaller is none
 
 
@@ -110,6 +113,38 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
         cause=_cause(by_question, by_model, advantage),
         exchanges=tuple(both),
     )
+
+
+def record_attribution(
+    ledger: LedgerClient, made: Attribution, contract_id: str, version: str
+) -> None:
+    """Put it on record for the report, as a `SIGNAL_OBSERVED`.
+
+    Nothing is written without exchanges, nor where the contract's latest is equal.
+
+    Args:
+        ledger: where to.
+        made: what was found.
+        contract_id: of which contract.
+        version: of which version of it.
+    """
+    value = made.to_dict()
+    known = {
+        "kind": _KIND, "contract_id": contract_id, "contract_version": version, **value,
+        "exchanges": len(made.exchanges), "evidence": value["exchanges"][-_NAMED:],
+    }  # fmt: skip
+    if made.exchanges and known not in read_attributions(ledger):
+        said = f"the failures of {contract_id} were attributed: {made.cause}"
+        ledger.write(LedgerEntry("SIGNAL_OBSERVED", contract_id, "OBSERVED", said, metadata=known))
+
+
+def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
+    """The latest attribution of each contract, as it was recorded, by contract."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):
+        if entry.metadata.get("kind") == _KIND and is_authentic(entry):
+            found.setdefault(entry.submission_id, dict(entry.metadata))
+    return [found[name] for name in sorted(found)]
 
 
 def _cause(question: Estimate, model: Estimate, advantage: Estimate) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from remit.contracts import ContractLoader
 from remit.learning.evidence import read_samples
 from remit.learning.judges import JudgeReport, read_judges
+from remit.learning.meta.attribution import read_attributions
 from remit.learning.meta.effects import Calibration, Effect, EffectReader, calibrate
 from remit.learning.meta.questions import Question, read_questions
 from remit.learning.proposals import Proposal, Proposals
@@ -27,6 +29,7 @@ class Report:
         proposals: all, the latest first.
         effects: of each that was ever adopted, the oldest first.
         questions: of each contract version and prompt pack.
+        attributions: the latest of each contract (Q4), as they were recorded.
         uncalibrated: judges that cannot be relied on yet.
         complete: whether all exchanges on record were read.
     """
@@ -35,6 +38,7 @@ class Report:
     proposals: tuple[Proposal, ...]
     effects: tuple[Effect, ...]
     questions: tuple[Question, ...]
+    attributions: tuple[Mapping[str, Any], ...]
     uncalibrated: tuple[JudgeReport, ...]
     complete: bool
 
@@ -58,6 +62,7 @@ class Report:
             "effects": [one.to_dict() for one in self.effects],
             "calibration": self.calibration.to_dict(),
             "questions": [one.to_dict() for one in self.questions],
+            "attributions": [dict(one) for one in self.attributions],
             "uncalibrated": [one.to_dict() for one in self.uncalibrated],
             "complete": self.complete,
         }
@@ -87,6 +92,7 @@ def read_report(
         proposals=tuple(proposals.all()),
         effects=tuple(reader.effects()),
         questions=tuple(questions),
+        attributions=tuple(read_attributions(ledger)),
         uncalibrated=tuple(one for one in read_judges(ledger) if not one.calibration.calibrated),
         complete=after is None,
     )

@@ -184,6 +184,20 @@ class QuestionShape(BaseModel):
     wrong: bool = Field(description="the answer looked right, the question was wrong")
 
 
+class AttributionShape(BaseModel):
+    """Q4: was it the question or the model, by two replays of the same exchanges."""
+
+    kind: Literal["attribution"]
+    contract_id: str
+    contract_version: str
+    cause: Literal["question", "model", "both", "neither", "undecided"]
+    question: EstimateShape = Field(description="gain of another question with the same model")
+    model: EstimateShape = Field(description="gain of another model with the same question")
+    advantage: EstimateShape = Field(description="the first less the second")
+    exchanges: int = Field(description="how many both replays asked again")
+    evidence: list[str] = Field(description="of these the latest, at most 50")
+
+
 class LearningReport(BaseModel):
     """What was proposed and adopted, what came of it, and whether the question was right."""
 
@@ -193,6 +207,7 @@ class LearningReport(BaseModel):
     effects: list[EffectShape] = Field(description="of all that was ever adopted, oldest first")
     calibration: CalibrationShape
     questions: list[QuestionShape]
+    attributions: list[AttributionShape] = Field(description="the latest of each contract")
     uncalibrated: list[dict[str, Any]] = Field(description="judges that cannot be relied on yet")
     complete: bool = Field(description="whether all exchanges on record were read")
 
