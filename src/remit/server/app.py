@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from remit.kernel.errors import RemitError, let_go
 from remit.ledger import LedgerRollbackError
@@ -48,12 +48,16 @@ from remit.server.telemetry import (
     with_parent,
 )
 
+if TYPE_CHECKING:
+    from remit.server.console import Console
+
 _log = logging.getLogger("remit.server")
 
 _WHOLE_S = 5.0  # to look whether the ledger has all that was seen in it
 _FLUSH_S = 1.0
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
+_T = TypeVar("_T")
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -91,7 +95,8 @@ class App:
             runtime, self._keys, settings.server.contract_id, dev=dev,
             on_refused=self.metrics.refused_key,
         )  # fmt: skip
-        self._api: asyncio.Task[Guard] | None = None
+        self._api = _Later(self._make_api)
+        self._console = _Later(self._make_console)
         background = Background(runtime.gateway, runtime.leases)
         door = ProviderDoor(runtime, self._authenticator)
         self._responses = Responses(
@@ -175,7 +180,9 @@ class App:
         """Paths with parameters, wrong methods and unknown paths."""
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
-            await (await self._made_api())(scope, receive, send)
+            await (await self._api.made())(scope, receive, send)
+        elif path == "/" or path == "/console" or path.startswith("/console/"):
+            await (await self._console.made())(scope, receive, send)
         elif path.startswith(RESPONSE_PATHS):
             await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
@@ -193,21 +200,15 @@ class App:
                 "There is nothing here. Model calls go to /v1/chat/completions and /v1/messages.",
             )
 
-    async def _made_api(self) -> Guard:
-        """What answers under ``/api``: a framework that calls of models do without.
+    def _make_api(self) -> Guard:
+        from remit.server.api import api_application
 
-        Made when it is first asked for, as it takes a third of the start's time and memory.
-        """
-        failed = self._api is not None and self._api.done() and self._api.exception() is not None
-        if self._api is None or failed:
+        return api_application(self.runtime, self._keys, self._authenticator)
 
-            def make() -> Guard:
-                from remit.server.api import api_application
+    def _make_console(self) -> Console:
+        from remit.server.console import Console
 
-                return api_application(self.runtime, self._keys, self._authenticator)
-
-            self._api = asyncio.create_task(asyncio.to_thread(make))
-        return await asyncio.shield(self._api)
+        return Console(self.runtime, self._keys, self._authenticator)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         await reply_json(send, {"status": "ok"})
@@ -282,6 +283,8 @@ class App:
         """Let go of all but the runtime, for who opened that themselves."""
         self.runtime.gateway.observers[:] = self._observers
         self._keys.close()
+        if (console := self._console.found) is not None:
+            console.close()
         if self._traces is not None:
             self._traces.shutdown()
 
@@ -309,6 +312,30 @@ class App:
             except RemitError as error:
                 _log.warning("batches cannot be settled: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)
+
+
+class _Later(Generic[_T]):
+    """Something that calls of models do without, made when it is first asked for: it takes time and
+    memory."""
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._task: asyncio.Task[_T] | None = None
+
+    @property
+    def found(self) -> _T | None:
+        """It, where it was made."""
+        task = self._task
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
+
+    async def made(self) -> _T:
+        """It; one that could not be made is tried again."""
+        failed = self._task is not None and self._task.done() and self._task.exception() is not None
+        if self._task is None or failed:
+            self._task = asyncio.create_task(asyncio.to_thread(self._make))
+        return await asyncio.shield(self._task)
 
 
 def _metrics(runtime: Runtime) -> CallMetrics:

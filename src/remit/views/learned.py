@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.views.page import environment, style_hash, style_sheet
 
-__all__ = ["learning_page"]
+__all__ = ["learned", "learning_page", "pictures_of"]
 
 _VERDICTS = {
     True: ("good", "as predicted"),
@@ -37,6 +37,12 @@ def learning_page(report: Mapping[str, Any]) -> str:
         report: of :meth:`remit.learning.meta.Report.to_dict`.
     """
     style = style_sheet("page.css", "learning.css")
+    shown = {**learned(report), "style": style, "style_hash": style_hash(style)}
+    return environment().get_template("learning.html.j2").render(shown)
+
+
+def learned(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``learned.html.j2`` shows of a report."""
     calibration = report["calibration"]
     sums = {"policy epoch": report["policy_epoch"]}
     sums |= {f"proposals {name.replace('_', ' ')}": n for name, n in report["proposals"].items()}
@@ -46,22 +52,16 @@ def learning_page(report: Mapping[str, Any]) -> str:
         "too early to say": calibration["open"],
     }
     decided = {one["proposal_id"]: one for one in report["adopted"]}
-    return (
-        environment()
-        .get_template("learning.html.j2")
-        .render(
-            report=report,
-            sums=sums.items(),
-            pictures=list(_pictures(report["effects"], decided)),
-            questions=[_question(one) for one in report["questions"]],
-            causes=[_cause(one) for one in report["attributions"]],
-            style=style,
-            style_hash=style_hash(style),
-        )
-    )
+    return {
+        "report": report,
+        "sums": sums.items(),
+        "pictures": list(pictures_of(report["effects"], decided)),
+        "questions": [_question(one) for one in report["questions"]],
+        "causes": [_cause(one) for one in report["attributions"]],
+    }
 
 
-def _pictures(
+def pictures_of(
     effects: Iterable[Mapping[str, Any]], decided: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[dict[str, Any]]:
     """One picture for each unit: its rows share an axis, which has 0 in the middle."""

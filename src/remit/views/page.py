@@ -40,11 +40,11 @@ def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
         .get_template("page.html.j2")
         .generate(
             journey=journey,
-            sums=_sums(totals),
+            sums=sums_of(totals),
             wrong_hashes=[
                 item for item in journey.get("trace_hashes") or () if not item.get("agrees")
             ],
-            has_focus=functools.partial(_has_focus, str(journey.get("focus") or "")),
+            has_focus=functools.partial(has_focus, str(journey.get("focus") or "")),
             opened=totals.get("turns", 0) == 1,
             style=style,
             style_hash=style_hash(style),
@@ -117,7 +117,7 @@ def _visible(value: Any) -> Any:
     return "" if value is None else wording.visible(str(value), lines=True)
 
 
-def _sums(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What the journey used: a label and a number each."""
 
     def counted(key: str, noun: str, nouns: str = "") -> tuple[str, str]:
@@ -142,12 +142,12 @@ def _sums(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "cost", wording.money(totals) or "none"
 
 
-def _has_focus(focus: str, item: Any) -> bool:
+def has_focus(focus: str, item: Any) -> bool:
     """Whether the id that was asked for is among an item's own."""
     if isinstance(item, Mapping):
-        return any(_has_focus(focus, value) for key, value in item.items() if key in _ID_KEYS)
+        return any(has_focus(focus, value) for key, value in item.items() if key in _ID_KEYS)
     if isinstance(item, list):
-        return any(_has_focus(focus, value) for value in item)
+        return any(has_focus(focus, value) for value in item)
     return bool(focus) and item == focus
 
 

@@ -2,7 +2,7 @@
 
 from remit.packages.gates.constraints import check_settings
 from remit.packages.gates.context import GateContext
-from remit.packages.gates.runner import GATES, GateReport, GateResult, check_gates
+from remit.packages.gates.runner import GATES, GateReport, GateResult, check_gates, latest_result
 from remit.packages.gates.view import GateView
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "GateView",
     "check_gates",
     "check_settings",
+    "latest_result",
 ]

@@ -6,10 +6,11 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Self
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import LedgerEntry, content
+from remit.ledger import LedgerEntry, LedgerReader, content, is_authentic
 from remit.packages.checks import (
     Finding,
     check_acceptance,
@@ -31,7 +32,7 @@ from remit.packages.lock import package_lock
 from remit.packages.waivers import EDITABLE_INSTALL, waived
 from remit.providers.prices import PriceTable
 
-__all__ = ["GATES", "GateReport", "GateResult", "check_gates"]
+__all__ = ["GATES", "GateReport", "GateResult", "check_gates", "latest_result"]
 
 _log = logging.getLogger("remit.gates")
 
@@ -279,3 +280,26 @@ def _entry(context: GateContext, result: GateResult, summary: Summary, by: str) 
             **(summary.mark if result.passed else {}),
         },
     )
+
+
+def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
+    """The latest result of a gate on record: ``gate``, ``passed`` (``None``: never checked),
+    ``message``, ``checked_at``, ``entry_id``."""
+    found = [
+        entry
+        for event in ("GATE_PASSED", "GATE_FAILED")
+        for entry in islice(
+            filter(is_authentic, ledger.query(event_type=event, submission_id=gate, order="desc")),
+            1,
+        )
+    ]
+    if not found:
+        return {"gate": gate, "passed": None, "message": "", "checked_at": None, "entry_id": None}
+    last = max(found, key=lambda entry: int(entry.id.removeprefix("LED-"), 16))
+    return {
+        "gate": gate,
+        "passed": last.event_type == "GATE_PASSED",
+        "message": last.reason,
+        "checked_at": last.timestamp,
+        "entry_id": last.id,
+    }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.ledger import LedgerClient, is_authentic
+from remit.ledger import LedgerClient
 from remit.packages import InstalledPackage, Registry
-from remit.packages.gates import GATES, GateContext, check_gates
+from remit.packages.gates import GATES, GateContext, check_gates, latest_result
 from remit.server.api.requests import GateRequest, Page
 from remit.server.api.responses import GateReportShape, GateStates, PackagePage, PackageShape
 from remit.server.api.routes import Caller, Routes, name_of, slice_of
@@ -40,7 +39,7 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
     @routes.add("GET", "/gates", "Latest results of the gates", needs="read", shape=GateStates)
     def gates() -> dict[str, Any]:
         """The latest result of every gate on record; nothing is checked again."""
-        return {"gates": [_newest(ledger, gate) for gate in GATES]}
+        return {"gates": [latest_result(ledger, gate) for gate in GATES]}
 
     @routes.add("POST", "/gates", "Check gates", needs="manage_keys", shape=GateReportShape)
     def check(wanted: GateRequest, caller: Caller) -> dict[str, Any]:
@@ -76,25 +75,4 @@ def _plain(package: InstalledPackage) -> dict[str, Any]:
         "archive_sha256": package.archive_sha256,
         "signed": package.signature["waived"] is False,
         "approved_by": package.approved_by,
-    }
-
-
-def _newest(ledger: LedgerClient, gate: str) -> dict[str, Any]:
-    found = [
-        entry
-        for event in ("GATE_PASSED", "GATE_FAILED")
-        for entry in islice(
-            filter(is_authentic, ledger.query(event_type=event, submission_id=gate, order="desc")),
-            1,
-        )
-    ]
-    if not found:
-        return {"gate": gate, "passed": None, "message": "", "checked_at": None, "entry_id": None}
-    last = max(found, key=lambda entry: int(entry.id.removeprefix("LED-"), 16))
-    return {
-        "gate": gate,
-        "passed": last.event_type == "GATE_PASSED",
-        "message": last.reason,
-        "checked_at": last.timestamp,
-        "entry_id": last.id,
     }

@@ -1,0 +1,52 @@
+"""Why this model: candidates, scores, the rules' hash, and whether it comes out the same again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.kernel.errors import RemitError
+from remit.ledger import EntryNotFoundError
+from remit.routing import DecisionNotFoundError, explain, find_decision, replay
+from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View
+from remit.server.console.rows import call_row
+
+_LOOKED_AT = 400
+_LISTED = 25
+
+
+def show(sources: Sources, asked: Asked) -> Page:
+    """Calls that a router decided or that went elsewhere; or why one went where it did."""
+    ledger = sources.ledger
+    if not asked.rest:
+        found = ledger.query(
+            event_type="EXCHANGE", order="desc", limit=_LOOKED_AT, after=asked.query.get("before"),
+            with_content=False,
+        )  # fmt: skip
+        rows: list[dict[str, Any]] = []
+        last = ""
+        for entry in found:
+            data = entry.metadata
+            if len(rows) == _LISTED:
+                break
+            last = entry.id
+            if data.get("decision_id") or data.get("fallback_from"):
+                passed = data.get("fallback_from") or ()
+                why = [f'{one.get("model_id")}: {one.get("error_code")}' for one in passed
+                       if isinstance(one, dict)]  # fmt: skip
+                rows.append({**call_row(entry), "why": ", ".join(why) or "chosen by the router"})
+        return Page("decisions.html.j2", {"calls": rows, "before": last, "looked_at": _LOOKED_AT})
+    prefixes = sources.runtime.loaded.settings.model.prefixes
+    try:
+        found_why = explain(ledger, asked.rest, prefixes)
+    except (DecisionNotFoundError, EntryNotFoundError) as error:
+        raise NotFoundError(error.message) from error
+    again: dict[str, Any] | None = None
+    if decision_id := found_why.get("decision_id"):
+        try:
+            again = replay(find_decision(ledger, decision_id), ledger)
+        except RemitError as error:
+            again = {"agrees": None, "notes": [error.message], "checks": {}}
+    return Page("decision.html.j2", {"asked_for": asked.rest, "found": found_why, "again": again})
+
+
+VIEWS = (View("/console/why", show),)

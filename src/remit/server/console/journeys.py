@@ -1,0 +1,98 @@
+"""The journey of a prompt: contract, dispatch, attempts, exchange, cost, proof."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry
+from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View
+from remit.server.console.rows import call_row
+from remit.views import wording
+from remit.views.entries import order_of, plain, session_of
+from remit.views.journey import JourneyNotFoundError, open_journey
+from remit.views.page import has_focus, sums_of
+
+_LISTED = 50
+_MOST_TURNS = 50
+
+
+def show(sources: Sources, asked: Asked) -> Page:
+    """The latest calls to choose from, or one journey."""
+    ledger = sources.ledger
+    if not asked.rest:
+        found = ledger.query(
+            event_type="EXCHANGE", order="desc", after=asked.query.get("before"), limit=_LISTED,
+            with_content=False,
+        )  # fmt: skip
+        rows = [call_row(entry) for entry in found]
+        more = rows[-1]["id"] if len(rows) == _LISTED else ""
+        return Page("journeys.html.j2", {"calls": rows, "before": more})
+    entry, asked_for = _entry(ledger, asked.rest)
+    if entry is not None and not session_of(entry):
+        said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
+        return Page("entry.html.j2", {**_about(entry), **said})
+    try:
+        journey = open_journey(ledger, **asked_for)
+    except JourneyNotFoundError as error:
+        raise NotFoundError(error.message) from error
+    turns: list[dict[str, Any]] = []
+    more = False
+    for turn in journey["turns"]:
+        if len(turns) == _MOST_TURNS:
+            more = True
+            break
+        turns.append(turn)
+    return Page(
+        "journey.html.j2",
+        {
+            "journey": {**journey, "turns": turns},
+            "more": more,
+            "sums": list(sums_of(journey["totals"])),
+            "has_focus": functools.partial(has_focus, str(journey.get("focus") or "")),
+            "opened": len(turns) == 1,
+            "way": _about(entry) if entry is not None else None,
+        },
+    )
+
+
+def _entry(ledger: LedgerClient, name: str) -> tuple[LedgerEntry | None, dict[str, Any]]:
+    """The entry that is meant, and what :func:`open_journey` takes."""
+    if name.startswith("LED-"):
+        try:
+            entry = ledger.read(name)
+        except EntryNotFoundError as error:
+            raise NotFoundError(f"The ledger has no entry {name[:40]}.") from error
+        return entry, {"entry_id": name}
+    if name.startswith("WO-"):
+        return None, {"work_order_id": name}
+    return None, {"session_id": name}
+
+
+def _about(entry: LedgerEntry) -> dict[str, Any]:
+    """The way of a call in a line: which entries it left, and where they are explained."""
+    data = entry.metadata
+    dispatch = data.get("dispatch_entry_id") if entry.event_type == "EXCHANGE" else ""
+    return {
+        "entry": {
+            "id": entry.id,
+            "event": entry.event_type,
+            "at": entry.timestamp,
+            "submission_id": entry.submission_id,
+            "decision": entry.decision,
+        },
+        "contract_id": data.get("contract_id", ""),
+        "contract_version": data.get("contract_version", ""),
+        "dispatch": dispatch if isinstance(dispatch, str) else "",
+        "attempt": data.get("attempt", 1),
+        "outcome": data.get("outcome", ""),
+        "model": data.get("model_id", ""),
+        "cost": wording.one_cost(data) if entry.event_type == "EXCHANGE" else "",
+        "order": order_of(entry),
+        "session_id": session_of(entry),
+        "is_call": entry.event_type in ("EXCHANGE", "DISPATCH", "EXCHANGE_ORPHANED",
+                                         "PROMPT_REJECTED"),
+    }  # fmt: skip
+
+
+VIEWS = (View("/console/journey", show),)

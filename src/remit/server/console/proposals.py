@@ -1,0 +1,75 @@
+"""Proposals: what would change and why, what was predicted and what came; a person's decision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.contracts import ContractLoader
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import InstalledFiles
+from remit.learning.meta import read_report
+from remit.learning.proposals import ProposalError, Proposals
+from remit.runtime.installation import governance
+from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
+from remit.views.learned import learned, pictures_of
+
+_VERBS = ("adopt", "reject", "rollback")
+_LISTED = 100
+_LATEST = 2_000  # exchanges that are read
+
+
+def show(sources: Sources, asked: Asked) -> Page:
+    """All proposals, or one; or what was learned."""
+    known = Proposals(sources.runtime.root, sources.ledger)
+    if not asked.rest:
+        found = [one.to_dict() for one, _ in zip(known.all(), range(_LISTED), strict=False)]
+        return Page("proposals.html.j2", {"proposals": found, "epoch": known.epoch()})
+    if asked.rest == "report":
+        return Page(
+            "learned_report.html.j2", {**learned(_report(sources, known)), "latest": _LATEST}
+        )
+    try:
+        one = known.get(asked.rest)
+    except ProposalError as error:
+        raise NotFoundError(error.message) from error
+    realised = "realised" in asked.query
+    picture = None
+    if realised:
+        effects = _report(sources, known)["effects"]
+        of = [effect for effect in effects if effect["proposal_id"] == one.proposal_id]
+        picture = next(iter(pictures_of(of, {})), None)
+    return Page(
+        "proposal.html.j2",
+        {
+            "one": one.to_dict(),
+            "name": one.name,
+            "stale": known.stale(one) if one.state == "open" else "",
+            "by_key": known.evidence_by_key(one),
+            "realised": realised,
+            "picture": picture,
+            "latest": _LATEST,
+        },
+    )
+
+
+def _report(sources: Sources, known: Proposals) -> dict[str, Any]:
+    root = sources.runtime.root
+    contracts = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
+    return read_report(sources.ledger, known, contracts, latest=_LATEST).to_dict()
+
+
+def change(sources: Sources, asked: Asked) -> Redirect:
+    """Adopt, reject or roll back, in the name of the key's owner."""
+    proposal_id, _, verb = asked.rest.partition("/")
+    if verb not in _VERBS:
+        raise NotFoundError("There is no such decision.")
+    reason = asked.form.get("reason", "").strip()
+    if not reason:
+        raise InvalidInputError("Say why; the reason stays on record.")
+    runtime = sources.runtime
+    decide = getattr(governance(runtime.root, runtime.ledger, runtime.loaded, asked.identity), verb)
+    decide(proposal_id, reason=reason[:1000])
+    return Redirect(f"/console/proposals/{proposal_id}")
+
+
+VIEWS = (View("/console/proposals", show, change, "adopt"),)

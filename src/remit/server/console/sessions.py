@@ -1,0 +1,220 @@
+"""Sessions: which there are, and one as it happened, a page of turns at a time."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from remit.agents.sessions import session_overview
+from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View, page_of_list
+from remit.server.console.rows import ALARMS, named
+from remit.views import wording
+from remit.views.entries import Tally, place_of, plain
+
+_LISTED = 25
+_LATEST_CALLS = 1_000
+_TURNS = 20
+_MOST_EVENTS = 400  # of one page: what is more is counted, and stands in the journey
+_MOST_MESSAGES = 40  # of a prompt whose last one is shown
+_IN_LINE = (
+    "EXCHANGE", "TOOL_CALL", "APPROVAL_REQUESTED", "APPROVAL_SIGNED", "APPROVAL_GRANTED",
+    "APPROVAL_DENIED", "SESSION_START", "SESSION_END", "ERASURE", *ALARMS,
+)  # fmt: skip
+
+
+def show(sources: Sources, asked: Asked) -> Page:
+    """The list, or one session."""
+    if asked.rest:
+        return _one(sources.ledger, asked.rest, asked.query.get("before"))
+    ledger = sources.ledger
+    started = list(
+        ledger.query(
+            event_type="SESSION_START", order="desc", after=asked.query.get("before"),
+            limit=_LISTED + 1, with_content=False,
+        )
+    )  # fmt: skip
+    listed, more = page_of_list(started, _LISTED)
+    ids = [entry.submission_id for entry in listed]
+    spent = _spent(ledger, ids)
+    agents = []
+    for entry in listed:
+        found = session_overview(ledger, entry.submission_id)
+        if found is not None:
+            agents.append({**found.to_dict(), **spent.get(found.session_id, {})})
+    active = [] if asked.query.get("before") else _active(ledger)
+    return Page(
+        "sessions.html.j2",
+        {"active": active, "listed": agents, "before": listed[-1].id if more else ""},
+    )
+
+
+def _active(ledger: LedgerClient) -> list[dict[str, Any]]:
+    """Sessions of the latest calls, the latest first, whoever began them."""
+    rows = ledger.select(
+        "SELECT session_id, max(agent_id), max(timestamp), count(*) FROM (SELECT session_id, "
+        "agent_id, timestamp FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT ?"
+        ") AS latest WHERE session_id IS NOT NULL GROUP BY session_id ORDER BY 3 DESC LIMIT ?",
+        (_LATEST_CALLS, _LISTED),
+    )
+    spent = _spent(ledger, [str(row[0]) for row in rows])
+    names = ("session_id", "agent_id", "last_at", "calls")
+    return [dict(zip(names, row, strict=True)) | spent.get(str(row[0]), {}) for row in rows]
+
+
+def _spent(ledger: LedgerClient, session_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What each session used so far, by its budget."""
+    if not session_ids:
+        return {}
+    marks = ", ".join("?" * len(session_ids))
+    rows = ledger.select(
+        "SELECT scope, spent_nano, spent_tokens, unpriced_calls FROM budgets "
+        f"WHERE scope IN ({marks})",
+        [f"session:{name}" for name in session_ids],
+    )
+    return {
+        str(scope).removeprefix("session:"): {
+            "cost": wording.dollars(nano / 1e9)
+            + (" and calls without a price" if unpriced else ""),
+            "tokens": wording.number(tokens),
+        }
+        for scope, nano, tokens, unpriced in rows
+    }
+
+
+def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
+    first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
+    if first is None:
+        raise NotFoundError(f"The ledger has no session {session_id[:100]}.")
+    overview = session_overview(ledger, session_id)
+    ends, after, more = _bounds(ledger, session_id, before)
+    events = list(islice(_events(ledger, session_id, after, ends, before), _MOST_EVENTS + 1))
+    shown, cut = page_of_list(events, _MOST_EVENTS)
+    talks = {} if any(one.event_type == "TURN_RECORDED" for one in shown) else _talks(ledger, shown)
+    return Page(
+        "session.html.j2",
+        {
+            "session_id": session_id,
+            "overview": overview.to_dict() if overview is not None else {},
+            "agent_id": named(first.metadata, "agent_id"),
+            "started_at": first.timestamp,
+            "spent": _spent(ledger, [session_id]).get(session_id, {}),
+            "groups": list(_by_turn(shown, talks)),
+            "before": ends[0] if more else "",
+            "later": bool(before),
+            "cut": cut,
+        },
+    )
+
+
+def _bounds(
+    ledger: LedgerClient, session_id: str, before: str | None
+) -> tuple[list[str], int, bool]:
+    """The ids of what ends each turn of a page, the sequence number that the page begins behind,
+    and whether there are earlier ones. A session without turns has its calls in their place."""
+    for event in ("TURN_RECORDED", "EXCHANGE"):
+        found = ledger.query(
+            session_id=session_id, event_type=event, order="desc", after=before,
+            limit=_TURNS + 1, with_content=False,
+        )  # fmt: skip
+        ids = [entry.id for entry in found][::-1]
+        if len(ids) > _TURNS:
+            return ids[1:], place_of(ids[0]), True
+        if ids:
+            return ids, -1, False
+    return [], -1, False
+
+
+def _events(
+    ledger: LedgerClient, session_id: str, after: int, ends: Sequence[str], before: str | None
+) -> Iterator[LedgerEntry]:
+    """What happened in the turns of a page; on the latest page also what came after them."""
+    last = place_of(ends[-1]) if before and ends else None
+    merged = heapq.merge(
+        *(
+            ledger.query(
+                session_id=session_id,
+                event_type=event,
+                after=after,
+                limit=_MOST_EVENTS + 1,
+                with_content=event != "EXCHANGE",  # which holds the whole conversation each time
+            )
+            for event in ("TURN_RECORDED", *_IN_LINE)
+        ),
+        key=lambda entry: place_of(entry.id),
+    )
+    for entry in merged:
+        if last is not None and place_of(entry.id) > last:
+            return
+        yield entry
+
+
+def _talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:
+    """Of calls outside of turns what was asked last and what was answered, by entry."""
+    calls = [entry for entry in entries if entry.event_type == "EXCHANGE"]
+    found = {}
+    for call in calls[-_TURNS:]:
+        prompt = call.metadata.get("prompt")
+        count = prompt.get("count", 1) if isinstance(prompt, dict) else 0
+        names = ("response", "prompt") if count <= _MOST_MESSAGES else ("response",)
+        exact = ledger.exact(call.id, names)
+        asked = exact.get("prompt", b'""')
+        last = asked[-1] if isinstance(asked, list) and asked else asked
+        found[call.id] = {
+            "asked": plain(_content(_decoded(last))),
+            "said": plain(_decoded(exact.get("response", b'""'))),
+        }
+    return found
+
+
+def _decoded(exact: Any) -> Any:
+    if not isinstance(exact, bytes):
+        return exact if isinstance(exact, Erased) else ""
+    try:
+        return json.loads(exact)
+    except (ValueError, RecursionError):
+        return exact.decode("utf-8", "replace")
+
+
+def _content(message: Any) -> Any:
+    """What a message says; a prompt that is a text is its own."""
+    return message.get("content", message) if isinstance(message, dict) else message
+
+
+def _by_turn(
+    entries: Sequence[LedgerEntry], talks: Mapping[str, Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """What happened, each turn with its own: ``turn`` (``None`` outside of turns), ``events``,
+    and what its calls cost."""
+    events: list[dict[str, Any]] = []
+    calls: list[LedgerEntry] = []
+    for entry in entries:
+        data = plain({**entry.metadata, "reason": entry.reason}, commitments=True)
+        item = {**data, "id": entry.id, "event": entry.event_type, "at": entry.timestamp}
+        item |= talks.get(entry.id, {})
+        if entry.event_type == "TURN_RECORDED":
+            yield {"turn": item, "events": events, "calls": len(calls), "cost": _cost(calls)}
+            events, calls = [], []
+            continue
+        events.append(item)
+        if entry.event_type == "EXCHANGE":
+            calls.append(entry)
+        elif entry.event_type == "SESSION_START":
+            yield {"turn": None, "events": events}
+            events = []
+    if events:
+        yield {"turn": None, "events": events}
+
+
+def _cost(calls: Sequence[LedgerEntry]) -> str:
+    """What calls cost together, and whether that is certain."""
+    tally = Tally()
+    for call in calls:
+        tally.add(call)
+    return wording.money(tally.to_dict())
+
+
+VIEWS = (View("/console/sessions", show),)

@@ -1,0 +1,51 @@
+// New entries as they come. Rows are built from texts alone: nothing of the record is ever markup.
+const state = document.querySelector('[data-live="state"]');
+const entries = document.querySelector('[data-live="entries"]');
+const tables = new Map([...document.querySelectorAll('tbody[data-live]')].map((one) => [one.dataset.live, one]));
+const badgeAt = { call: 3, alarm: 1 };
+
+function cell(text) {
+  const made = document.createElement('td');
+  made.textContent = text;
+  return made;
+}
+
+function rowOf(row) {
+  const made = document.createElement('tr');
+  made.className = 'new';
+  row.cells.forEach((text, place) => {
+    if (place !== badgeAt[row.kind]) return made.append(cell(text));
+    const badge = document.createElement('span');
+    badge.className = `badge ${row.tone}`;
+    badge.textContent = text;
+    const holder = document.createElement('td');
+    holder.append(badge);
+    made.append(holder);
+  });
+  const link = document.createElement('a');
+  link.className = 'id';
+  link.href = `/console/journey/${encodeURIComponent(row.id)}`;
+  link.textContent = row.id;
+  const holder = document.createElement('td');
+  holder.append(link);
+  made.append(holder);
+  return made;
+}
+
+function show(event) {
+  const found = JSON.parse(event.data);
+  entries.textContent = found.entries.toLocaleString('en-US');
+  for (const row of found.rows) {
+    const table = tables.get(row.kind);
+    if (!table) continue;
+    table.querySelector('.none')?.remove();
+    table.prepend(rowOf(row));
+    while (table.rows.length > Number(table.dataset.most)) table.lastElementChild.remove();
+  }
+}
+
+const source = new EventSource('/console/live');
+source.addEventListener('open', () => { state.textContent = 'Live.'; });
+source.addEventListener('error', () => { state.textContent = 'Not live: trying again.'; });
+source.addEventListener('entries', show);
+source.addEventListener('gap', () => { state.textContent = 'Live; some entries were passed over: reload to see all.'; });

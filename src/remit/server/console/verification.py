@@ -1,0 +1,59 @@
+"""Verify: checkpoint, witnesses, gates, and a check of one entry in the reader's own browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.kernel.json_text import dump
+from remit.ledger import EntryNotFoundError, is_authentic, proof_bundle
+from remit.packages.gates import GATES, check_gates, latest_result
+from remit.server.api.routes import name_of
+from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
+
+_ERASURES = 5
+
+
+def show(sources: Sources, asked: Asked) -> Page:
+    """How the whole stands; with the id of an entry also what its reader's browser checks."""
+    ledger = sources.ledger
+    latest = ledger.checkpoints.latest()
+    bundle = None
+    if asked.rest:
+        try:
+            # Signed where no checkpoint covers the entry yet, so by the client that has the key.
+            bundle = proof_bundle(sources.runtime.ledger, asked.rest)
+        except EntryNotFoundError as error:
+            raise NotFoundError(error.message) from error
+    erasures = ledger.query(event_type="ERASURE", order="desc", limit=_ERASURES, with_content=False)
+    return Page(
+        "verify.html.j2",
+        {
+            "entries": ledger.count(),
+            "location": ledger.location,
+            "vkey": str(ledger.verifier_key or ""),
+            "checkpoint": _checkpoint(latest),
+            "gates": [latest_result(ledger, gate) for gate in GATES],
+            "erasures": [
+                {"id": one.id, "at": one.timestamp} for one in filter(is_authentic, erasures)
+            ],
+            "bundle": bundle,
+            "bundle_json": "" if bundle is None else dump(bundle).decode(),
+        },
+    )
+
+
+def change(sources: Sources, asked: Asked) -> Redirect:
+    """Check all gates now; what they find goes on record."""
+    check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
+    return Redirect("/console/verify")
+
+
+def _checkpoint(latest: Any) -> dict[str, Any] | None:
+    if latest is None:
+        return None
+    names = [line.name for line in latest.note.signatures]
+    return {"size": latest.checkpoint.size, "origin": latest.checkpoint.origin, "text": str(latest),
+            "witnesses": names[1:]}  # fmt: skip
+
+
+VIEWS = (View("/console/verify", show, change, "manage_keys"),)
