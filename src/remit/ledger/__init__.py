@@ -26,6 +26,7 @@ from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.prepared import Prepared
+from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
@@ -91,6 +92,7 @@ __all__ = [
     "of_other_types",
     "open_root_ledger",
     "parse_entry_id",
+    "proof_bundle",
     "read_mark",
     "settled",
     "utc_now",

@@ -260,6 +260,16 @@ class Checkpoints:
         path = LedgerTree(self._store.select, self._store).inclusion(seq, signed.checkpoint.size)
         return TlogProof(seq, tuple(path), signed)
 
+    def inclusions(self, size: int) -> Callable[[int], list[bytes]]:
+        """A function from a sequence number to its RFC 6962 proof in the tree of ``size`` entries.
+
+        Memory does not grow with the proofs; those of neighbours, one after the other, read
+        least. The function raises :class:`~remit.ledger.tlog.ProofError` where there is no such
+        leaf.
+        """
+        tree = LedgerTree(self._store.select, self._store)
+        return lambda seq: tree.inclusion(seq, size)
+
     def prove_consistency(self, old: int, new: int) -> list[bytes]:
         """The RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
 

@@ -22,7 +22,8 @@ from remit.ledger.tlog import (
 
 
 class LedgerTree:
-    """Roots, proofs and tiles of a ledger at one moment: hashes are cached."""
+    """Roots, proofs and tiles of a ledger at one moment: hashes are cached, those of proofs until
+    the next proof that does without them."""
 
     def __init__(self, execute: Execute, store: Store) -> None:
         self._execute = execute
@@ -62,7 +63,8 @@ class LedgerTree:
                 wanted[level, edge // TILE_WIDTH] = None
             level, edge = level + 1, edge // TILE_WIDTH
             places = tuple(place // TILE_WIDTH for place in places)
-        self._tiles |= self._read(wanted)
+        kept = {tile: self._tiles[tile] for tile in wanted if tile in self._tiles}
+        self._tiles = kept | self._read(tile for tile in wanted if tile not in kept)
 
     def tile(self, level: int, index: int) -> list[bytes]:
         """The hashes of a tile as far as they are there, at most 256."""

@@ -105,8 +105,15 @@ def style_sheet(*names: str) -> str:
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
+@functools.cache
+def script(*names: str) -> str:
+    """Scripts of ``assets``, as one."""
+    folder = resources.files("remit.views") / "assets"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
 def style_hash(style: str) -> str:
-    """What a content security policy calls a style sheet: SHA-256 in base64."""
+    """What a content security policy calls a style sheet or a script: SHA-256 in base64."""
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 

@@ -1,0 +1,43 @@
+"""All that somebody needs to check one entry elsewhere, as plain data."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from remit.ledger.tlog import TlogProof
+
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
+
+__all__ = ["proof_bundle"]
+
+
+def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
+    """The record of an entry, its inclusion proof and the checkpoint that this leads to.
+
+    It is JSON for ``RemitProof.verify`` of ``remit/views/assets/verify.js``, which checks it in
+    a browser. No content is in it.
+
+    Returns:
+        ``entry_id``, ``seq``, ``entry_hash`` (hex), ``record`` (the exact text that it is the
+        SHA-256 of), ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the
+        leaf's sibling up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty where the
+        ledger has none).
+
+    Raises:
+        EntryNotFoundError: there is no such entry.
+        NoSignerError: a checkpoint is needed, and this client holds no key.
+    """
+    entry = ledger.read(entry_id, with_content=False)
+    proof = TlogProof.parse(ledger.prove(entry_id))
+    return {
+        "entry_id": entry.id,
+        "seq": proof.index,
+        "entry_hash": entry.entry_hash,
+        "record": ledger.read_record(entry_id).decode(),
+        "size": proof.signed.checkpoint.size,
+        "proof": [base64.b64encode(item).decode() for item in proof.path],
+        "checkpoint": str(proof.signed),
+        "vkey": str(ledger.verifier_key or ledger.checkpoints.owner()),
+    }

@@ -1,0 +1,234 @@
+"""Proofs checked by the script that the console and the report carry, in a browser."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry, NoSignerError, proof_bundle
+from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey, verify_inclusion
+from remit.ledger.tlog.merkle import leaf_hash
+from remit.ledger.tlog.note import COSIGNATURE
+from remit.views.page import script
+from tests.support.browser import Browser, find_browser
+
+Change = Callable[[dict[str, Any]], object]
+
+needs_browser = pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page whose only content is the script."""
+    page = tmp_path_factory.mktemp("page") / "page.html"
+    page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
+    return page
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory, page: Path) -> Iterator[Browser]:
+    options = ("--host-resolver-rules=MAP plain.test 127.0.0.1",)
+    with Browser(tmp_path_factory.mktemp("browser") / "profile", *options) as browser:
+        browser.open(page.as_uri())
+        yield browser
+
+
+@pytest.fixture
+def signer() -> Signer:
+    return Signer.generate("example.com/log")
+
+
+@pytest.fixture
+def client(tmp_path: Path, signer: Signer) -> Iterator[LedgerClient]:
+    with LedgerClient(tmp_path / "ledger.db", signer=signer) as client:
+        yield client
+
+
+def _write(client: LedgerClient, count: int) -> list[str]:
+    return client.write_many(
+        [LedgerEntry("NOTE", "SUB-1", "KEPT", f"entry {n} \u202e ü", metadata={"n": n, "prompt": "?"})
+         for n in range(count)]
+    )  # fmt: skip
+
+
+def _verify(browser: Browser, bundle: Any) -> dict[str, Any]:
+    found: dict[str, Any] = browser.run(f"RemitProof.verify({json.dumps(bundle)})")
+    return found
+
+
+def test_a_bundle_is_what_others_need(client: LedgerClient, signer: Signer) -> None:
+    ids = _write(client, 300)
+    bundle = proof_bundle(client, ids[257])
+    assert json.loads(json.dumps(bundle)) == bundle
+    assert (bundle["entry_id"], bundle["seq"], bundle["size"]) == (ids[257], 257, 300)
+    assert bundle["entry_hash"] == client.read(ids[257]).entry_hash
+    assert "$content" in bundle["record"]
+    key = VerifierKey.parse(bundle["vkey"])
+    head = SignedCheckpoint.parse(bundle["checkpoint"]).verify(key)
+    path = [base64.b64decode(item) for item in bundle["proof"]]
+    verify_inclusion(leaf_hash(bundle["record"].encode()), 257, 300, path, head.root)
+    with pytest.raises(EntryNotFoundError):
+        proof_bundle(client, "LED-00001000")
+
+
+def test_a_bundle_needs_a_signature(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "bare.db") as client:
+        (entry_id,) = _write(client, 1)
+        with pytest.raises(NoSignerError):
+            proof_bundle(client, entry_id)
+
+
+def test_many_proofs_under_one_head_are_those_of_each(client: LedgerClient) -> None:
+    _write(client, 1100)
+    size = SignedCheckpoint.parse(client.checkpoint()).checkpoint.size
+    prove = client.checkpoints.inclusions(size)
+    for seq in (0, 1, 255, 256, 700, 3, 1099, 1023, 1024):
+        path = list(client.checkpoints.prove(seq, client.checkpoints.latest()).path)
+        assert prove(seq) == path, seq
+
+
+@needs_browser
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 300])
+def test_a_browser_verifies_entries(client: LedgerClient, browser: Browser, size: int) -> None:
+    ids = _write(client, size)
+    client.checkpoint()
+    for seq in sorted({0, size // 2, size - 1}):
+        bundle = proof_bundle(client, ids[seq])
+        found = _verify(browser, bundle)
+        assert found["state"] == "verified", found
+        assert found["entry"] == ids[seq]
+        assert [step["step"] for step in found["steps"]] == ["signature", "hash", "inclusion"]
+
+
+def _flip(text: str) -> str:
+    """``text`` with one character of its middle changed to another of its alphabet."""
+    place = len(text) // 2
+    return text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]
+
+
+def _signed(bundle: dict[str, Any]) -> dict[str, Any]:
+    text, _, line = bundle["checkpoint"].rpartition("\n\n")
+    name, _, signature = line.rstrip("\n").rpartition(" ")
+    data = bytearray(base64.b64decode(signature))
+    data[40] ^= 1
+    return {"checkpoint": f"{text}\n\n{name} {base64.b64encode(data).decode()}\n"}
+
+
+_OTHER = Signer.generate("example.com/log")
+_BROKEN: dict[str, tuple[Change, str]] = {
+    "record": (lambda b: {"record": b["record"].replace("KEPT", "KEPS")}, "hash"),
+    "entry hash": (lambda b: {"entry_hash": "0" + b["entry_hash"][1:][::-1]}, "hash"),
+    "another place": (lambda b: {"seq": 4}, "record"),
+    "beyond the tree": (
+        lambda b: {"checkpoint": str(SignedCheckpoint.parse(b["small"])), "size": 3}, "inclusion"),
+    "proof": (lambda b: {"proof": [*b["proof"][:-1], b["proof"][0]]}, "inclusion"),
+    "proof base64": (lambda b: {"proof": ["%", *b["proof"][1:]]}, "inclusion"),
+    "proof too short": (lambda b: {"proof": b["proof"][:-1]}, "inclusion"),
+    "proof too long": (lambda b: {"proof": [*b["proof"], b["proof"][0]]}, "inclusion"),
+    "root": (lambda b: {"checkpoint": b["checkpoint"].replace("\n8\n", "\n9\n")}, "signature"),
+    "size": (lambda b: {"size": 9}, "checkpoint"),
+    "signature": (_signed, "signature"),
+    "no signature": (lambda b: {"checkpoint": b["checkpoint"].partition("—")[0]}, "signature"),
+    "not a note": (lambda b: {"checkpoint": "hello"}, "checkpoint"),
+    "another key": (lambda b: {"vkey": str(_OTHER.verifier_key)}, "signature"),
+    "another log": (
+        lambda b: {"vkey": str(Signer.generate("example.com/b").verifier_key)}, "checkpoint"),
+    "damaged key": (lambda b: {"vkey": _flip(b["vkey"])}, "key"),
+    "a witness's key": (
+        lambda b: {"vkey": str(Signer.generate("example.com/log", COSIGNATURE).verifier_key)},
+        "key"),
+    "no key": (lambda b: {"vkey": ""}, "key"),
+    "nothing": (lambda b: {"proof": None}, "bundle"),
+}  # fmt: skip
+
+
+@needs_browser
+@pytest.mark.parametrize("broken", _BROKEN)
+def test_a_browser_says_what_does_not_hold(
+    client: LedgerClient, browser: Browser, broken: str
+) -> None:
+    _write(client, 3)
+    small = client.checkpoint()
+    ids = [entry.id for entry in client.read_all()] + _write(client, 5)
+    client.checkpoint()
+    bundle = {**proof_bundle(client, ids[5]), "small": small}
+    assert _verify(browser, bundle)["state"] == "verified"
+    change, step = _BROKEN[broken]
+    found = _verify(browser, bundle | change(bundle))  # type: ignore[operator]
+    assert (found["state"], found["step"]) == ("failed", step), found
+    assert found["message"]
+    assert found["steps"][-1]["ok"] is False
+    assert found["entry"] == ("LED-00000004" if broken == "another place" else ids[5])
+
+
+@needs_browser
+def test_a_cosignature_does_not_stand_in_for_the_logs_own(
+    client: LedgerClient, browser: Browser
+) -> None:
+    (entry_id,) = _write(client, 1)
+    witness = Signer.generate("witness.example/w1", COSIGNATURE)
+    signed = SignedCheckpoint.parse(client.checkpoint())
+    client.checkpoints.add_cosignatures(signed.with_signatures([signed.cosign(witness)]))
+    bundle = proof_bundle(client, entry_id)
+    assert "witness.example/w1" in bundle["checkpoint"]
+    assert _verify(browser, bundle)["state"] == "verified"
+    text, _, lines = bundle["checkpoint"].rpartition("\n\n")
+    alone = "".join(f"{line}\n" for line in lines.splitlines() if "witness" in line)
+    assert alone
+    found = _verify(browser, bundle | {"checkpoint": f"{text}\n\n{alone}"})
+    assert (found["state"], found["step"]) == ("failed", "signature")
+
+
+@needs_browser
+def test_without_webcrypto_nothing_is_verified(
+    client: LedgerClient, browser: Browser, page: Path
+) -> None:
+    (entry_id,) = _write(client, 1)
+    bundle = proof_bundle(client, entry_id)
+    serve = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), lambda *a: _Quiet(*a, directory=str(page.parent))
+    )
+    threading.Thread(target=serve.serve_forever, daemon=True).start()
+    try:
+        browser.open(f"http://plain.test:{serve.server_port}/page.html")  # not a secure context
+        found = _verify(browser, bundle)
+        assert (found["state"], found["step"]) == ("unsupported", "browser")
+        assert "HTTPS" in found["message"]
+        assert found["steps"] == []
+        browser.open(f"http://127.0.0.1:{serve.server_port}/page.html")
+        assert _verify(browser, bundle)["state"] == "verified"
+        # As an older browser: there is WebCrypto, and it does not know Ed25519.
+        browser.run("""crypto.subtle.importKey = async () => {
+            throw new DOMException("Algorithm: Unrecognized name", "NotSupportedError");
+        }""")
+        found = _verify(browser, bundle)
+        assert found["state"] == "unsupported"
+        assert "Ed25519" in found["message"]
+        # As one that calls everything a signature.
+        browser.open(f"http://127.0.0.1:{serve.server_port}/page.html")
+        browser.run("crypto.subtle.verify = async () => true")
+        assert _verify(browser, bundle)["state"] == "unsupported"
+    finally:
+        serve.shutdown()
+        serve.server_close()
+        browser.open(page.as_uri())
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_the_script_stays_small_and_asks_nobody_for_anything() -> None:
+    text = script("verify.js")
+    assert len(text.splitlines()) < 250
+    assert text.isascii()  # whatever charset it is served under
+    for name in ("fetch(", "XMLHttp", "import ", "import(", "eval", "innerHTML", "http://"):
+        assert name not in text
