@@ -22,6 +22,7 @@ from remit.server.console import (
     now,
     proposals,
     sessions,
+    verification,
 )
 from remit.server.console.assets import ASSETS, assets
 from remit.server.console.live import Live
@@ -44,7 +45,7 @@ _log = logging.getLogger("remit.server.console")
 
 _VIEWS = (
     *now.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *approvals.VIEWS,
-    *proposals.VIEWS,
+    *verification.VIEWS, *proposals.VIEWS,
 )  # fmt: skip
 _LOGIN, _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("login", "logout", "live", "find"))
 _MOST_FORM_BYTES = 64 * 1024

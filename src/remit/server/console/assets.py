@@ -12,7 +12,7 @@ from remit.views.timeline import POSITIONS
 
 ASSETS = "/console/static/"
 
-_SCRIPTS = ("live.js",)
+_SCRIPTS = ("live.js", "check.js")
 
 
 class Asset(NamedTuple):
@@ -31,6 +31,8 @@ def assets() -> dict[str, Asset]:
     found = {"console.css": _asset("text/css", (style + POSITIONS).encode())}
     for name in _SCRIPTS:
         found[name] = _asset("text/javascript", (folder / name).read_bytes())
+    shared = resources.files("remit.views") / "assets" / "verify.js"
+    found["verify.js"] = _asset("text/javascript", shared.read_bytes())
     return found
 
 

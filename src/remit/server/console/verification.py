@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from urllib.parse import quote
 
-from remit.kernel.json_text import dump
+from markupsafe import Markup
+
 from remit.ledger import EntryNotFoundError, is_authentic, proof_bundle
 from remit.packages.gates import GATES, check_gates, latest_result
 from remit.server.api.routes import name_of
@@ -13,8 +16,10 @@ from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sou
 _ERASURES = 5
 
 
-def show(sources: Sources, asked: Asked) -> Page:
+def show(sources: Sources, asked: Asked) -> Page | Redirect:
     """How the whole stands; with the id of an entry also what its reader's browser checks."""
+    if wanted := asked.query.get("id", "").strip():
+        return Redirect(f"/console/verify/{quote(wanted, safe='')}")
     ledger = sources.ledger
     latest = ledger.checkpoints.latest()
     bundle = None
@@ -37,7 +42,7 @@ def show(sources: Sources, asked: Asked) -> Page:
                 {"id": one.id, "at": one.timestamp} for one in filter(is_authentic, erasures)
             ],
             "bundle": bundle,
-            "bundle_json": "" if bundle is None else dump(bundle).decode(),
+            "bundle_json": _in_page(bundle),
         },
     )
 
@@ -54,6 +59,11 @@ def _checkpoint(latest: Any) -> dict[str, Any] | None:
     names = [line.name for line in latest.note.signatures]
     return {"size": latest.checkpoint.size, "origin": latest.checkpoint.origin, "text": str(latest),
             "witnesses": names[1:]}  # fmt: skip
+
+
+def _in_page(value: Any) -> Markup:
+    """JSON that nothing in it can end, or make visible: it is read back as it was."""
+    return Markup(json.dumps(value).replace("<", "\\u003c"))  # noqa: S704 - ASCII without a tag
 
 
 VIEWS = (View("/console/verify", show, change, "manage_keys"),)

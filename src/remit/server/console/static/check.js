@@ -1,20 +1,25 @@
 // Checks the entry of this page, from what the page holds, and says what came of each step.
 const outcome = document.getElementById('outcome');
+const words = {
+  verified: ['good', 'Verified here: this record is in the signed ledger, byte for byte.'],
+  failed: ['bad', 'Not verified.'],
+  unsupported: ['wait', 'Not checked: this browser cannot.'],
+};
 
-function say(tone, text) {
+function say([tone, text], more) {
   outcome.className = `state ${tone}`;
-  outcome.textContent = text;
+  outcome.textContent = more ? `${text} ${more}` : text;
 }
 
 try {
   const bundle = JSON.parse(document.getElementById('bundle').textContent);
   const found = await globalThis.RemitProof.verify(bundle);
-  for (const text of found.steps ?? []) {
+  for (const step of found.steps) {
     const item = document.createElement('li');
-    item.textContent = text;
+    item.textContent = `${step.ok ? '✓' : '✗'} ${step.message}`;
     document.getElementById('steps').append(item);
   }
-  say(found.verified ? 'good' : 'bad', found.message);
+  say(words[found.state] ?? words.failed, found.message);
 } catch (error) {
-  say('bad', `It could not be checked: ${error.message}`);
+  say(words.failed, `It could not be checked: ${error.message}`);
 }
