@@ -9,10 +9,12 @@ import orjson
 
 from remit.kernel.json_text import dump
 
-_GOOD = frozenset({"completed", "success", "ok", "accept", "granted", "answered", "agrees"})
+_GOOD = frozenset(
+    {"completed", "success", "ok", "accept", "granted", "answered", "agrees", "adopted"}
+)
 _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
-     "resumed", "replayed", "void"}
+     "resumed", "replayed", "void", "rejected", "rolled back", "signed"}
 )  # fmt: skip
 
 

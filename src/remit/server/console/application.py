@@ -65,6 +65,7 @@ _HEADERS = (
     (b"cache-control", b"no-store"),
 )
 _NOT_OWN = "This form is not of this console. Open the page again."
+_SEE_LOG = "The log of the server says why."
 _HTML = b"text/html; charset=utf-8"
 _FOUND_BY = (("LED-", "journey"), ("SES-", "sessions"), ("WO-", "journey"), ("DEC-", "why"),
              ("PRP-", "proposals"))  # fmt: skip
@@ -114,6 +115,9 @@ class Console:
             answer = await self._failure(scope, 404, str(error), "")
         except RemitError as error:
             answer = await self._failure(scope, 409, error.message, error.next_step)
+        except Exception:
+            _log.exception("a page could not be made")
+            answer = await self._failure(scope, 500, "This page could not be made.", _SEE_LOG)
         if answer is not None:
             await reply(send, answer._replace(headers=_merged(answer.headers)))
 

@@ -1,3 +1,4 @@
+/* global RemitProof */
 // Checks the entry of this page, from what the page holds, and says what came of each step.
 const outcome = document.getElementById('outcome');
 const words = {
@@ -13,7 +14,7 @@ function say([tone, text], more) {
 
 try {
   const bundle = JSON.parse(document.getElementById('bundle').textContent);
-  const found = await globalThis.RemitProof.verify(bundle);
+  const found = await RemitProof.verify(bundle);
   for (const step of found.steps) {
     const item = document.createElement('li');
     item.textContent = `${step.ok ? '✓' : '✗'} ${step.message}`;

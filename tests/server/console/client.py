@@ -1,0 +1,70 @@
+"""A browser's part in the console, without a browser: cookies, forms, redirects not followed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from tests.server.running import Served
+from tests.support.waiting import until
+
+VIEWS = (
+    "/", "/console/sessions", "/console/journey", "/console/why", "/console/spend",
+    "/console/approvals", "/console/verify", "/console/proposals",
+)  # fmt: skip
+
+_FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@dataclass
+class Answered:
+    """Status, text and headers of an answer."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+
+class Visitor:
+    """Somebody who looks at the console; signed in by :meth:`sign_in`."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self.cookie = ""
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answered:
+        sent = {"cookie": self.cookie} if self.cookie else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        status, raw, found = self._served.ask(method, path, body, token="", headers=sent)
+        return Answered(status, raw.decode(), found)
+
+    def get(self, path: str, **headers: str) -> Answered:
+        return self.ask("GET", path, **headers)
+
+    def post(self, path: str, form: Mapping[str, str], **headers: str) -> Answered:
+        return self.ask("POST", path, urlencode(form).encode(), **{**_FORM, **headers})
+
+    def form_token(self, path: str = "/") -> str:
+        found = re.search(r'name="token" value="([^"]+)"', self.get(path).text)
+        assert found
+        return found[1]
+
+    def decide(self, path: str, form: Mapping[str, str]) -> Answered:
+        """A form of a page of this login's."""
+        return self.post(path, {"token": self.form_token(), **form}, sec_fetch_site="same-origin")
+
+    def try_key(self, key: str, following: str = "/") -> Answered:
+        return self.post("/console/login", {"key": key, "next": following})
+
+
+def signed_in(served: Served, role: str = "operator") -> Visitor:
+    """A visitor with a key of that role."""
+    visitor = Visitor(served)
+    made = served.key(role=role)
+    answered = visitor.try_key(made.key)
+    assert answered.status == 303, answered.text
+    visitor.cookie = answered.headers["set-cookie"].partition(";")[0]
+    until(lambda: visitor.get("/").status == 200)
+    return visitor

@@ -1,0 +1,252 @@
+"""The console over HTTP: who sees what, who may do what, and what no page gives away."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import json
+import re
+from contextlib import closing
+
+import pytest
+
+from remit.gateway.auth import ROLES
+from remit.ledger import LedgerEntry
+from tests.server.console.client import VIEWS, Visitor, signed_in
+from tests.server.conftest import Serve
+from tests.server.running import Served, new_session
+from tests.support.waiting import until
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e\x1b[31m</pre></main>"
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_every_view_asks_for_a_login_and_comes_back_to_itself(served: Served, path: str) -> None:
+    visitor = Visitor(served)
+    asked = visitor.get(path)
+    assert asked.status == 303
+    place = asked.headers["location"]
+    assert place.startswith("/console/login?next=")
+    assert visitor.get(place).status == 200
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_every_view_reads_with_a_key_that_may_read(anywhere: Served, path: str) -> None:
+    anywhere.call("openai", "hi")
+    shown = signed_in(anywhere, "auditor").get(path)
+    assert shown.status == 200
+    assert '<main id="main">' in shown.text
+    assert len(shown.text) < 100_000
+
+
+def test_a_login_needs_a_key_that_may_read(served: Served) -> None:
+    visitor = Visitor(served)
+    assert visitor.try_key("sk-remit-" + "x" * 43).status == 403
+    assert visitor.try_key("").status == 403
+    agent = visitor.try_key(served.key(role="agent").key)
+    assert agent.status == 403
+    assert "set-cookie" not in agent.headers
+    assert "agent" in agent.text
+
+
+def test_the_cookie_is_kept_from_scripts_and_holds_no_key(served: Served) -> None:
+    key = served.key(role="auditor")
+    answered = Visitor(served).try_key(key.key)
+    cookie = answered.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    assert key.key not in cookie
+    over_tls = Visitor(served).post(
+        "/console/login", {"key": key.key}, x_forwarded_proto="https"
+    )  # fmt: skip
+    assert "Secure" in over_tls.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("place", ["https://example.com/", "//example.com", "/\\example.com", "x"])
+def test_a_login_never_leads_elsewhere(served: Served, place: str) -> None:
+    answered = Visitor(served).try_key(served.key(role="auditor").key, place)
+    assert answered.headers["location"] == "/"
+
+
+def test_a_cookie_that_was_changed_or_made_up_is_none(served: Served) -> None:
+    visitor = signed_in(served)
+    good = visitor.cookie
+    for cookie in (good[:-1] + ("A" if good[-1] != "A" else "B"), "remit_console=e30.e30",
+                   "remit_console=\"", "remit_console=.", good.replace(".", ".."), "x" * 5000):  # fmt: skip
+        visitor.cookie = cookie
+        assert visitor.get("/console/sessions").status == 303, cookie
+    visitor.cookie = good
+    assert visitor.get("/console/sessions").status == 200
+
+
+def test_a_stolen_cookie_ends_with_its_key(served: Served) -> None:
+    thief, made = Visitor(served), served.key(role="operator")
+    thief.cookie = thief.try_key(made.key).headers["set-cookie"].partition(";")[0]
+    assert thief.get("/").status == 200
+    served.revoke(made)
+    until(lambda: thief.get("/").status == 303)
+    assert thief.post("/console/verify", {"token": "x"}).status == 401
+
+
+def test_a_form_of_another_site_changes_nothing(served: Served) -> None:
+    visitor = signed_in(served)
+    token = visitor.form_token()
+    before = served.ledger.count()
+    for form, headers in (
+        ({}, {}),
+        ({"token": "guessed"}, {}),
+        ({"token": token}, {"sec_fetch_site": "cross-site"}),
+        ({"token": token}, {"sec_fetch_site": "same-site"}),
+        ({"token": token}, {"origin": "https://example.com"}),
+        ({"token": signed_in(served).form_token()}, {}),
+    ):
+        answered = visitor.post("/console/verify", form, **headers)
+        assert answered.status == 403, (form, headers)
+    gates = served.ledger.query(after=before - 1)
+    assert not [one for one in gates if one.event_type.startswith("GATE_")]
+
+
+@pytest.mark.parametrize("role", ["auditor", "admin"])
+def test_who_may_not_decide_cannot(served: Served, role: str) -> None:
+    visitor = signed_in(served, role)
+    answered = visitor.decide("/console/verify", {})
+    assert answered.status == 403
+    assert "Check all gates now" not in visitor.get("/console/verify").text
+    assert visitor.decide("/console/approvals/LED-00000001", {"verdict": "grant"}).status == 403
+    adopted = visitor.decide("/console/proposals/PRP-0000/adopt", {"reason": "x"})
+    assert adopted.status == (409 if "adopt" in ROLES[role] else 403)
+
+
+def test_pages_are_no_ones_frame_and_run_no_script_but_ours(served: Served) -> None:
+    for path in ("/", "/console/login", "/console/nothing"):
+        headers = signed_in(served).get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_what_somebody_wrote_is_shown_and_never_obeyed(serve: Serve) -> None:
+    with serve(checked=False) as served:  # of calls that no gateway made
+        _show_hostile_entries(served)
+
+
+def _show_hostile_entries(served: Served) -> None:
+    session = new_session()
+    served.call("openai", HOSTILE, session=session)
+    ledger = served.ledger
+    named = {"session_id": session, "agent_id": HOSTILE}
+    ledger.write(LedgerEntry("SESSION_START", session, "SESSION_START", HOSTILE,
+                             metadata={"provenance": named}))  # fmt: skip
+    ledger.write(LedgerEntry("ESCALATION", HOSTILE, "ESCALATION", HOSTILE, metadata=named))
+    ledger.write(
+        LedgerEntry(
+            "TURN_RECORDED", session, "RECORDED", "Turn 1 recorded",
+            metadata={"provenance": named, "turn_number": 1, "user_message": HOSTILE,
+                      "response": HOSTILE},
+        )
+    )  # fmt: skip
+    entry = ledger.write(
+        LedgerEntry("EXCHANGE", HOSTILE, "SUCCESS", HOSTILE, metadata={
+            **named, "model_id": HOSTILE, "outcome": HOSTILE, "error_code": HOSTILE,
+            "fallback_from": [{"model_id": HOSTILE, "error_code": HOSTILE}],
+            "contract_id": HOSTILE, "prompt": HOSTILE, "response": HOSTILE})
+    )  # fmt: skip
+    visitor = signed_in(served)
+    pages = [*VIEWS, f"/console/sessions/{session}", f"/console/journey/{session}",
+             f"/console/journey/{entry}", f"/console/why/{entry}", f"/console/verify/{entry}",
+             "/console/sessions/%3Cscript%3E", "/console/find?id=%3Cscript%3E"]  # fmt: skip
+    seen = 0
+    for path in pages:
+        shown = visitor.get(path)
+        assert shown.status in (200, 303, 404), (path, shown.text)
+        without = re.sub(
+            r'<script (type="module" |type="application/json" )?[^>]*>', "", shown.text
+        )
+        assert "<script" not in without, path
+        assert "<img" not in shown.text, path
+        assert "\u202e" not in shown.text
+        assert "\x1b" not in shown.text
+        seen += html.escape("<script>alert(1)") in shown.text
+    assert seen >= 5
+
+
+def test_what_there_is_not_is_said(served: Served) -> None:
+    visitor = signed_in(served)
+    for path in ("/console/nothing", "/console/sessions/SES-NONE", "/console/journey/LED-0ffffff0",
+                 "/console/why/DEC-none", "/console/verify/LED-0ffffff0", "/console/verify/x",
+                 "/console/proposals/PRP-ffff", "/console/static/../login.py",
+                 "/console/journey/WO-NONE"):  # fmt: skip
+        assert visitor.get(path).status == 404, path
+    assert visitor.get("/console/approvals/LED-00000000").status in (404, 409)
+    assert visitor.get("/console/sessions?before=nonsense").status in (400, 409)
+    assert visitor.ask("DELETE", "/").status == 405
+
+
+def test_a_form_has_a_most(served: Served) -> None:
+    visitor = signed_in(served)
+    assert visitor.post("/console/verify", {"token": "x" * 100_000}).status == 413
+    assert visitor.post("/console/login", {"key": "x" * 100_000}).status == 413
+
+
+def test_files_are_kept_by_their_hash(served: Served) -> None:
+    visitor = signed_in(served)
+    page = visitor.get("/console/verify/" + next(served.ledger.query(limit=1)).id).text
+    found = re.findall(r'(?:href|src)="(/console/static/[^"]+)"', page)
+    assert len(found) >= 3
+    for path in found:
+        answered = Visitor(served).get(path)
+        assert answered.status == 200
+        assert "immutable" in answered.headers["cache-control"]
+        assert re.search(r"\?[0-9a-f]{16}$", path)
+    total = sum(len(Visitor(served).get(path).text) for path in found) + len(page)
+    assert total < 100_000  # bytes of a first visit
+
+
+class Stream:
+    """An open stream of live events."""
+
+    def __init__(self, served: Served, cookie: str) -> None:
+        self._connection = http.client.HTTPConnection(*served.address, timeout=30)
+        self._connection.request("GET", "/console/live", headers={"cookie": cookie})
+        self.reply = self._connection.getresponse()
+
+    def rows(self) -> list[dict[str, object]]:
+        """Those of the next event that has some."""
+        while True:
+            line = self.reply.readline()
+            assert line, "the stream ended"
+            if line.startswith(b"data: ") and (rows := json.loads(line[6:]).get("rows")):
+                return list(rows)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def test_new_calls_appear_by_themselves(anywhere: Served) -> None:
+    visitor = signed_in(anywhere)
+    with closing(Stream(anywhere, visitor.cookie)) as stream:
+        assert stream.reply.status == 200
+        assert stream.reply.headers["content-type"] == "text/event-stream"
+        session = new_session()
+        until(lambda: bool(anywhere.call("openai", HOSTILE, session=session)))
+        found = anywhere.exchange(session)
+        rows = stream.rows()
+        while found.id not in [row["id"] for row in rows]:
+            rows += stream.rows()
+        (row,) = [row for row in rows if row["id"] == found.id]
+        assert row["kind"] == "call"
+        assert "gpt-4o-mini" in str(row["cells"])
+        assert HOSTILE not in json.dumps(rows)
+
+
+def test_a_stream_ends_with_its_login(served: Served) -> None:
+    visitor, made = Visitor(served), served.key(role="auditor")
+    visitor.cookie = visitor.try_key(made.key).headers["set-cookie"].partition(";")[0]
+    with closing(Stream(served, visitor.cookie)) as stream:
+        served.revoke(made)
+        while stream.reply.readline():
+            pass  # it ends: else the test times out
+    assert Visitor(served).get("/console/live").status == 303

@@ -1,0 +1,184 @@
+"""A tour through the console in a real browser: what a person does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import Identity
+from remit.learning.proposals import Change, Learner
+from remit.runtime import Conversation, Runtime
+from tests.learning.proposals.conftest import Effect
+from tests.server.console.browsing import WIDTHS, browser, needs_browser, sign_in, violations
+from tests.server.console.client import VIEWS
+from tests.server.running import Served, serving
+from tests.server.test_approvals import ASKS, PAID
+from tests.support.agents import anthropic_runtime
+from tests.support.upstream import Upstream
+
+pytestmark = needs_browser
+
+FALLBACKS = """
+[gateway]
+retry_base_ms = 5
+retry_max_ms = 50
+[gateway.fallbacks]
+"openai/gpt-4o@status=500" = ["openai/gpt-4o-mini"]
+"""
+
+
+@dataclass
+class Shop:
+    """A server, and an agent of the same root that waits for a refund to be approved."""
+
+    served: Served
+    runtime: Runtime
+    conversation: Conversation[str]
+    refunds: list[int]
+    exchange: str = ""
+    proposal: str = ""
+
+
+@pytest.fixture
+def shop(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    refunds: list[int] = []
+
+    def refund(order: int) -> str:
+        """Pay an order back."""
+        refunds.append(order)
+        return "paid back"
+
+    def script(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]["content"]
+        heard = isinstance(last, list) and last[0]["type"] == "tool_result"
+        answer = PAID if heard else ASKS
+        return answer(body) if callable(answer) else answer
+
+    root = tmp_path / "root"
+    with ExitStack() as stack:
+        served = stack.enter_context(serving(root, upstream.url, toml=FALLBACKS))
+        runtime, _ = stack.enter_context(anthropic_runtime(root, monkeypatch, script))
+        agent = runtime.agent("clerk", tools=[refund], approve=["refund"])
+        conversation = agent.session()
+        conversation.turn("refund order 12")
+        made = Shop(served, runtime, conversation, refunds)
+        status, raw, _ = served.call("openai", "fall back, please", model="gpt-4o@status=500")
+        assert status == 200, raw
+        calls = list(served.ledger.query(event_type="EXCHANGE"))
+        made.exchange = calls[-1].id
+        learner = Learner(runtime.root, runtime.ledger, runtime.loaded,
+                          Identity("otto", "operator", key_id="key-otto"))  # fmt: skip
+        one = learner.propose(
+            Change("prompt", contract_id="PRC-EXECUTE-001", additions=["State the unit."]),
+            evidence=[calls[0].id, calls[1].id], predicted=Effect(), replay={"held_out": 400},
+            reason="Units are missing.",
+        )  # fmt: skip
+        made.proposal = one.proposal_id
+        yield made
+
+
+def test_a_tour(shop: Shop) -> None:
+    served = shop.served
+    operator, admin = (served.key(role=role).key for role in ("operator", "admin"))
+    with browser() as context:
+        page = sign_in(context, served.url, operator)
+
+        # A refund waits: the exact arguments are looked at, and it is approved.
+        page.get_by_role("link", name="Approvals").click()
+        card = page.locator("article", has_text="refund")
+        assert '"order": 12' in card.inner_text()
+        card.get_by_label("Why").fill("a good customer")
+        card.get_by_role("button", name="Approve").click()
+        page.get_by_text("granted").first.wait_for()
+        shop.conversation.resume()
+        assert shop.refunds == [12]
+
+        # Live: a call appears without a reload.
+        page.get_by_role("link", name="Now").click()
+        page.get_by_text("Live.").wait_for()
+        served.call("openai", "look at me", session="SES-TOURTOUR")
+        (seen,) = served.entries("EXCHANGE", "SES-TOURTOUR")
+        page.get_by_role("link", name=seen.id).wait_for()
+
+        # From the prompt to its proof, which this browser checks by itself.
+        page.get_by_role("link", name=seen.id).click()
+        page.get_by_text("look at me").first.wait_for()
+        page.get_by_role("link", name="verify in this browser").click()
+        page.get_by_text("Verified here").wait_for()
+
+        # Why a call went elsewhere.
+        page.get_by_role("link", name="Why this model").click()
+        page.get_by_role("row", name="fallback").first.get_by_role("link").click()
+        page.get_by_role("heading", name="Passed over").wait_for()
+
+        # An operator may not adopt; an admin may, and may go back.
+        page.goto(f"{served.url}/console/proposals/{shop.proposal}")
+        page.get_by_text("State the unit.").first.wait_for(), page.inner_text("main")
+        assert page.get_by_role("button", name="Adopt").count() == 0
+        page.get_by_role("button", name="Sign out").click()
+    with browser() as context:
+        page = sign_in(context, served.url, admin)
+        page.goto(f"{served.url}/console/proposals/{shop.proposal}")
+        page.get_by_label("Why").fill("units were missing")
+        page.get_by_role("button", name="Adopt").click()
+        page.get_by_text("adopted", exact=True).first.wait_for()
+        page.get_by_label("Why").fill("answers became longer")
+        page.get_by_role("button", name="Roll back").click()
+        page.get_by_text("rolled back", exact=True).first.wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_is_accessible_and_fits(shop: Shop, scheme: str) -> None:
+    served = shop.served
+    session = shop.conversation.session_id
+    pages = [*VIEWS, f"/console/sessions/{session}", f"/console/journey/{shop.exchange}",
+             f"/console/why/{shop.exchange}", f"/console/verify/{shop.exchange}",
+             f"/console/proposals/{shop.proposal}", "/console/nothing"]  # fmt: skip
+    wrong = []
+    with browser(color_scheme=scheme) as context:
+        page = sign_in(context, served.url, served.key(role="operator").key)
+        for path in pages:
+            if path == "/console/nothing":
+                continue
+            page.goto(served.url + path)
+            wrong += [(path, one) for one in violations(page)]
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                wrong += [(path, width, wide)] if wide > width else []
+    assert wrong == []
+
+
+def test_every_view_reads_without_scripts(shop: Shop) -> None:
+    served = shop.served
+    with browser(java_script_enabled=False) as context:
+        page = sign_in(context, served.url, served.key(role="operator").key)
+        for path in VIEWS:
+            page.goto(served.url + path)
+            assert page.locator("main h1").inner_text()
+            assert len(page.locator("main").inner_text()) > 40
+        page.goto(f"{served.url}/console/verify/{shop.exchange}")
+        page.get_by_text("Scripts are off").wait_for()
+
+
+def test_a_record_with_one_byte_changed_is_not_verified(shop: Shop) -> None:
+    served = shop.served
+    with browser() as context:
+
+        def changed(route: Any) -> None:
+            answer = route.fetch()
+            body = answer.text()
+            found = body.index("SUCCESS", body.index('id="bundle"'))
+            route.fulfill(response=answer, body=body[:found] + "SUCCESZ" + body[found + 7 :])
+
+        page = sign_in(context, served.url, served.key(role="auditor").key)
+        success = next(one for one in served.ledger.query(event_type="EXCHANGE", outcome="success"))
+        page.route(f"**/console/verify/{success.id}", changed)
+        page.goto(f"{served.url}/console/verify/{success.id}")
+        page.get_by_text("Not verified").wait_for()
+        assert page.get_by_text("Verified here").count() == 0
