@@ -115,7 +115,7 @@ class Console:
             answer = await self._failure(scope, 404, str(error), "")
         except RemitError as error:
             answer = await self._failure(scope, 409, error.message, error.next_step)
-        except Exception:
+        except Exception:  # noqa: BLE001 - shown as a page too
             _log.exception("a page could not be made")
             answer = await self._failure(scope, 500, "This page could not be made.", _SEE_LOG)
         if answer is not None:
