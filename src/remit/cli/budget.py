@@ -148,12 +148,17 @@ def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
         f"{found.scope}  {found.field}: live {found.live}, by the ledger {found.ledger}"
         for found in audit.differences
     ]
+    lines += [
+        f"{one.row}  {one.field}: live {one.live}, by the ledger {one.ledger}"
+        for one in audit.usage
+    ]
     lines.append(
         f"{verdict}: {audit.scopes} scopes; {audit.held_calls} calls in flight hold "
         f"{audit.held_tokens} tokens"
     )
     found = {"equal": audit.equal, **asdict(audit), "repaired": repair and not audit.equal}
     del found["calls"]
+    found["usage"] = [one._asdict() for one in audit.usage]
     emit(as_json, found, lines)
     if not audit.equal and not repair:
         sys.exit(1)

@@ -22,6 +22,7 @@ from remit.ledger.record import content_scope
 from remit.ledger.schema import TABLES
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
+from remit.ledger.usage import quarter_of
 
 _NONCE_BYTES = 32
 _RESTORE_ROWS = 256
@@ -168,6 +169,8 @@ class Appends(ABC):
                 sealed.record.decode(),
             )
         )
+        if prepared.usage is not None:
+            self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
         head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, timestamp
         if (seq + 1) % TILE_WIDTH == 0:
             self._complete_tile(seq // TILE_WIDTH)

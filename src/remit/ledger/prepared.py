@@ -33,6 +33,7 @@ from remit.ledger.record import (
     content_scope,
     is_plain_text,
 )
+from remit.ledger.usage import usage_of
 
 _DEEPEST = 100
 _HOLE = b"\xff"  # which UTF-8 never has
@@ -72,6 +73,7 @@ class Prepared:
         values: each distinct one by digest, messages included, the subject not.
         keys: what finds each of ``values`` again in the entry's session; without one, nothing does,
             and there are none.
+        usage: what it adds to the table ``usage``.
     """
 
     event_type: str
@@ -82,6 +84,7 @@ class Prepared:
     contents: Sequence[EncodedValue | list[EncodedValue]]
     values: Mapping[bytes, EncodedValue]
     keys: Sequence[Key]
+    usage: tuple[Any, ...] | None
     _pieces: list[bytes]  # of the record; what fills a hole at every other place
     _holes: Sequence[int]  # the places of commitments
     _previous: int  # the place of the previous hash
@@ -194,7 +197,8 @@ def prepare(
         keys = [(scope, digest) for digest in values]
     return Prepared(
         event_type, submission_id, columns, subject_id, subject, walk.contents, values, keys,
-        pieces, holes, -6 if stands is reason else -8,
+        usage_of(event_type, metadata, entry.metadata), pieces, holes,
+        -6 if stands is reason else -8,
     )  # fmt: skip
 
 

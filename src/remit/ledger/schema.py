@@ -13,8 +13,9 @@ from string import Template
 from typing import NamedTuple
 
 from remit.ledger.record import Columns
+from remit.ledger.usage import DIMENSIONS, SUMS
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -296,7 +297,19 @@ INSERT INTO ledger_info
     WHERE EXISTS (SELECT 1 FROM content_subjects);
 """
 
-_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS}
+# What calls used and cost, by quarter of an hour. A migration fills it from the entries.
+_USAGE = f"""
+CREATE TABLE usage (
+    quarter $int NOT NULL,
+    {" TEXT NOT NULL, ".join(DIMENSIONS)} TEXT NOT NULL,
+    {" $int NOT NULL, ".join(SUMS)} $int NOT NULL,
+    PRIMARY KEY (quarter, {", ".join(DIMENSIONS)})
+) $clustered;
+"""
+
+_LAYOUTS = {
+    1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS, 6: _USAGE,
+}  # fmt: skip
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
@@ -344,8 +357,8 @@ def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
         }
 
 
-TABLES = _tables(1, 2)
-"""The tables of the record, and of content, tree and checkpoints."""
+TABLES = _tables(1, 2, 6)
+"""The tables of the record, and of content, tree, checkpoints and usage."""
 
 STATE_TABLES = _tables(3, 4)
 """The tables of state beside the record."""

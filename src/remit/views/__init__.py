@@ -1,17 +1,29 @@
-"""Journeys: how a prompt became an answer (SPEC 9.3); the learning report as a page."""
+"""Journeys: how a prompt became an answer (SPEC 9.3); the learning report as a page; usage."""
 
+from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
 from remit.views.journey import JourneyNotFoundError, gates_of, open_journey, prompt_journey
 from remit.views.learned import learning_page
 from remit.views.page import journey_page, page_parts
+from remit.views.periods import PERIODS, instant_of
 from remit.views.text import journey_text
+from remit.views.usage import BY, Usage, UsageRow, read_usage
 
 __all__ = [
+    "BY",
+    "PERIODS",
+    "FallbackReason",
+    "Fallbacks",
     "JourneyNotFoundError",
+    "Usage",
+    "UsageRow",
     "gates_of",
+    "instant_of",
     "journey_page",
     "journey_text",
     "learning_page",
     "open_journey",
     "page_parts",
     "prompt_journey",
+    "read_fallbacks",
+    "read_usage",
 ]

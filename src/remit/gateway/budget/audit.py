@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -22,6 +22,8 @@ from remit.ledger import (
     LedgerWriteError,
     Select,
     Transaction,
+    UsageDifference,
+    audit_usage,
     keep_mark,
     parse_entry_id,
     read_mark,
@@ -60,10 +62,11 @@ class BudgetAudit:
 
     Attributes:
         scopes: how many accounts there are.
-        differences: empty when both are equal.
+        differences: of budgets; empty when both are equal.
         held_tokens: held by calls in flight, and by nothing else.
         held_calls: how many those are.
         calls: what is wrong with the rows of calls that are out, and of conversations.
+        usage: what differs in the table ``usage``.
     """
 
     scopes: int
@@ -71,11 +74,12 @@ class BudgetAudit:
     held_tokens: int
     held_calls: int
     calls: list[Finding] = field(default_factory=list)
+    usage: list[UsageDifference] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
         """Whether both are equal."""
-        return not self.differences
+        return not (self.differences or self.usage)
 
 
 @dataclass(slots=True)
@@ -210,14 +214,14 @@ def audit_budgets(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> BudgetAudit:
-    """Compare the live state of all budgets, but for what is held, with the ledger.
+    """Compare the live state of all budgets, but for what is held, and usage, with the ledger.
 
     What is written meanwhile is read in a second round, inside a transaction of its own, so that
     the answer is exact on a busy ledger too.
 
     Args:
         ledger: has both in its database.
-        repair: make the live state equal to the ledger, in one transaction.
+        repair: make the live state equal to the ledger; budgets in one transaction.
         since_mark: add to the sums that the root's last audit came to, in place of adding up its
             entries again: whether those entries are still as they were, only
             :meth:`~remit.ledger.LedgerClient.verify` says.
@@ -245,11 +249,13 @@ def audit_budgets(
         return audit
 
     try:
-        return ledger.transact(finish)
+        audit = ledger.transact(finish)
     except LedgerWriteError:
         if repair:
             raise
-        return _compare(ledger.select, accounts)[0]  # a read-only medium
+        audit = _compare(ledger.select, accounts)[0]  # a read-only medium
+    usage = audit_usage(ledger, repair=repair, since_mark=since_mark)
+    return replace(audit, usage=usage)
 
 
 def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
@@ -258,6 +264,9 @@ def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     for one in audit.differences:
         said = f"budgets: {one.field} of {one.scope} is {one.live}, by the ledger {one.ledger}"
         yield None, f"{said}; `remit budget check --repair` takes what the ledger says"
+    for two in audit.usage:
+        said = f"{two.row}: {two.field} is {two.live}, by the entries {two.ledger}"
+        yield None, f"{said}; `remit budget check --repair` takes what they say"
     yield from audit.calls
 
 

@@ -19,6 +19,7 @@ from remit.ledger.postgres.schema import begin
 from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 from remit.ledger.store import Unit
+from remit.ledger.usage import ON_CONFLICT, added
 
 _FOUND = """
     SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce
@@ -45,6 +46,7 @@ _HEAD = """
 _CONFLICT = {
     "content_subjects": " ON CONFLICT DO NOTHING",
     "tree_hashes": " ON CONFLICT (level, idx) DO UPDATE SET hash = excluded.hash",
+    "usage": ON_CONFLICT,
 }
 
 
@@ -111,6 +113,8 @@ class PostgresBatch(Batch):
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         for table, rows in collected:
+            if table == "usage":  # one statement changes a row once
+                rows = added(rows)
             columns = zip(TABLES[table], zip(*rows, strict=True), strict=True)
             self._writer.put(
                 _INTO[table], [Array(column.postgres_type, values) for column, values in columns]

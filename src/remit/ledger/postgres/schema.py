@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
+from remit.ledger import usage
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.schema import (
@@ -106,10 +110,12 @@ MIGRATIONS: dict[int, str] = {
     3: declare(POSTGRES, 3) + _LATER_COLUMNS,
     4: declare(POSTGRES, 3, 4) + _LATER_COLUMNS + _DROPPED_COLUMNS,
     5: declare(POSTGRES, 5),
+    6: declare(POSTGRES, 6),
 }
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""
 
+_USAGE = 6  # the layout whose migration adds up the entries, beyond its statements
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # read-only where the database is
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
@@ -159,6 +165,11 @@ def prepare(writer: Writer, location: str, *, create: bool) -> None:
         )
 
 
+def _put_usage(writer: Writer, rows: Sequence[usage.Row]) -> None:
+    writer.put(usage.INSERT + usage.ON_CONFLICT, *rows)
+    writer.flush()
+
+
 def _version(writer: Writer) -> int:
     return int(writer.fetch("SELECT max(version) FROM migrations")[0][0] or 0)
 
@@ -174,6 +185,8 @@ def _migrate(writer: Writer) -> None:
         for number, statements in MIGRATIONS.items():
             if number > version:
                 writer.script(statements)
+                if number == _USAGE:
+                    usage.fill(writer.fetch, "record", functools.partial(_put_usage, writer))
                 writer.fetch(
                     "INSERT INTO migrations VALUES ($1, to_char(clock_timestamp(), "
                     '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\'))',

@@ -16,6 +16,7 @@ from remit.ledger.clock import BootClock
 from remit.ledger.errors import LedgerRollbackError
 from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
+from remit.ledger.usage import ON_CONFLICT
 
 RECORD_SQL = "CAST(record AS BLOB)"
 """Reads a record as bytes, also where they are no text."""
@@ -30,6 +31,7 @@ _INTO = {
         size: f"INSERT OR {_OR.get(name, 'FAIL')} INTO {name} "
         f"({', '.join(column.name for column in columns)}) VALUES "
         + ", ".join([f"({', '.join('?' * len(columns))})"] * size)
+        + (ON_CONFLICT if name == "usage" else "")
         for size in _ROWS
     }
     for name, columns in TABLES.items()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import orjson
 
+from remit.ledger import usage
 from remit.ledger.content import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.schema import DROPPED, LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
@@ -193,10 +194,20 @@ def _keep_subjects(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 5))
 
 
+def _add_up_usage(connection: sqlite3.Connection) -> None:
+    _run(connection, declare(SQLITE, 6))
+    usage.fill(
+        lambda sql, values: connection.execute(sql, values).fetchall(),
+        "CAST(record AS BLOB)",
+        lambda rows: connection.executemany(usage.INSERT + usage.ON_CONFLICT, rows),
+    )
+
+
 _STEPS = {
     2: _number_contents,
     3: _declare_state,
     4: _declare_budgets_and_responses,
     5: _keep_subjects,
+    6: _add_up_usage,
 }
 """By layout version, what leads to it from the one before."""

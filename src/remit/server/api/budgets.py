@@ -62,6 +62,7 @@ def budget_routes(
         return {
             "equal": audit.equal,
             **found,
+            "usage": [one._asdict() for one in audit.usage],
             "differences": [_in_usd(difference) for difference in found["differences"]],
         }
 

@@ -178,12 +178,24 @@ class DifferenceShape(BaseModel):
     ledger: float | str | None
 
 
+class UsageDifferenceShape(BaseModel):
+    """One figure of one row of `usage` that is not what the entries add up to."""
+
+    row: str
+    field: str
+    live: Any
+    ledger: Any
+
+
 class Audit(BaseModel):
     """The live state of all budgets beside what the ledger says."""
 
     equal: bool
     scopes: int
     differences: list[DifferenceShape]
+    usage: list[UsageDifferenceShape] = Field(
+        description="rows of the table `usage` that differ, at most a thousand figures"
+    )
     held_tokens: int
     held_calls: int
 

@@ -1,0 +1,203 @@
+"""What calls used and cost, added up by quarter of an hour: the table ``usage`` (SPEC 12).
+
+Every row follows from the entries alone: :func:`usage_of` says what one entry adds to which row,
+in the transaction that writes it, in a migration, and when the table is checked.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.ledger.record import columns_of
+
+__all__ = [
+    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "fill", "quarter_of",
+    "rows_of", "usage_of",
+]  # fmt: skip
+
+DIMENSIONS = (
+    "key_id", "user_id", "team_id", "organisation_id", "agent_id", "session_id", "contract_id",
+    "provider_id", "model_id", "certainty",
+)  # fmt: skip
+"""What a row is of, besides its quarter; empty where the entry does not say."""
+
+SUMS = (
+    "calls", "failed", "fallbacks", "input_tokens", "output_tokens", "cached_input_tokens",
+    "reasoning_tokens", "nano", "unpriced_calls",
+)  # fmt: skip
+"""What is added up."""
+
+USAGE_EVENTS = ("EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT")
+"""The events that add to it."""
+
+CERTAINTIES = ("measured", "estimated", "upper_bound", "unpriced")
+"""How sure tokens and cost are."""
+
+QUARTER_S = 900
+"""Seconds in a quarter of an hour: midnight of every time zone is the beginning of one."""
+
+_TEXTS = DIMENSIONS[:-1]
+_MOST = 1 << 62  # sums stop here: it fits the columns
+_LONGEST = 200  # bytes of one name; together they fit what PostgreSQL indexes
+_KEPT = 160
+_KEY = len(DIMENSIONS) + 1
+
+Row = tuple[Any, ...]
+"""Quarter, dimensions and sums."""
+
+ON_CONFLICT = f" ON CONFLICT (quarter, {', '.join(DIMENSIONS)}) DO UPDATE SET " + ", ".join(
+    f"{name} = CASE WHEN usage.{name} > {_MOST} - excluded.{name} THEN {_MOST} "
+    f"ELSE usage.{name} + excluded.{name} END"
+    for name in SUMS
+)
+"""Ends an ``INSERT INTO usage`` that adds to rows that are there."""
+
+INSERT = (
+    f"INSERT INTO usage (quarter, {', '.join((*DIMENSIONS, *SUMS))}) "
+    f"VALUES ({', '.join('?' * (_KEY + len(SUMS)))})"
+)
+
+_AT_ONCE = 4096  # entries looked at together
+# Without the index of event types: nearly half of all entries are of these, and read in order.
+_READ = (
+    "SELECT seq, timestamp, event_type, {} FROM entries WHERE seq > ? AND seq <= ? "
+    f"AND event_type IN ({', '.join(map(repr, USAGE_EVENTS))}) ORDER BY seq"
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def _quarter_at(minute: str) -> int:
+    return int(datetime.fromisoformat(minute).replace(tzinfo=UTC).timestamp()) // QUARTER_S
+
+
+def quarter_of(timestamp: str) -> int:
+    """Quarters of an hour since 1970, UTC, of an entry's time.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    return _quarter_at(timestamp[:16])
+
+
+def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> Row | None:
+    """What one entry adds: dimensions and sums; ``None`` where it adds nothing.
+
+    Args:
+        event_type: of the entry.
+        metadata: as it is on record, commitments in place of content.
+        given: the same before it was encoded: of some numbers ``metadata`` has the text already.
+    """
+    if event_type not in USAGE_EVENTS or (
+        event_type == "BUDGET_DEBIT" and columns_of(metadata).tier not in (None, "hot")
+    ):
+        return None  # what another tier says that it spent is no charge
+    get = metadata.get
+
+    def count(name: str) -> int:
+        value = get(name)
+        if type(value) is int and 0 <= value <= MAX_SAFE_INTEGER:
+            return value
+        number = _number(value, name, given)
+        whole = number is not None and number == int(number)
+        return max(0, min(int(number or 0), MAX_SAFE_INTEGER)) if whole else 0
+
+    orphaned = event_type == "EXCHANGE_ORPHANED"
+    tokens_in = count("settled_tokens" if orphaned else "input_tokens")
+    tokens_out = 0 if orphaned else count("output_tokens")
+    usd = get("cost_usd")
+    if type(usd) is not float:
+        usd = _number(usd, "cost_usd", given)
+    unpriced = usd is None and tokens_in + tokens_out > 0
+    certainty = get("cost_certainty")
+    if certainty not in CERTAINTIES:
+        certainty = "unpriced" if unpriced else "measured"
+    try:
+        names = _names(*map(get, _TEXTS))
+    except TypeError:  # an object, which no cache finds
+        names = _names(*(value if isinstance(value, str) else "" for value in map(get, _TEXTS)))
+    called = event_type != "BUDGET_DEBIT"
+    return (
+        *names,
+        certainty,
+        1 if called else 0,
+        1 if called and get("outcome") != "success" else 0,
+        1 if get("fallback_from") else 0,
+        tokens_in,
+        tokens_out,
+        count("cached_input_tokens") if "cached_input_tokens" in metadata else 0,
+        count("reasoning_tokens") if "reasoning_tokens" in metadata else 0,
+        0 if usd is None else max(0, min(round(usd * 1e9), MAX_SAFE_INTEGER)),
+        1 if unpriced else 0,
+    )
+
+
+def _number(value: Any, name: str, given: Mapping[str, Any]) -> float | None:
+    if type(value) is orjson.Fragment:
+        value = given[name]
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(*found: Any) -> tuple[str, ...]:
+    """Names as every database keeps and indexes them: of a very long one its beginning and a
+    hash."""
+    names = []
+    for name in found:
+        text = name.replace("\x00", "\ufffd") if isinstance(name, str) else ""
+        encoded = text.encode()
+        if len(encoded) > _LONGEST:
+            text = encoded[:_KEPT].decode(errors="ignore")
+            text += f"…{hashlib.sha256(encoded).hexdigest()[:16]}"
+        names.append(text)
+    return tuple(names)
+
+
+def added(rows: Iterable[Row]) -> list[Row]:
+    """``rows`` with those of the same quarter and dimensions added up, each once."""
+    sums: dict[Row, list[int]] = {}
+    for row in rows:
+        known = sums.get(key := row[:_KEY])
+        if known is None:
+            sums[key] = list(row[_KEY:])
+        else:
+            for place, value in enumerate(row[_KEY:]):
+                known[place] += value
+    return [(*key, *(min(value, _MOST) for value in values)) for key, values in sums.items()]
+
+
+def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[Row]:
+    """What entries add, by time, event type and record; what cannot be read adds nothing."""
+    for timestamp, event_type, record in entries:
+        try:
+            metadata = orjson.loads(record)["metadata"]
+            row = usage_of(event_type, metadata, metadata)
+            if row is not None:
+                yield (quarter_of(timestamp), *row)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # verification says what is wrong with it
+
+
+def fill(
+    read: Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]],
+    record: str,
+    write: Callable[[Sequence[Row]], object],
+) -> None:
+    """Add up all entries into an empty table.
+
+    Args:
+        read: runs a query.
+        record: reads the column of that name, whatever is in it.
+        write: runs :data:`INSERT` with :data:`ON_CONFLICT` for each row.
+    """
+    [(last,)] = read("SELECT max(seq) FROM entries", ())
+    for first in range(-1, -1 if last is None else last, _AT_ONCE):
+        found = read(_READ.format(record), (first, first + _AT_ONCE))
+        if rows := added(rows_of((time, event, data) for _, time, event, data in found)):
+            write(rows)

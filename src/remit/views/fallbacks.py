@@ -1,0 +1,142 @@
+"""Why calls went to another model than the one first wanted: reasons, and exchanges of each."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from remit.ledger import LedgerClient
+from remit.ledger.usage import DIMENSIONS, QUARTER_S, usage_of
+from remit.views.usage import SELECT_NAMES, quarters_between
+
+__all__ = ["FallbackReason", "Fallbacks", "read_fallbacks"]
+
+_MOST_ROWS = 500  # of the table
+_MOST_READ = 5_000  # exchanges
+_MOST_OF_ONE = 1_000  # of one session in one quarter of an hour
+_EXAMPLES = 3
+_FIRST_SEQ = "SELECT seq FROM entries WHERE timestamp >= ? ORDER BY timestamp, seq LIMIT 1"
+_EXCHANGES = (
+    "SELECT id, record FROM entries WHERE session_id = ? AND event_type = 'EXCHANGE' "
+    "AND seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+)
+
+_Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackReason:
+    """One reason, of calls of one kind.
+
+    Attributes:
+        names: what the calls are of, by the names asked for, as of a usage row.
+        instead_of: the model that was passed over.
+        code: why: an error code, such as ``CIRCUIT_OPEN`` or ``TIMEOUT``.
+        calls: how many were read.
+        examples: the latest exchanges, at most three.
+    """
+
+    names: Mapping[str, str]
+    instead_of: str
+    code: str
+    calls: int
+    examples: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same by name."""
+        found = asdict(self)
+        return {**found.pop("names"), **found}
+
+
+@dataclass(frozen=True, slots=True)
+class Fallbacks:
+    """Reasons, the most frequent first.
+
+    Attributes:
+        reasons: by what they are of.
+        read: how many fallbacks they are of: the latest.
+        calls: how many there were.
+    """
+
+    reasons: list[FallbackReason]
+    read: int
+    calls: int
+
+
+def read_fallbacks(
+    ledger: LedgerClient,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    by: Sequence[str] = (),
+    where: Mapping[str, str] | None = None,
+) -> Fallbacks:
+    """Why the calls of a reading fell back, by what :func:`~remit.views.usage.read_usage` takes.
+
+    The table ``usage`` says in which sessions and quarters of an hour there were any: of these
+    alone exchanges are read, by an index, and at most five thousand, the latest.
+    """
+    first, end = quarters_between(ledger, since, until)
+    columns = [name for name in by if name in SELECT_NAMES]
+    filters = "".join(f" AND {SELECT_NAMES[name]} = ?" for name in where or {})
+    source = (
+        "FROM usage AS u LEFT JOIN virtual_keys AS k ON k.key_id = u.key_id "
+        f"WHERE u.quarter >= ? AND u.quarter < ? AND u.fallbacks > 0{filters}"
+    )
+    values = [first, end, *(where or {}).values()]
+    [(calls,)] = ledger.select(f"SELECT coalesce(sum(u.fallbacks), 0) {source}", values)
+    own = ", ".join([f"u.{name}" for name in DIMENSIONS])
+    names = "".join([f", {SELECT_NAMES[name]}" for name in columns])
+    rows = ledger.select(
+        f"SELECT u.quarter, {own}{names} {source} ORDER BY u.quarter DESC LIMIT {_MOST_ROWS}",
+        values,
+    )
+    places: defaultdict[tuple[int, str], dict[_Names, _Names]] = defaultdict(dict)
+    of_session = DIMENSIONS.index("session_id")
+    for quarter, *found in rows:
+        dimensions = tuple(found[: len(DIMENSIONS)])
+        places[quarter, dimensions[of_session]][dimensions] = tuple(found[len(DIMENSIONS) :])
+    counts: Counter[tuple[_Names, str, str]] = Counter()
+    examples: defaultdict[tuple[_Names, str, str], list[str]] = defaultdict(list)
+    left, read = _MOST_READ, 0
+    for (quarter, session), kinds in places.items():
+        for entry_id, metadata in _exchanges(ledger, quarter, session, min(left, _MOST_OF_ONE)):
+            left -= 1
+            row = usage_of("EXCHANGE", metadata, metadata)
+            named = kinds.get(row[: len(DIMENSIONS)]) if row is not None else None
+            if named is None or not metadata.get("fallback_from"):
+                continue
+            read += 1
+            for one in metadata["fallback_from"]:
+                reason = (named, str(one.get("model_id")), str(one.get("error_code")))
+                counts[reason] += 1
+                if len(examples[reason]) < _EXAMPLES:
+                    examples[reason].append(entry_id)
+        if left <= 0:
+            break
+    reasons = [
+        FallbackReason(
+            dict(zip(columns, reason[0], strict=True)), *reason[1:], count, examples[reason]
+        )
+        for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    return Fallbacks(reasons, read, int(calls))
+
+
+def _exchanges(
+    ledger: LedgerClient, quarter: int, session_id: str, most: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Ids and metadata of the exchanges of a session in a quarter of an hour, the latest first."""
+    ends = []
+    for place in (quarter, quarter + 1):
+        text = datetime.fromtimestamp(place * QUARTER_S, UTC).isoformat()[:16]
+        found = ledger.select(_FIRST_SEQ, (text,))
+        ends.append(found[0][0] if found else ledger.count())
+    for entry_id, record in ledger.select(_EXCHANGES, (session_id, *ends, most)):
+        stored = record if isinstance(record, (str, bytes)) else bytes(record)
+        yield entry_id, orjson.loads(stored)["metadata"]

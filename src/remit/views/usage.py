@@ -1,0 +1,263 @@
+"""What calls used and cost, by time, who, what and how sure: read from ``usage`` (SPEC 12).
+
+No reading looks at the entries: the rows are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from remit.kernel.budget import usd_of
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerClient
+from remit.ledger.usage import QUARTER_S
+from remit.views.periods import PERIODS, Period, periods_of
+
+__all__ = ["BY", "SELECT_NAMES", "Usage", "UsageRow", "quarters_between", "read_usage"]
+
+_OF_KEY = "CASE WHEN u.{0} <> '' THEN u.{0} ELSE coalesce(k.{0}, '') END"
+
+SELECT_NAMES = {
+    "key": "u.key_id",
+    "user": _OF_KEY.format("user_id"),
+    "team": _OF_KEY.format("team_id"),
+    "organisation": _OF_KEY.format("organisation_id"),
+    "agent": "u.agent_id",
+    "session": "u.session_id",
+    "contract": "u.contract_id",
+    "provider": "u.provider_id",
+    "model": "u.model_id",
+    "certainty": "u.certainty",
+}
+"""By name, its SQL, of ``usage AS u LEFT JOIN virtual_keys AS k``: a key's owners never change."""
+
+BY = (*PERIODS, *SELECT_NAMES)
+"""What usage can be by."""
+
+_COUNTS = (
+    "calls", "failed", "fallbacks", "input_tokens", "output_tokens", "cached_input_tokens",
+    "reasoning_tokens", "unpriced_calls",
+)  # fmt: skip
+_SURE = ("measured", "estimated", "upper_bound")
+# Sums of fractions do not overflow, whatever providers reported.
+_SUMS = [f"sum(u.{name} * 1.0)" for name in _COUNTS] + [
+    f"sum(CASE WHEN u.certainty = '{name}' THEN u.nano * 1.0 ELSE 0.0 END)" for name in _SURE
+]
+_DEAREST = ("sum(u.nano * 1.0) DESC", "sum(u.input_tokens * 1.0) DESC")
+_AT_ONCE = 400  # periods in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What some calls used and cost. Money is in nano-dollars, apart by how sure it is.
+
+    Attributes:
+        names: what the row is of, by the names asked for; empty where the record does not say. Of
+            a period its beginning: a month, a day (of a week its Monday), an hour with its offset.
+        key_name: of the key, where that was asked for.
+        calls: round trips to a model, each attempt.
+        failed: those without an answer.
+        fallbacks: those that went to another model than the one first wanted.
+        input_tokens: cached ones included.
+        output_tokens: reasoning included.
+        cached_input_tokens: of ``input_tokens``.
+        reasoning_tokens: of ``output_tokens``.
+        unpriced_calls: those that used tokens whose price is unknown: no cost says what.
+        measured_nano: cost of usage that providers reported.
+        estimated_nano: cost of usage added up from what arrived.
+        upper_bound_nano: the most that calls of unknown usage can have cost.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    key_name: str = ""
+    calls: int = 0
+    failed: int = 0
+    fallbacks: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    unpriced_calls: int = 0
+    measured_nano: int = 0
+    estimated_nano: int = 0
+    upper_bound_nano: int = 0
+
+    @property
+    def nano(self) -> int:
+        """All that is charged, sure or not."""
+        return self.measured_nano + self.estimated_nano + self.upper_bound_nano
+
+    @property
+    def exact(self) -> bool:
+        """Whether all of it was measured, and has a price."""
+        return not (self.estimated_nano or self.upper_bound_nano or self.unpriced_calls)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same by name, with money in dollars."""
+        money = {f"{name}_usd": usd_of(getattr(self, f"{name}_nano")) for name in _SURE}
+        named = {"key_name": self.key_name} if "key" in self.names else {}
+        return {**self.names, **named, **{one: getattr(self, one) for one in _COUNTS}, **money}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A reading.
+
+    Attributes:
+        since: its first instant, at a quarter of an hour.
+        until: the end, exclusive, likewise.
+        rows: as asked for.
+        more: the cursor to go on from; ``None`` at the end, and where the order has none.
+    """
+
+    since: datetime
+    until: datetime
+    rows: list[UsageRow]
+    more: tuple[str, ...] | None
+
+
+def read_usage(
+    ledger: LedgerClient,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    by: Sequence[str] = (),
+    where: Mapping[str, str] | None = None,
+    time_zone: str = "UTC",
+    order: Literal["cost", "name"] = "cost",
+    after: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> Usage:
+    """What calls used and cost; with an empty ``by`` one row, of all.
+
+    Args:
+        ledger: of the calls.
+        since: first instant, aware, taken down to a quarter of an hour; from the beginning when
+            left out.
+        until: exclusive, taken up to a quarter; without an end when left out.
+        by: names of :data:`BY`, of hour, day, week and month one at most.
+        where: by a name that is no period, the value that it must have.
+        time_zone: whose midnight begins days, weeks (on Monday) and months.
+        order: within a period ``cost``, the dearest first, or ``name``.
+        after: with the order ``name``, a cursor: ``more`` of the page before.
+        limit: most rows.
+
+    Raises:
+        InvalidInputError: a name, the zone or the cursor is unknown, or periods are too many.
+    """
+    query = _Query(tuple(by), dict(where or {}), order, None if limit is None else limit + 1)
+    first, end = quarters_between(ledger, since, until)
+    periods = [Period(first, end, "")]
+    if query.period:
+        periods = list(periods_of(query.period, time_zone, first, end))
+    if after is not None:
+        query.go_on(after)
+    for start in range(0, len(periods), _AT_ONCE):
+        query.read(ledger, periods[start : start + _AT_ONCE])
+    rows, more = query.rows, None
+    if limit is not None and len(rows) > limit:
+        rows, more = rows[:limit], query.places[limit - 1] if order == "name" else None
+    first_at, end_at = (datetime.fromtimestamp(one * QUARTER_S, UTC) for one in (first, end))
+    return Usage(first_at, end_at, rows, more)
+
+
+class _Query:
+    """One reading, over some periods at a time.
+
+    Attributes:
+        period: the kind that it is by; empty without one.
+        rows: found so far.
+        places: the cursor of each row.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], where: dict[str, str], order: str, most: int | None
+    ) -> None:
+        for name in (*names, *where):
+            if name not in BY or (name in where and name in PERIODS):
+                raise InvalidInputError(
+                    f"Usage is not kept by {name!r}.", next_step=f"Choose of {', '.join(BY)}."
+                )
+        kinds = [name for name in names if name in PERIODS]
+        if len(kinds) > 1 or len({*names}) < len(names):
+            raise InvalidInputError("Usage is by one period at most, and by each name once.")
+        self.period = kinds[0] if kinds else ""
+        self.rows: list[UsageRow] = []
+        self.places: list[tuple[str, ...]] = []
+        self._names = names
+        self._most = most
+        self._columns = [name for name in names if name not in PERIODS]
+        self._group = ["w.column1"] * len(kinds) + [SELECT_NAMES[name] for name in self._columns]
+        dearest = _DEAREST if order == "cost" else ()
+        self._order = [*self._group[: len(kinds)], *dearest, *self._group[len(kinds) :]]
+        self._by_name = order == "name"
+        self._filter = "".join(f" AND {SELECT_NAMES[name]} = ?" for name in where)
+        self._values = [*where.values()]
+
+    def go_on(self, after: Sequence[str]) -> None:
+        """Leave out what a page before had.
+
+        Raises:
+            InvalidInputError: no page before ended so.
+        """
+        marks = ", ".join("?" * len(self._columns))
+        rest = f"({', '.join(self._group[bool(self.period) :])}) > ({marks})"
+        known = self._by_name and len(after) == len(self._group) > 0
+        if self.period and known:
+            try:
+                first = int(after[0])
+            except ValueError:
+                known = False
+            else:
+                same = f" OR (w.column1 = {first} AND {rest})" if self._columns else ""
+                rest = f"w.column1 > {first}{same}"
+        if not known:
+            raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+        self._filter += f" AND ({rest})"
+        self._values += after[bool(self.period) :]
+
+    def read(self, ledger: LedgerClient, periods: Sequence[Period]) -> None:
+        """Add the rows of some periods, up to the most that are wanted."""
+        if self._most is not None and len(self.rows) >= self._most:
+            return
+        windows = ", ".join(f"({one.first}, {one.end})" for one in periods)
+        name = "max(coalesce(k.name, ''))" if "key" in self._columns else "''"
+        group = ", ".join(self._group)
+        sql = (
+            f"SELECT {', '.join([*self._group, name, *_SUMS])} "
+            f"FROM (VALUES {windows}) AS w "
+            "JOIN usage AS u ON u.quarter >= w.column1 AND u.quarter < w.column2 "
+            f"LEFT JOIN virtual_keys AS k ON k.key_id = u.key_id WHERE 1 = 1{self._filter}"
+        )
+        if group:
+            sql += f" GROUP BY {group} ORDER BY {', '.join(self._order)}"
+        if self._most is not None:
+            sql += f" LIMIT {self._most - len(self.rows)}"
+        named = {one.first: one.name for one in periods}
+        for row in ledger.select(sql, self._values):
+            place, (key_name, *sums) = row[: len(self._group)], row[len(self._group) :]
+            values = dict(zip(self._columns, place[bool(self.period) :], strict=True))
+            if self.period:
+                values[self.period] = named[place[0]]
+            counts = [int(one or 0) for one in sums]
+            names = {one: values[one] for one in self._names}
+            self.rows.append(UsageRow(names, key_name or "", *counts))
+            self.places.append(tuple(map(str, place)))
+
+
+def quarters_between(
+    ledger: LedgerClient, since: datetime | None, until: datetime | None
+) -> tuple[int, int]:
+    """The quarters of a reading: the first, and the one after its last."""
+    [(least, greatest)] = ledger.select("SELECT min(quarter), max(quarter) FROM usage")
+    now = int(datetime.now(UTC).timestamp()) // QUARTER_S
+    if since is not None:
+        least = int(since.timestamp()) // QUARTER_S
+    first = now if least is None else least
+    end = max(now, now if greatest is None else greatest) + 1
+    if until is not None:
+        end = -int(-until.timestamp() // QUARTER_S)
+    return first, max(first, end)
