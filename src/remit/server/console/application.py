@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from remit.agents.approvals import ApprovalQueue
 from remit.gateway.auth import AuthUnavailableError, KeyStore, agent_secret
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import open_root_ledger
 from remit.runtime import Runtime
 from remit.server.authentication import DEVELOPER, Authenticator
@@ -22,6 +22,7 @@ from remit.server.console import (
     now,
     proposals,
     sessions,
+    spend,
     verification,
 )
 from remit.server.console.assets import ASSETS, assets
@@ -44,8 +45,8 @@ PREFIX = "/console"
 _log = logging.getLogger("remit.server.console")
 
 _VIEWS = (
-    *now.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *approvals.VIEWS,
-    *verification.VIEWS, *proposals.VIEWS,
+    *now.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
+    *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS,
 )  # fmt: skip
 _LOGIN, _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("login", "logout", "live", "find"))
 _MOST_FORM_BYTES = 64 * 1024
@@ -113,6 +114,8 @@ class Console:
             answer = await self._failure(scope, 503, error.message, error.next_step)
         except NotFoundError as error:
             answer = await self._failure(scope, 404, str(error), "")
+        except InvalidInputError as error:
+            answer = await self._failure(scope, 400, error.message, error.next_step)
         except RemitError as error:
             answer = await self._failure(scope, 409, error.message, error.next_step)
         except Exception:  # noqa: BLE001 - shown as a page too

@@ -1,0 +1,113 @@
+"""Spend: who used what, on which model, and how sure the money is; from the usage table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from remit.server.console.pages import Asked, Page, Sources, View
+from remit.views import wording
+from remit.views.periods import instant_of
+from remit.views.usage import Usage, UsageRow, read_usage
+
+_SHOWN = 50
+_SURE = ("measured", "estimated", "upper_bound")
+_WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "at most"}
+_BY = ("user", "team", "organisation", "key", "agent", "contract", "provider", "model", "session")
+_RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
+_WIDTH, _HEIGHT, _FOOT = 960, 200, 18  # of the picture
+_LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
+
+
+def show(sources: Sources, asked: Asked) -> Page:
+    """The page."""
+    query = asked.query
+    zone = query.get("zone", "").strip() or "UTC"
+    since_text = query.get("since", "").strip() or "7d"
+    until_text = query.get("until", "").strip()
+    by = query.get("by", "")
+    by = by if by in _BY else "model"
+    since = instant_of(since_text, zone)
+    # All of yesterday is meant, not yesterday and today.
+    until_text = until_text or ("today" if since_text == "yesterday" else "")
+    until = instant_of(until_text, zone) if until_text else None
+    ledger = sources.ledger
+    over = (until or datetime.now(UTC)) - since
+    period = next((name for longest, name in _LONGEST if over <= longest), "month")
+    found = read_usage(ledger, since=since, until=until, by=[by], time_zone=zone, limit=_SHOWN)
+    total = read_usage(ledger, since=since, until=until, time_zone=zone).rows
+    over_time = read_usage(ledger, since=since, until=until, by=[period], time_zone=zone)
+    return Page(
+        "spend.html.j2",
+        {
+            "by": by,
+            "names": _BY,
+            "ranges": _RANGES,
+            "since": since_text,
+            "until": query.get("until", ""),
+            "zone": zone,
+            "total": _line(total[0], "") if total else _line(UsageRow(), ""),
+            "rows": [_line(row, by) for row in found.rows],
+            "most": _SHOWN if len(found.rows) == _SHOWN else 0,
+            "first": found.since.isoformat(),
+            "end": found.until.isoformat(),
+            "period": period,
+            "chart": _chart(over_time, period),
+            "sure": [(name, _WORDS[name]) for name in _SURE],
+            "sizes": {"width": _WIDTH, "height": _HEIGHT + _FOOT},
+        },
+    )
+
+
+def _line(row: UsageRow, by: str) -> dict[str, Any]:
+    return {
+        "name": row.names.get(by, ""),
+        "key_name": row.key_name,
+        "calls": row.calls,
+        "failed": row.failed,
+        "fallbacks": row.fallbacks,
+        "tokens": wording.tokens({"input_tokens": row.input_tokens,
+                                  "output_tokens": row.output_tokens}),
+        **{name: wording.dollars(getattr(row, f"{name}_nano") / 1e9) for name in _SURE},
+        "unpriced": row.unpriced_calls,
+        "usd": wording.dollars(row.nano / 1e9),
+        "exact": row.exact,
+    }  # fmt: skip
+
+
+def _chart(found: Usage, period: str) -> dict[str, Any] | None:
+    """Bars over time, each stacked by how sure its money is; ``None`` where nothing was spent."""
+    rows: Sequence[UsageRow] = found.rows
+    most = max((row.nano for row in rows), default=0)
+    if not most:
+        return None
+    wide = _WIDTH / max(len(rows), 1)
+    bars = []
+    for number, row in enumerate(rows):
+        top = float(_HEIGHT)
+        for name in _SURE:
+            nano = getattr(row, f"{name}_nano")
+            high = _HEIGHT * nano / most
+            top -= high
+            if nano:
+                usd = wording.dollars(nano / 1e9)
+                bars.append(
+                    {
+                        "name": name,
+                        "x": f"{number * wide + wide * 0.1:.2f}",
+                        "y": f"{top:.2f}",
+                        "width": f"{min(wide * 0.8, 60):.2f}",
+                        "height": f"{max(high, 1):.2f}",
+                        "words": f"{row.names[period]}: {usd} {_WORDS[name]}",
+                    }
+                )
+    return {
+        "bars": bars,
+        "most": wording.dollars(most / 1e9),
+        "first": rows[0].names[period],
+        "last": rows[-1].names[period],
+    }
+
+
+VIEWS = (View("/console/spend", show),)
