@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.sessions import Marks
-from remit.agents.supervisor.aside import SetAside, Tried, failing
+from remit.agents.supervisor.aside import SetAside
+from remit.agents.supervisor.tries import Tried, failing, is_version_of
+from remit.kernel.installed import shipped_file
+from remit.learning.signals import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import find_decision, replay
 from remit.runtime import Runtime
@@ -42,6 +45,11 @@ def _journal(ledger: LedgerClient, held: list[LedgerEntry]) -> Any:
             event, order, "OBSERVED", "", metadata=data
         ),
     )
+
+
+def _aside(ledger: LedgerClient, held: list[LedgerEntry]) -> SetAside:
+    policy = SignalPolicy.from_json(shipped_file("PKG-LEARNING-001", "HOT/documents/signals.json"))
+    return SetAside(_journal(ledger, held), {"model": lambda *_: ["p/b"]}, lambda: policy)
 
 
 def _fail(ledger: LedgerClient, **more: Any) -> None:
@@ -141,30 +149,27 @@ def test_a_timeout_of_an_answer_that_had_begun_does_not_count(
 ) -> None:
     held: list[LedgerEntry] = []
     _fail(ledger, error_code="TIMEOUT", **began)
-    aside = SetAside(_journal(ledger, held), lambda _: ["p/b"], lambda: 3)
-    aside.observe("WO-1")
+    _aside(ledger, held).observe("WO-1", "model")
     assert len(held) == counted
 
 
 def test_a_dated_version_of_the_model_is_its_answer_and_another_model_is_not() -> None:
-    failed = [Tried("LED-1", "p/gpt-4o", "error", "SERVER_ERROR")] * 3
+    failed = [Tried("LED-1", "p/gpt-4o", f"turn {turn}", True) for turn in range(3)]
     for name, ends in (("p/gpt-4o-2024-08-06", True), ("p/gpt-4o-mini", False)):
-        assert (not failing([Tried("LED-2", name, "success", ""), *failed], 3)) is ends
+        tried = [Tried("LED-2", name, "turn 4", False), *failed]
+        assert (not failing(tried, 3, is_version_of)) is ends
 
 
 def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
     held: list[LedgerEntry] = []
     _fail(ledger, error_code="SERVER_ERROR")
-    aside, nothing = (
-        SetAside(_journal(ledger, held), lambda _: ["p/b"], lambda: 3),
-        Marks(None, None, None, None, None),
-    )
+    aside, nothing = _aside(ledger, held), Marks(None, None, None, None, None)
     aside.refresh(nothing)
-    aside.observe("WO-1")
-    assert aside.models == ("p/a",)
+    aside.observe("WO-1", "model")
+    assert aside.names == ("p/a",)
     aside.refresh(nothing)
-    assert aside.models == ()
-    aside.observe("WO-1")
+    assert aside.names == ()
+    aside.observe("WO-1", "model")
     assert len(held) == 2  # said again, for the first time on record
 
 
@@ -172,19 +177,19 @@ _TRIED = st.builds(
     Tried,
     st.just("LED-1"),
     st.sampled_from(["p/a", "p/b"]),
-    st.sampled_from(["success", "error"]),
-    st.sampled_from(["SERVER_ERROR", "CANCELLED", "CONTEXT_LENGTH", "BUDGET_EXHAUSTED"]),
+    st.sampled_from(["turn 1", "turn 2", "turn 3", "turn 4"]),
+    st.sampled_from([True, False, None]),
 )
 
 
-@given(st.lists(_TRIED, max_size=30), st.integers(2, 5))
-def test_only_failures_of_the_model_itself_since_it_last_answered_count(
+@given(st.lists(_TRIED, max_size=30), st.integers(1, 4))
+def test_only_turns_with_own_failures_since_a_thing_last_succeeded_count(
     tried: list[Tried], after: int
 ) -> None:
     found = failing(tried, after)
-    for model in ("p/a", "p/b"):
-        own = [one for one in tried if one.model == model]
-        answers = [at for at, one in enumerate(own) if one.outcome == "success"]
-        since = own[: answers[0]] if answers else own
-        count = sum(one.error_code == "SERVER_ERROR" for one in since)
-        assert len(found.get(model, [])) == (count if count >= after else 0)
+    for name in ("p/a", "p/b"):
+        own = [one for one in tried if one.name == name]
+        successes = [at for at, one in enumerate(own) if one.failed is False]
+        failed = [one for one in (own[: successes[0]] if successes else own) if one.failed]
+        enough = len({one.asked_in for one in failed}) >= after
+        assert len(found.get(name, [])) == (len(failed) if enough else 0)
