@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,15 @@ from hypothesis import strategies as st
 from remit.agents.sessions import Marks
 from remit.agents.supervisor.aside import SetAside
 from remit.agents.supervisor.tries import Tried, failing, is_version_of
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed import shipped_file
 from remit.learning.signals import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import find_decision, replay
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime
+from tests.support.requests import prompt_request
 from tests.support.wire import Raw, message
 
 FLAGS = {
@@ -141,6 +145,48 @@ def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(
             assert replay(find_decision(runtime.ledger, decision["decision_id"]))["agrees"]
             assert asked(agent.session(session.session_id)) == ["claude-well"]
             assert asked(other) == both
+
+
+@pytest.mark.parametrize("code", ["CONTEXT_LENGTH", "CANCELLED", "BUDGET_EXHAUSTED", "BAD_REQUEST"])
+def test_what_a_request_is_refused_for_sets_no_model_aside(ledger: LedgerClient, code: str) -> None:
+    held: list[LedgerEntry] = []
+    _fail(ledger, error_code=code)
+    _aside(ledger, held).observe("WO-1", "model")
+    assert held == []
+
+
+@pytest.mark.parametrize("more", [{"key_id": "key-1"}, {"wire": "openai_chat"}])
+def test_calls_of_a_gateways_client_in_the_sessions_name_do_not_count(
+    ledger: LedgerClient, more: dict[str, str]
+) -> None:
+    held: list[LedgerEntry] = []
+    _fail(ledger, error_code="SERVER_ERROR", **more)
+    _aside(ledger, held).observe("WO-1", "model")
+    assert held == []
+
+
+def test_one_message_and_its_retries_set_no_model_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 5}
+    with (
+        anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http),
+        runtime.agent("guide", tools=[], model="claude-ill").session() as session,
+    ):
+        assert session.turn("A prompt that no server survives.").error_code == "SERVER_ERROR"
+        assert len(http.calls) == 6
+        assert _signals(runtime, session.session_id) == []
+
+
+def test_a_key_that_may_not_use_the_next_best_is_not_given_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = prompt_request(model_id="claude-ill", set_aside=("anthropic/claude-ill",))
+    identity = Identity("key", "agent", models=("claude-ill",))
+    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=FLAGS) as (runtime, http):
+        response = asyncio.run(runtime.gateway.aroute(request, identity=identity))
+        assert response.outcome is not RouteOutcome.SUCCESS
+        assert "claude-well" not in {call.body["model"] for call in http.calls}
 
 
 @pytest.mark.parametrize(("began", "counted"), [({}, 1), ({"time_to_first_token_ms": 9.0}, 0)])
