@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.sessions import Marks
@@ -217,6 +218,72 @@ def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
     assert aside.names == ()
     aside.observe("WO-1", "model")
     assert len(held) == 2  # said again, for the first time on record
+
+
+class _Process:
+    """One process at work on the session: it has its own state, and the record."""
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self.ledger, self.held = ledger, []  # type: ignore[var-annotated]
+        self.aside = _aside(ledger, self.held)
+
+    def refresh(self) -> tuple[str, ...]:
+        """What is set aside, by the record as it is."""
+        seqs = {
+            event: max(
+                (int(e.id[4:], 16) for e in self.ledger.query(event_type=event)), default=None
+            )
+            for event in ("SIGNAL_OBSERVED", "SESSION_END")
+        }
+        self.aside.refresh(Marks(None, None, None, None, None, *seqs.values()))
+        return self.aside.names
+
+    def turn(self, number: int, failed: bool, writes: bool) -> None:
+        """A turn with one exchange; whether it lives to write what it sets aside."""
+        self.refresh()
+        order = f"WO-SES-1-{number:03d}"
+        told = {"provenance": {"session_id": "SES-1"}, "scope": {"tier": "ho2"}}
+        plan = {**told, "turn_number": number, "constraints": {}}
+        self.ledger.write(LedgerEntry("WO_PLANNED", order, "WO_PLANNED", "", metadata=plan))
+        data = {"session_id": "SES-1", "provider_id": "p", "model_id": "a", "work_order_id": order}
+        data |= (
+            {"outcome": "error", "error_code": "SERVER_ERROR"} if failed else {"outcome": "success"}
+        )
+        self.ledger.write(LedgerEntry("EXCHANGE", "PRC-A-001", "X", "", metadata=data))
+        self.held.clear()
+        self.aside.observe(order, "model")
+        for entry in self.held if writes else ():
+            entry.metadata |= told
+            self.ledger.write(entry)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["fails", "fails", "fails", "well", "end", "killed"]),
+            st.integers(0, 1),
+        ),
+        max_size=14,
+    )
+)
+def test_whichever_process_goes_on_has_what_the_record_says(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder, LedgerClient(f"{folder}/ledger.db") as ledger:
+        processes = [_Process(ledger), _Process(ledger)]
+        run, is_aside, signals = 0, False, 0
+        for number, (step, which) in enumerate(steps):
+            if step == "end":
+                data = {"provenance": {"session_id": "SES-1"}, "scope": {"tier": "ho2"}}
+                ledger.write(LedgerEntry("SESSION_END", "SES-1", "X", "", metadata=data))
+                run, is_aside = 0, False
+            else:
+                processes[which].turn(number, step != "well", step != "killed")
+                run = 0 if step == "well" else run + 1
+                if step == "fails" and run >= 3 and not is_aside:
+                    is_aside, signals = True, signals + 1
+            expected = ("p/a",) if is_aside else ()
+            assert [one.refresh() for one in (*processes, _Process(ledger))] == [expected] * 3
+        assert len(list(ledger.query(event_type="SIGNAL_OBSERVED"))) == signals
 
 
 _TRIED = st.builds(

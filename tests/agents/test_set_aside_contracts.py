@@ -167,6 +167,26 @@ def test_retries_of_one_turn_and_a_callers_own_schema_do_not_count(
         assert _signals(runtime, session.session_id) == []
 
 
+def test_a_schema_that_answers_do_not_fit_sets_its_contract_aside_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a step beside the answer, which costs no turn; there is one version of it alone."""
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        return message("no JSON" if body.get("output_config") else GOOD)
+
+    with (
+        anthropic_runtime(tmp_path / "r", monkeypatch, answer, flags=FLAGS) as (runtime, _),
+        runtime.agent("guide", tools=[], classify=True).session() as session,
+    ):
+        for turn in range(5):
+            assert session.turn(f"How is it? {turn}").response == GOOD
+        (signal,) = _signals(runtime, session.session_id)
+        assert signal.metadata["name"].startswith("PRC-CLASSIFY-001@")
+        failed = [runtime.ledger.read(one) for one in signal.metadata["evidence"]]
+        assert [one.event_type for one in failed] == ["WO_FAILED"] * 3
+
+
 def test_a_version_that_is_set_aside_or_a_pre_release_does_not_stand_in(tmp_path: Path) -> None:
     root = tmp_path / "root"
     versions = [{**FIRST, "version": version} for version in ("1.0.0", "1.0.1", "1.1.0-rc.1")]

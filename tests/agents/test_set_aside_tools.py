@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages import IncomingArchive, pack
 from remit.packages.authoring import update_hashes
-from remit.runtime import Runtime, package_manager
+from remit.runtime import Conversation, Runtime, package_manager
 from remit.runtime.state import check_state
 from tests.packages.shipped import SHIPPED
 from tests.support.agents import anthropic_runtime
@@ -188,6 +189,40 @@ def test_one_message_however_bad_does_not_set_a_tool_aside(
     ):
         session.turn("Ask it ten times.")
         assert len(shop.ran) == 9
+        assert _signals(runtime, session.session_id) == []
+
+
+def test_cancelled_calls_do_not_set_a_tool_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def stock(**_: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call(_: dict[str, Any]) -> dict[str, Any]:
+        return message("", tool_use("stock", {}))
+
+    async def cancelled(session: Conversation[Any]) -> None:
+        begun.clear()
+        turn = asyncio.create_task(session.aturn("Is there any oolong?"))
+        await begun.wait()
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+
+    async def have_turns(session: Conversation[Any]) -> None:
+        for _turn in range(4):
+            await cancelled(session)
+
+    with (
+        anthropic_runtime(tmp_path / "r", monkeypatch, call, flags=FLAGS) as (runtime, _),
+        runtime.agent("seller", tools=[Tool("stock", "", ANY, stock)]).session() as session,
+    ):
+        asyncio.run(have_turns(session))
+        calls = list(runtime.ledger.query(event_type="TOOL_CALL"))
+        assert [one.metadata["status"] for one in calls] == ["error"] * 4
         assert _signals(runtime, session.session_id) == []
 
 

@@ -241,9 +241,12 @@ class Scheduler:
             principal=self._services.session.principal,
         )
         self._orders[order.wo_id] = done
-        if done.met_fault:
+        suspects = ["model", "tool"] if done.met_fault else []
+        if done.error is not None and done.error["code"] == "output_schema_invalid":
+            suspects.append("contract")
+        if suspects:
             await self._journal.flush()  # the failure itself may be held yet
-            self._services.aside.observe(done.wo_id, "model", "tool")
+            self._services.aside.observe(done.wo_id, *suspects)
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
