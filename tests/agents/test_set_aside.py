@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.sessions import Marks
-from remit.agents.supervisor.aside import SetAside, Tried, failing
+from remit.agents.supervisor.aside import SetAside
+from remit.agents.supervisor.tries import Tried, failing, is_version_of
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import RouteOutcome
+from remit.kernel.installed import shipped_file
+from remit.learning.signals import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import find_decision, replay
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime
+from tests.support.requests import prompt_request
 from tests.support.wire import Raw, message
 
 FLAGS = {
@@ -42,6 +50,11 @@ def _journal(ledger: LedgerClient, held: list[LedgerEntry]) -> Any:
             event, order, "OBSERVED", "", metadata=data
         ),
     )
+
+
+def _aside(ledger: LedgerClient, held: list[LedgerEntry]) -> SetAside:
+    policy = SignalPolicy.from_json(shipped_file("PKG-LEARNING-001", "HOT/documents/signals.json"))
+    return SetAside(_journal(ledger, held), {"model": lambda *_: ["p/b"]}, lambda: policy)
 
 
 def _fail(ledger: LedgerClient, **more: Any) -> None:
@@ -135,56 +148,161 @@ def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(
             assert asked(other) == both
 
 
+@pytest.mark.parametrize("code", ["CONTEXT_LENGTH", "CANCELLED", "BUDGET_EXHAUSTED", "BAD_REQUEST"])
+def test_what_a_request_is_refused_for_sets_no_model_aside(ledger: LedgerClient, code: str) -> None:
+    held: list[LedgerEntry] = []
+    _fail(ledger, error_code=code)
+    _aside(ledger, held).observe("WO-1", "model")
+    assert held == []
+
+
+@pytest.mark.parametrize("more", [{"key_id": "key-1"}, {"wire": "openai_chat"}])
+def test_calls_of_a_gateways_client_in_the_sessions_name_do_not_count(
+    ledger: LedgerClient, more: dict[str, str]
+) -> None:
+    held: list[LedgerEntry] = []
+    _fail(ledger, error_code="SERVER_ERROR", **more)
+    _aside(ledger, held).observe("WO-1", "model")
+    assert held == []
+
+
+def test_one_message_and_its_retries_set_no_model_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 5}
+    with (
+        anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http),
+        runtime.agent("guide", tools=[], model="claude-ill").session() as session,
+    ):
+        assert session.turn("A prompt that no server survives.").error_code == "SERVER_ERROR"
+        assert len(http.calls) == 6
+        assert _signals(runtime, session.session_id) == []
+
+
+def test_a_key_that_may_not_use_the_next_best_is_not_given_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = prompt_request(model_id="claude-ill", set_aside=("anthropic/claude-ill",))
+    identity = Identity("key", "agent", models=("claude-ill",))
+    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=FLAGS) as (runtime, http):
+        response = asyncio.run(runtime.gateway.aroute(request, identity=identity))
+        assert response.outcome is not RouteOutcome.SUCCESS
+        assert "claude-well" not in {call.body["model"] for call in http.calls}
+
+
 @pytest.mark.parametrize(("began", "counted"), [({}, 1), ({"time_to_first_token_ms": 9.0}, 0)])
 def test_a_timeout_of_an_answer_that_had_begun_does_not_count(
     ledger: LedgerClient, began: dict[str, float], counted: int
 ) -> None:
     held: list[LedgerEntry] = []
     _fail(ledger, error_code="TIMEOUT", **began)
-    aside = SetAside(_journal(ledger, held), lambda _: ["p/b"], lambda: 3)
-    aside.observe("WO-1")
+    _aside(ledger, held).observe("WO-1", "model")
     assert len(held) == counted
 
 
 def test_a_dated_version_of_the_model_is_its_answer_and_another_model_is_not() -> None:
-    failed = [Tried("LED-1", "p/gpt-4o", "error", "SERVER_ERROR")] * 3
+    failed = [Tried("LED-1", "p/gpt-4o", f"turn {turn}", True) for turn in range(3)]
     for name, ends in (("p/gpt-4o-2024-08-06", True), ("p/gpt-4o-mini", False)):
-        assert (not failing([Tried("LED-2", name, "success", ""), *failed], 3)) is ends
+        tried = [Tried("LED-2", name, "turn 4", False), *failed]
+        assert (not failing(tried, 3, is_version_of)) is ends
 
 
 def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
     held: list[LedgerEntry] = []
     _fail(ledger, error_code="SERVER_ERROR")
-    aside, nothing = (
-        SetAside(_journal(ledger, held), lambda _: ["p/b"], lambda: 3),
-        Marks(None, None, None, None, None),
-    )
+    aside, nothing = _aside(ledger, held), Marks(None, None, None, None, None)
     aside.refresh(nothing)
-    aside.observe("WO-1")
-    assert aside.models == ("p/a",)
+    aside.observe("WO-1", "model")
+    assert aside.names == ("p/a",)
     aside.refresh(nothing)
-    assert aside.models == ()
-    aside.observe("WO-1")
+    assert aside.names == ()
+    aside.observe("WO-1", "model")
     assert len(held) == 2  # said again, for the first time on record
+
+
+class _Process:
+    """One process at work on the session: it has its own state, and the record."""
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self.ledger, self.held = ledger, []  # type: ignore[var-annotated]
+        self.aside = _aside(ledger, self.held)
+
+    def refresh(self) -> tuple[str, ...]:
+        """What is set aside, by the record as it is."""
+        seqs = {
+            event: max(
+                (int(e.id[4:], 16) for e in self.ledger.query(event_type=event)), default=None
+            )
+            for event in ("SIGNAL_OBSERVED", "SESSION_END")
+        }
+        self.aside.refresh(Marks(None, None, None, None, None, *seqs.values()))
+        return self.aside.names
+
+    def turn(self, number: int, failed: bool, writes: bool) -> None:
+        """A turn with one exchange; whether it lives to write what it sets aside."""
+        self.refresh()
+        order = f"WO-SES-1-{number:03d}"
+        told = {"provenance": {"session_id": "SES-1"}, "scope": {"tier": "ho2"}}
+        plan = {**told, "turn_number": number, "constraints": {}}
+        self.ledger.write(LedgerEntry("WO_PLANNED", order, "WO_PLANNED", "", metadata=plan))
+        data = {"session_id": "SES-1", "provider_id": "p", "model_id": "a", "work_order_id": order}
+        data |= (
+            {"outcome": "error", "error_code": "SERVER_ERROR"} if failed else {"outcome": "success"}
+        )
+        self.ledger.write(LedgerEntry("EXCHANGE", "PRC-A-001", "X", "", metadata=data))
+        self.held.clear()
+        self.aside.observe(order, "model")
+        for entry in self.held if writes else ():
+            entry.metadata |= told
+            self.ledger.write(entry)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["fails", "fails", "fails", "well", "end", "killed"]),
+            st.integers(0, 1),
+        ),
+        max_size=14,
+    )
+)
+def test_whichever_process_goes_on_has_what_the_record_says(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder, LedgerClient(f"{folder}/ledger.db") as ledger:
+        processes = [_Process(ledger), _Process(ledger)]
+        run, is_aside, signals = 0, False, 0
+        for number, (step, which) in enumerate(steps):
+            if step == "end":
+                data = {"provenance": {"session_id": "SES-1"}, "scope": {"tier": "ho2"}}
+                ledger.write(LedgerEntry("SESSION_END", "SES-1", "X", "", metadata=data))
+                run, is_aside = 0, False
+            else:
+                processes[which].turn(number, step != "well", step != "killed")
+                run = 0 if step == "well" else run + 1
+                if step == "fails" and run >= 3 and not is_aside:
+                    is_aside, signals = True, signals + 1
+            expected = ("p/a",) if is_aside else ()
+            assert [one.refresh() for one in (*processes, _Process(ledger))] == [expected] * 3
+        assert len(list(ledger.query(event_type="SIGNAL_OBSERVED"))) == signals
 
 
 _TRIED = st.builds(
     Tried,
     st.just("LED-1"),
     st.sampled_from(["p/a", "p/b"]),
-    st.sampled_from(["success", "error"]),
-    st.sampled_from(["SERVER_ERROR", "CANCELLED", "CONTEXT_LENGTH", "BUDGET_EXHAUSTED"]),
+    st.sampled_from(["turn 1", "turn 2", "turn 3", "turn 4"]),
+    st.sampled_from([True, False, None]),
 )
 
 
-@given(st.lists(_TRIED, max_size=30), st.integers(2, 5))
-def test_only_failures_of_the_model_itself_since_it_last_answered_count(
+@given(st.lists(_TRIED, max_size=30), st.integers(1, 4))
+def test_only_turns_with_own_failures_since_a_thing_last_succeeded_count(
     tried: list[Tried], after: int
 ) -> None:
     found = failing(tried, after)
-    for model in ("p/a", "p/b"):
-        own = [one for one in tried if one.model == model]
-        answers = [at for at, one in enumerate(own) if one.outcome == "success"]
-        since = own[: answers[0]] if answers else own
-        count = sum(one.error_code == "SERVER_ERROR" for one in since)
-        assert len(found.get(model, [])) == (count if count >= after else 0)
+    for name in ("p/a", "p/b"):
+        own = [one for one in tried if one.name == name]
+        successes = [at for at, one in enumerate(own) if one.failed is False]
+        failed = [one for one in (own[: successes[0]] if successes else own) if one.failed]
+        enough = len({one.asked_in for one in failed}) >= after
+        assert len(found.get(name, [])) == (len(failed) if enough else 0)

@@ -58,7 +58,7 @@ def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
 @click.option("--last", is_flag=True, help="The latest session.")
 @reads
 def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -> None:
-    """Both sides of every turn of a session."""
+    """Both sides of every turn of a session, and what it set aside."""
     from remit.agents.sessions import list_sessions, session_overview
 
     if (session_id is None) != last:
@@ -80,8 +80,12 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
             }
             for entry in client.query(session_id=overview.session_id, event_type="TURN_RECORDED")
         ]
-        unfinished = _unfinished(client, overview)
-        found = {**overview.to_dict(), "turn_list": turns, "unfinished_turn": unfinished}
+        found = {
+            **overview.to_dict(),
+            "turn_list": turns,
+            "unfinished_turn": _unfinished(client, overview),
+            "set_aside": _set_aside(client, overview.session_id),
+        }
         emit(as_json, found, _lines(found))
 
 
@@ -137,6 +141,26 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
     }
 
 
+def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
+    """What the session set aside, and whether it still is."""
+    from remit.agents.sessions import latest_of
+    from remit.agents.supervisor import steps_aside
+
+    end = latest_of(client, session_id, "SESSION_END")
+    ended = -1 if end is None else int(end.id[4:], 16)
+    names = ("dimension", "name", "instead", "until", "evidence")
+    return [
+        {
+            "entry_id": step.id,
+            "timestamp": step.timestamp,
+            "work_order_id": step.submission_id,
+            **{name: step.metadata.get(name) for name in ("kind", *names)},
+            "in_force": int(step.id[4:], 16) > ended,
+        }
+        for step in steps_aside(client, session_id)
+    ]
+
+
 def _line(item: SessionOverview) -> str:
     state = "ended" if item.ended else "open"
     who = f"{item.agent_id or '-':<16}  {item.user_id or '-':<16}"
@@ -145,12 +169,17 @@ def _line(item: SessionOverview) -> str:
 
 def _lines(session: Mapping[str, Any]) -> Iterator[str]:
     from remit.cli.turns import call_text
+    from remit.views.wording import failures, set_aside
 
     yield f"{session['session_id']}, {session['turns']} turns, since {session['started_at']}"
     for turn in session["turn_list"]:
         yield f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}"
         yield f"user:  {turn['user_message']}"
         yield f"agent: {turn['response']}"
+    for step in session["set_aside"]:
+        over = "" if step["in_force"] else ", which it has since"
+        yield f"\nset aside: {set_aside(step)}{over}: {step['entry_id']}"
+        yield f"failed: {', '.join(failures(step))}"
     unfinished = session["unfinished_turn"]
     if unfinished is None:
         return

@@ -95,6 +95,28 @@ class PromptContract:
         return cls(**fields)
 
     @property
+    def name(self) -> str:
+        """``PRC-ANSWER-001@1.2.0``: one version of one contract."""
+        return f"{self.contract_id}@{self.version}"
+
+    def allows_no_more_than(self, other: PromptContract) -> bool:
+        """Whether it can stand in for another version: like it but for prompt and temperature.
+
+        It asks the same model for no more tokens, in the same tier and class, and takes and gives
+        the same data.
+        """
+        own, its = self.boundary, other.boundary
+        return own.max_tokens <= its.max_tokens and all(
+            getattr(mine, name) == getattr(theirs, name)
+            for mine, theirs, names in (
+                (own, its, ("provider_id", "model_id", "structured_output")),
+                (self, other, ("contract_id", "agent_class", "tier", "required_context",
+                               "input_schema", "output_schema")),
+            )
+            for name in names
+        )  # fmt: skip
+
+    @property
     def precedence(self) -> tuple[Any, ...]:
         """Sorts versions as Semantic Versioning 2.0.0 §11 orders them."""
         core, _, pre = self.version.partition("+")[0].partition("-")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -79,6 +80,34 @@ class ContractLoader:
         newest = max(found, key=lambda known: _rank(found[known][0][1]))
         _same(f"{contract_id} {newest}", found[newest])
         return self._owned(*found[newest][0])
+
+    def in_place_of(
+        self, contract: PromptContract, aside: Collection[str]
+    ) -> PromptContract | None:
+        """The newest version before ``contract`` that allows no more; ``None`` where there is none.
+
+        Both are versions that packages brought: what a program brings itself stays as it is.
+
+        Args:
+            contract: as :meth:`load` gives it.
+            aside: versions that are passed over, ``contract@version``.
+        """
+        versions, _ = self._versions(contract.contract_id)
+        known = sorted(versions.values(), key=lambda files: _rank(files[0][1]), reverse=True)
+        for files in known if contract.package_id else ():
+            before = self._owned(*files[0])
+            if (
+                _rank(before) < _rank(contract)
+                and before.package_id
+                and before.name not in aside
+                and before.prerelease is contract.prerelease
+                and before.allows_no_more_than(contract)
+            ):
+                with contextlib.suppress(ContractError):  # it cannot be used: the next one, then
+                    _same(before.name, files)
+                    self.load_pack(before.prompt_pack_id)
+                    return before
+        return None
 
     def _owned(self, path: Path, contract: PromptContract) -> PromptContract:
         """The contract with the package that brought it."""

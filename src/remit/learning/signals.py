@@ -45,6 +45,9 @@ class SignalPolicy(BaseModel):
         alpha_permille: probability of a false crossing of one signal, in thousandths.
         reference: first samples of a group that are its baseline, where no other is stated.
         least: samples that baseline and live values each need.
+        set_aside_after: in how many turns of a session in a row a model, tool or contract version
+            must have failed to be set aside until the session ends.
+        tool_fallbacks: the tools that may stand in for one that is set aside, by its id.
         margin_permille: by metric, difference that does not matter, in thousandths of its scale.
     """
 
@@ -53,6 +56,8 @@ class SignalPolicy(BaseModel):
     alpha_permille: int = Field(ge=1, le=500)
     reference: int = Field(ge=10, le=1_000_000)
     least: int = Field(ge=1, le=1_000_000)
+    set_aside_after: int = Field(ge=1, le=50)
+    tool_fallbacks: dict[str, list[str]]
     margin_permille: dict[str, int]
 
     @classmethod

@@ -129,7 +129,8 @@ _TABLE = (
     Event("TOOL_CALL", "worker",
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
-          "A tool ran, or was refused.", ("key_id",)),
+          "A tool ran, or was refused; `fault` where it failed by its own doing, not by that of "
+          "what it was asked.", ("key_id", "fault")),
     Event("MCP_MESSAGE", "mcp",
           (*_WO, "server", "method", "status", "arguments", "result", "tool_error"),
           "A message with content, other than a tool call, passed between a client and an MCP "

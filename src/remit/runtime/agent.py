@@ -12,6 +12,7 @@ from remit.agents.files import UserMessage
 from remit.agents.outputs import OutputT
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
+    AsidePolicy,
     Responder,
     Services,
     TurnResult,
@@ -29,6 +30,7 @@ from remit.agents.workorders import (
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import InstalledFiles
 from remit.kernel.loops import blocking
 from remit.ledger import Transaction
 from remit.runtime.agent_record import agent_record
@@ -247,6 +249,7 @@ class Agent(Generic[OutputT]):
             work_order_tokens=shared.settings.budget.work_order_tokens,
             agent_class=shape.agent_class,
             next_best=shared.gateway.next_best,
+            aside_policy=self._aside_policy,
             starting=starting,
         )
         return Conversation(services, self._taking_deps, shared.ledger)
@@ -317,6 +320,11 @@ class Agent(Generic[OutputT]):
             shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
             shape.package_id, shape.output,
         )  # fmt: skip
+
+    def _aside_policy(self) -> AsidePolicy:
+        from remit.learning.signals import SignalPolicy  # of no turn without a failure
+
+        return SignalPolicy.installed(InstalledFiles(self.shared.root.path))
 
     @property
     def _taking_deps(self) -> tuple[Tool, ...]:

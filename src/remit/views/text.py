@@ -141,7 +141,12 @@ class _Branches:
                 return self._event(head, step, settled)
             case "resumed":
                 return self._event([("resumed by another process", "wait")], step)
-        return self._note({**(step.get("details") or {}), **step})
+        details = step.get("details") or {}
+        if aside := wording.set_aside(details):
+            head = [("set aside", "bad")]
+            failed = f"failed: {', '.join(wording.failures(details))}"
+            return self._event(head, step, aside, body=failed)
+        return self._note({**details, **step})
 
     def _tool(self, step: Mapping[str, Any]) -> _Node:
         entry = step.get("entry_id") or "".join(step["intent_entry_ids"][-1:])

@@ -50,6 +50,21 @@ def reasons(event: Mapping[str, Any]) -> str:
     return "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
 
 
+def set_aside(details: Mapping[str, Any]) -> str:
+    """``tool stock: list instead, until the session ends``; empty of what sets nothing aside."""
+    if details.get("kind") != "set_aside" or not details.get("name"):
+        return ""
+    instead = details.get("instead")
+    what = f"{instead} instead" if instead else "nothing instead"
+    return f"{details.get('dimension')} {details['name']}: {what}, until {details.get('until')}"
+
+
+def failures(details: Mapping[str, Any]) -> list[str]:
+    """Ids of the entries that made a session set something aside."""
+    named = details.get("evidence")
+    return [str(one) for one in named] if isinstance(named, list) else []
+
+
 def offset(item: Mapping[str, Any]) -> str:
     """``+1.42 s``: when something began, from its turn's beginning."""
     return "" if item.get("offset_ms") is None else f"+{duration(item['offset_ms'])}"

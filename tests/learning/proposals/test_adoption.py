@@ -85,6 +85,15 @@ def test_each_kind_takes_effect_and_all_gates_pass(world: World) -> None:
     assert report.passed, report
 
 
+def test_a_session_can_set_a_learned_prompt_aside_for_what_it_is_based_on(world: World) -> None:
+    based_on = world.learner().contracts.load("PRC-EXECUTE-001")
+    world.governance().adopt(world.propose(PROMPT).proposal_id, reason="Why not.")
+    contracts = world.learner().contracts
+    learned = contracts.load("PRC-EXECUTE-001")
+    assert learned.name != based_on.name
+    assert contracts.in_place_of(learned, [learned.name]) == based_on
+
+
 def test_the_same_change_gives_the_same_bytes(world: World) -> None:
     first = world.propose(PROMPT)
     data = world.learner().proposals.archive(first.proposal_id).read_bytes()

@@ -5,6 +5,7 @@ from remit.agents.sessions.manager import (
     SessionManager,
     SessionNotFoundError,
     Turn,
+    latest_of,
     new_session_id,
 )
 from remit.agents.sessions.overview import (
@@ -20,6 +21,7 @@ __all__ = [
     "SessionNotFoundError",
     "SessionOverview",
     "Turn",
+    "latest_of",
     "list_sessions",
     "new_session_id",
     "session_overview",

@@ -1,5 +1,6 @@
 """HO2, the supervisor: plans a turn, has it worked on, checks it, delivers (SPEC 9.1)."""
 
+from remit.agents.supervisor.aside import AsidePolicy, steps_aside
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
@@ -16,6 +17,7 @@ from remit.agents.supervisor.turn import (
 
 __all__ = [
     "DEFAULT_CRITERIA",
+    "AsidePolicy",
     "Candidate",
     "HO2Supervisor",
     "Plan",
@@ -31,6 +33,7 @@ __all__ = [
     "UnfinishedTurn",
     "check_criteria",
     "open_threads",
+    "steps_aside",
     "thread_tools",
     "unfinished_turn",
 ]

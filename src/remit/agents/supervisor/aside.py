@@ -1,48 +1,44 @@
-"""Models that keep failing in a session are set aside until it ends (SPEC 11.2)."""
+"""What keeps failing in a session is set aside until it ends (SPEC 11.2)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+import logging
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from remit.agents.sessions import Marks
 from remit.agents.supervisor.journal import SupervisorJournal
-from remit.ledger import LedgerEntry, is_authentic
+from remit.agents.supervisor.tries import Tries, failing, is_version_of
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerEntry, LedgerPort, is_authentic
 
-_COUNT = frozenset({"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR"})
-"""Failures of a model. What a request is refused for, its length or budget, says nothing of it."""
+_log = logging.getLogger("remit.supervisor")
 
-_LATEST = 50
-
-
-class Tried(NamedTuple):
-    """One exchange: which model, ``provider/model``, and how it ended."""
-
-    entry_id: str
-    model: str
-    outcome: str
-    error_code: str
+_WITHOUT = {
+    "model": "it has no fallback, so routes alone avoid it",
+    "tool": "it is not offered",
+    "contract": "there is no version before it that allows no more, so it stays in use",
+}
+_INSTEAD = {"model": "{} is asked", "tool": "{} is offered", "contract": "{} is used"}
 
 
-def failing(newest_first: Iterable[Tried], after: int) -> dict[str, list[str]]:
-    """By model the entries of its latest failures, where at least ``after`` came without a success.
+class AsidePolicy(Protocol):
+    """When a session sets things aside, and for what."""
 
-    Failures that say nothing of the model, such as a cancellation, neither count nor interrupt.
-    """
-    runs: dict[str, list[str]] = {}
-    answered: set[str] = set()
-    for tried in newest_first:
-        if tried.outcome == "success":
-            answered.add(tried.model)
-        elif tried.error_code in _COUNT and not any(_same(tried.model, one) for one in answered):
-            runs.setdefault(tried.model, []).append(tried.entry_id)
-    return {model: ids[::-1] for model, ids in runs.items() if len(ids) >= after}
+    @property
+    def set_aside_after(self) -> int:
+        """In how many turns in a row a thing must have failed."""
+        ...
+
+    @property
+    def tool_fallbacks(self) -> Mapping[str, Sequence[str]]:
+        """The tools that may stand in for a tool, by its id, the best first."""
+        ...
 
 
-def _same(asked: str, answered: str) -> bool:
-    """Whether a model answers by its own name or, as a route's may, by a dated version's."""
-    return answered == asked or re.fullmatch(re.escape(asked) + r"-\d[\d-]*", answered) is not None
+NextBest = Callable[[str, Collection[str]], Sequence[str]]
+"""What may stand in for a thing, the best first, but for what is set aside."""
 
 
 class SetAside:
@@ -50,31 +46,28 @@ class SetAside:
 
     Args:
         journal: the supervisor's, of that session.
-        next_best: names the models that the configuration has in place of a ``provider/model``.
-        after: gives after how many failures in a row a model is set aside.
-        own: provider and model of the agent; an exchange does not name a provider that its request
-            named.
+        next_best: by dimension, ``model``, ``tool`` or ``contract``.
+        policy: gives when something is set aside; asked only when something failed.
+        own: provider and model of the agent.
+
+    Attributes:
+        names: what is set aside: models ``provider/model``, tools, and ``contract@version``.
     """
 
     def __init__(
         self,
         journal: SupervisorJournal,
-        next_best: Callable[[str], Sequence[str]],
-        after: Callable[[], int],
+        next_best: Mapping[str, NextBest],
+        policy: Callable[[], AsidePolicy],
         own: tuple[str, str] | None = None,
     ) -> None:
         self._journal = journal
         self._next_best = next_best
-        self._after = after
+        self._policy = policy
         self._own = own
         self._read: tuple[int, int] | None = None  # latest signal and end that were read
         self._ended = -1
-        self._instead: dict[str, str] = {}
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The models that are set aside, ``provider/model``."""
-        return tuple(self._instead)
+        self.names: tuple[str, ...] = ()
 
     def refresh(self, marks: Marks) -> None:
         """Read the state where the record may say more, or less, than was read before."""
@@ -82,48 +75,57 @@ class SetAside:
         found = (signal, ended)
         if found == self._read:
             return
-        self._read, self._ended, self._instead = found, ended, {}
+        self._read, self._ended, self.names = found, ended, ()
         if signal > ended:
-            for entry in filter(is_authentic, self._since_end("SIGNAL_OBSERVED")):
-                if entry.metadata.get("kind") == "set_aside":
-                    self._instead[entry.metadata["name"]] = entry.metadata["instead"]
+            steps = steps_aside(self._journal.ledger, self._journal.session_id)
+            own = (step for step in steps if int(step.id[4:], 16) > ended)
+            self.names = tuple(dict.fromkeys(step.metadata["name"] for step in own))
 
-    def observe(self, work_order_id: str) -> None:
-        """Set aside what keeps failing; what says so is held for the journal's next write."""
-        exchanges = self._since_end("EXCHANGE", order="desc", limit=_LATEST)
-        tried = map(self._tried, filter(is_authentic, exchanges))
-        for model, evidence in failing(tried, self._after()).items():
-            if model in self._instead or model.startswith("/"):
-                continue  # on record already, or of a provider that is not
-            left = (one for one in self._next_best(model) if one not in self._instead)
-            instead = self._instead[model] = next(left, "")
-            entry = self._journal.entry(
-                "SIGNAL_OBSERVED", work_order_id, kind="set_aside", dimension="model", name=model,
-                instead=instead, until="the session ends", evidence=evidence,
-            )  # fmt: skip
-            what = (
-                f"{instead} is asked" if instead else "it has no fallback, so routes alone avoid it"
-            )
-            entry.reason = (
-                f"{model} failed {len(evidence)} times in a row: {what} until the session ends"
-            )
-            self._journal.hold(entry)
-            self._read = None  # what is held may never be written
+    def observe(self, work_order_id: str, *dimensions: str) -> None:
+        """Set aside what keeps failing; what says so is held for the journal's next write.
 
-    def _since_end(self, event_type: str, **how: Any) -> Iterable[LedgerEntry]:
-        found = self._journal.ledger.query(
-            session_id=self._journal.session_id, event_type=event_type, with_content=False, **how
+        Args:
+            work_order_id: the order after which it is looked at.
+            dimensions: of what; of all when left out.
+        """
+        journal = self._journal
+        tries = Tries(journal.ledger, journal.session_id, self._ended, self._own)
+        kinds = {"model": tries.models, "tool": tries.tools, "contract": tries.contracts}
+        for dimension in dimensions or kinds:
+            tried = list(kinds[dimension]())
+            if not any(one.failed and one.name not in self.names for one in tried):
+                continue
+            try:
+                after = self._policy().set_aside_after
+            except RemitError as error:  # no turn fails for it
+                _log.warning("nothing is set aside in %s: %s", journal.session_id, error)
+                return
+            same = is_version_of if dimension == "model" else operator.eq
+            for name, evidence in failing(tried, after, same).items():
+                if name not in self.names:
+                    self._set_aside(work_order_id, dimension, name, evidence)
+
+    def _set_aside(
+        self, work_order_id: str, dimension: str, name: str, evidence: Sequence[str]
+    ) -> None:
+        self.names += (name,)
+        left = (
+            one for one in self._next_best[dimension](name, self.names) if one not in self.names
         )
-        return (entry for entry in found if int(entry.id[4:], 16) > self._ended)
+        instead = next(left, "")
+        entry = self._journal.entry(
+            "SIGNAL_OBSERVED", work_order_id, kind="set_aside", dimension=dimension, name=name,
+            instead=instead, until="the session ends", evidence=list(evidence),
+        )  # fmt: skip
+        what = _INSTEAD[dimension].format(instead) if instead else _WITHOUT[dimension]
+        entry.reason = f"{name} kept failing: {what} until the session ends"
+        self._journal.hold(entry)
+        self._read = None  # what is held may never be written
 
-    def _tried(self, exchange: LedgerEntry) -> Tried:
-        data = exchange.metadata
-        outcome, model = str(data.get("outcome", "")), str(data.get("model_id", ""))
-        code = str(data.get("error_code", ""))
-        if code == "TIMEOUT" and "time_to_first_token_ms" in data:
-            code = "LONG"  # it was answering: a long answer is the request's doing
-        if outcome == "success" and not (data.get("fallback_from") or data.get("decision_id")):
-            model = str(data.get("requested_model_id") or model)  # answered with a version's name
-        own = self._own[0] if self._own is not None and self._own[1] == model else ""
-        name = f"{data.get('provider_id') or own}/{model}"
-        return Tried(exchange.id, name, outcome, code)
+
+def steps_aside(ledger: LedgerPort, session_id: str) -> Iterator[LedgerEntry]:
+    """The entries with which a session set something aside, its earlier runs included."""
+    signals = ledger.query(session_id=session_id, event_type="SIGNAL_OBSERVED", with_content=False)
+    for entry in filter(is_authentic, signals):
+        if entry.metadata.get("kind") == "set_aside":
+            yield entry

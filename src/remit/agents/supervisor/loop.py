@@ -364,6 +364,8 @@ class TurnLoop:
         await self._journal.checked(
             order, self.scheduler.ids(), total_cost(orders), reasons, attempt, threads
         )
+        if reasons:
+            self._services.aside.observe(order.wo_id, "contract")
         return reasons
 
     async def _second_opinion(self, order: WorkOrder, attempt: int) -> list[str]:

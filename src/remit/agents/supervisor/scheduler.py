@@ -241,8 +241,12 @@ class Scheduler:
             principal=self._services.session.principal,
         )
         self._orders[order.wo_id] = done
-        if done.passed_over:
-            self._services.aside.observe(done.wo_id)
+        suspects = ["model", "tool"] if done.met_fault else []
+        if done.error is not None and done.error["code"] == "output_schema_invalid":
+            suspects.append("contract")
+        if suspects:
+            await self._journal.flush()  # the failure itself may be held yet
+            self._services.aside.observe(done.wo_id, *suspects)
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
@@ -302,7 +306,7 @@ class Scheduler:
             parent = next(iter(self._orders), None)
             tokens = self._services.work_order_tokens
             order = self._journal.order(wo_id, step, context, tokens, parent)
-            if aside := self._services.aside.models:
+            if aside := self._services.aside.names:
                 limits = replace(order.constraints, set_aside=aside)
                 order = replace(order, constraints=limits)
             if self._handed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import SessionManager
-from remit.agents.supervisor.aside import SetAside
+from remit.agents.supervisor.aside import AsidePolicy, SetAside
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
@@ -121,7 +121,7 @@ class Services:
         work_order_tokens: token budget of an order whose step names none; 0 for none.
         agent_class: of what class the agent is.
         next_best: names the models to ask in place of a ``provider/model``, the best first.
-        set_aside_after: gives after how many failures in a row a model is set aside.
+        aside_policy: gives when something that fails is set aside; asked only where it does.
         starting: waits for the write that begins the session, where it is still under way.
     """
 
@@ -137,8 +137,8 @@ class Services:
     work_order_tokens: int = 0
     agent_class: str = "ADMIN"
     starting: Callable[[], Awaitable[None]] | None = None
-    next_best: Callable[[str], Sequence[str]] = lambda _: ()
-    set_aside_after: Callable[[], int] = lambda: 3
+    next_best: Callable[[str], Sequence[str]]
+    aside_policy: Callable[[], AsidePolicy]
 
     @cached_property
     def journal(self) -> SupervisorJournal:
@@ -153,7 +153,17 @@ class Services:
     @cached_property
     def aside(self) -> SetAside:
         """What the session has set aside."""
-        return SetAside(self.journal, self.next_best, self.set_aside_after, self.model)
+        next_best = {
+            "model": lambda name, _: self.next_best(name),
+            "tool": self._tools_instead,
+            "contract": self.agent.worker.versions_before,
+        }
+        return SetAside(self.journal, next_best, self.aside_policy, self.model)
+
+    def _tools_instead(self, tool_id: str, _: Collection[str]) -> Sequence[str]:
+        """The tools that the policy names for another and that the agent may use anyway."""
+        named = self.aside_policy().tool_fallbacks.get(tool_id, ())
+        return [one for one in named if one in self.agent.answer.tools]
 
     def new_journal(self) -> SupervisorJournal:
         """Another journal of the session, for work beside its turns."""

@@ -86,6 +86,7 @@ class HO2Supervisor:
             if before is not None:
                 if before.waiting_for:
                     raise TurnPendingError(before.waiting_for)
+                self._catch_up(before)
                 await self._abandon(before, lease, _ABANDONED, "abandoned")
             return await self._turn(user_message, files, None, lease, output, on_event)
 
@@ -129,6 +130,7 @@ class HO2Supervisor:
                 turn = self._loop(before.message, files, before, lease, output, on_event)
                 turn.restore(before)
                 return turn.result("", before.turn_number)
+            self._catch_up(before)
             return await self._turn(before.message, files, before, lease, output, on_event)
 
         return await self._alone(work)
@@ -197,6 +199,10 @@ class HO2Supervisor:
         return unfinished_turn(
             self._services.ledger, session.session_id, session.turn_count, self._latest
         )
+
+    def _catch_up(self, before: UnfinishedTurn) -> None:
+        """Set aside what the process should have that died in the turn."""
+        self._services.aside.observe(before.orders[-1].order.wo_id)
 
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str

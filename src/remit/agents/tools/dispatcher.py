@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from remit.agents.tools.faults import is_own_fault
 from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
 from remit.agents.tools.output import OutputError, json_output
 from remit.agents.tools.tool import (
@@ -40,11 +41,13 @@ class ToolResult:
             has not ended).
         output: a JSON value; of ``waiting`` the requests; ``None`` otherwise.
         error: a sentence for the model; empty when ``ok``.
+        fault: it failed by its own doing, not by that of what it was asked.
     """
 
     status: Literal["ok", "error", "timeout", "refused", "waiting"]
     output: Any = None
     error: str = ""
+    fault: bool = False
 
 
 class ToolDispatcher:
@@ -208,12 +211,12 @@ class _Run:
         except BaseException as error:  # noqa: BLE001 - a task passes SystemExit on to the loop
             return self._raised(error)
 
-    def failed(self, text: str) -> ToolResult:
+    def failed(self, text: str, *, fault: bool = False) -> ToolResult:
         """An error that says ``text``, cut at the limit of an output."""
         text = (
             self._hidden(text).encode("utf-8", "replace")[: self._limit].decode("utf-8", "ignore")
         )
-        return ToolResult("error", error=text)
+        return ToolResult("error", error=text, fault=fault)
 
     def late(self) -> ToolResult:
         """The result of a run that did not end in time."""
@@ -221,6 +224,7 @@ class _Run:
             "timeout",
             error=f"{self._tool.tool_id} did not end within {self.timeout_s:g} s. "
             "It may still take effect.",
+            fault=self._tool.sub_agent is None,  # an agent's long answer is the request's doing
         )
 
     @property
@@ -246,7 +250,9 @@ class _Run:
     def _shaped(self, output: Any) -> ToolResult:
         if inspect.iscoroutine(output):
             output.close()
-            return self.failed(f"{self._tool.tool_id} returned a coroutine: make it async.")
+            return self.failed(
+                f"{self._tool.tool_id} returned a coroutine: make it async.", fault=True
+            )
         try:
             return ToolResult("ok", self._hidden(json_output(output, self._limit)))
         except OutputError as error:
@@ -264,9 +270,12 @@ class _Run:
             text = str(error)
         except BaseException:  # noqa: BLE001 - even this is the tool's code
             text = ""
+        fault = is_own_fault(error)
         if isinstance(error, RemitError):
-            return self.failed(text)
-        return self.failed(f"{self._tool.tool_id} raised {type(error).__name__}: {text}")
+            return self.failed(text, fault=fault)
+        return self.failed(
+            f"{self._tool.tool_id} raised {type(error).__name__}: {text}", fault=fault
+        )
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

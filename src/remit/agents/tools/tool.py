@@ -37,6 +37,10 @@ class ToolError(RemitError):
     """A tool cannot do what was asked, or cannot be made; the message goes to the model."""
 
 
+class ToolUnavailableError(ToolError):
+    """A tool is out of order, whatever it was asked; where it stays so, sessions go on without."""
+
+
 class ToolWaitingError(RemitError):
     """A tool cannot end before a person decides: a sub-agent whose turn waits.
 

@@ -39,7 +39,7 @@ class ModelCalls:
 
     Attributes:
         made: how many calls the order has used of its limit, refused ones included.
-        passed_over: whether a model that was asked did not answer.
+        met_fault: whether a model that was asked did not answer.
         given: tokens that the order is given with its first call; ``None``: nothing, or before.
         used: what the calls add up to; ``None`` where only the record knows it, as a call was
             made more than once, or by several models, or by another process.
@@ -51,7 +51,7 @@ class ModelCalls:
         self._order = execution.order
         self.made = execution.history.llm_calls
         self.given: int | None = None
-        self.passed_over = False
+        self.met_fault = False
         self.used: Usage | None = Usage() if execution.history.began is None else None
         self._left: int | None = None
         self._typed = execution.order.constraints.output_schema is not None
@@ -88,7 +88,7 @@ class ModelCalls:
             subject_id=principal.subject_id or None,
             user_id=principal.user_id or None,
             charged_to=principal.charged_to,
-            set_aside=order.constraints.set_aside,
+            set_aside=order.constraints.models_aside,
         )
 
     async def ask(
@@ -131,7 +131,7 @@ class ModelCalls:
         self._count(response, used)
         failed = any(code != "SET_ASIDE" for _, code in response.fallback_from)
         if failed or response.outcome is not RouteOutcome.SUCCESS:
-            self.passed_over = True
+            self.met_fault = True
         without = left_out(messages) if self._services.context_tokens is not None else 0
         journal.note(  # the exchange holds its text, and is durable
             "LLM_CALL",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
@@ -162,6 +162,16 @@ class HO1Executor:
         """
         (tool,) = self._services.tools.tools([tool_id])
         return tool.on_unknown == "retry"
+
+    def versions_before(self, name: str, aside: Collection[str]) -> Sequence[str]:
+        """The version that stands in for one that is set aside, ``contract@version``, if any."""
+        contracts = self._services.contracts
+        contract_id, _, version = name.partition("@")
+        try:
+            before = contracts.in_place_of(contracts.load(contract_id, version), aside)
+        except ContractError:  # it is not there any more
+            return ()
+        return () if before is None else (before.name,)
 
     def attach(
         self, work_order: WorkOrder, guard: Callable[[], None], buffer: WriteBuffer

@@ -129,7 +129,8 @@ class Run:
             self._journal.hold(entry)
         else:
             await self._journal.write_all([entry])
-        return replace(moved_by(self._order, entry), passed_over=self._calls.passed_over)
+        met_fault = self._calls.met_fault or self._toolbox.met_fault
+        return replace(moved_by(self._order, entry), met_fault=met_fault)
 
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
         """End an order that will not be resumed, and what its sub-agents left unfinished."""
@@ -142,6 +143,8 @@ class Run:
         contract_id = self._order.constraints.prompt_contract_id
         began = self._history.began.metadata if self._history.began is not None else {}
         contract = self._services.contracts.load(contract_id, began.get("contract_version"))
+        if (aside := self._order.constraints.set_aside) and not began and contract.name in aside:
+            contract = self._services.contracts.in_place_of(contract, aside) or contract
         pack = self._services.contracts.load_pack(contract.prompt_pack_id)
         for what, digest, then in (
             (contract_id, contract.digest, began.get("contract_digest")),
@@ -260,7 +263,7 @@ class Run:
                     request, messages, tools=definitions, on_text=on_text
                 )
             uses = [block for block in answer.blocks if block.get("type") == "tool_use"]
-            if not uses or not definitions:
+            if not uses or not (definitions or self._toolbox.held_back):
                 problem = "" if held is None else held.problem(answer.text)
                 if held is None or not problem:
                     return answer

@@ -19,6 +19,8 @@ from remit.agents.workorders import (
     ToolProgress,
     ToolStarted,
     Usage,
+    WorkOrder,
+    WorkOrderType,
     sub_session_id,
 )
 from remit.kernel.canonical import canonical_json
@@ -30,7 +32,13 @@ UNKNOWN_TOOL = "unknown"
 
 
 class Toolbox:
-    """Runs the tools that one order may use; ``calls`` counts those that ran."""
+    """Runs the tools that one order may use.
+
+    Attributes:
+        calls: how many ran.
+        met_fault: whether one of them failed by its own doing.
+        held_back: those that the model is not offered, as its session has set them aside.
+    """
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -45,6 +53,8 @@ class Toolbox:
         self._begun = len(self._history.intents)
         self._running = 0
         self.calls = 0
+        self.met_fault = False
+        self.held_back = _held_back(execution.order)
         self.handed_to = ""
         self._sub_sessions = set(self._history.sub_sessions)
         self._begun_tools = self._history.begun_tools.copy()
@@ -75,8 +85,11 @@ class Toolbox:
                     await tool.sub_agent.cancel(key)
 
     def available(self) -> list[Tool]:
-        """The tools the order may use."""
-        return self._dispatcher.tools(self._allowed)
+        """The tools that the order may use and that are not set aside."""
+        offered = self._allowed
+        if self.held_back:
+            offered = tuple(one for one in offered if one not in self.held_back)
+        return self._dispatcher.tools(offered)
 
     async def answer(
         self, blocks: Sequence[Mapping[str, Any]], exchange_entry_id: str
@@ -157,6 +170,12 @@ class Toolbox:
             allowed = ", ".join(self._allowed) or "none"
             return _refused(
                 f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}."
+            ), None
+        if tool_id in self.held_back:
+            left = ", ".join(one for one in self._allowed if one not in self.held_back)
+            return _refused(
+                f"tool_set_aside: {tool_id} kept failing, so this session goes on without it. "
+                f"This work order may use {left or 'no other tool'}."
             ), None
         (tool,) = self._dispatcher.tools([tool_id])
         if tool.refusal is not None and (why := await tool.refusal()):
@@ -252,6 +271,8 @@ class Toolbox:
             "tool_error": result.error,
             "idempotency_key": key,
         }
+        if result.fault:
+            data["fault"] = self.met_fault = True
         entry = self._journal.entry("TOOL_CALL", **data)
         if self._running:
             self._journal.submit(entry)
@@ -270,6 +291,18 @@ class Toolbox:
             "output": _plain(data["result"]),
             "error": _plain(data["tool_error"]),
         }
+
+
+def _held_back(order: WorkOrder) -> Sequence[str]:
+    """The tools that a model is not offered; a program's plan that names a call gets it.
+
+    Nor is a tool held back without which no answer would pass.
+    """
+    limits = order.constraints
+    if not limits.set_aside or order.wo_type is WorkOrderType.TOOL_CALL:
+        return ()
+    needed = order.acceptance_criteria.get("tools_used", ())
+    return [one for one in limits.tools_allowed if one in limits.set_aside and one not in needed]
 
 
 def _error(text: str) -> ToolResult:

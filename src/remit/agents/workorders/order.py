@@ -59,7 +59,9 @@ class WorkOrderConstraints:
     Attributes:
         output_schema: JSON Schema that the answer is held to, instead of its contract's; the
             result then has it as ``output``, beside ``text`` and ``tool_results``.
-        set_aside: models, ``provider/model``, that are passed over for those named after them.
+        set_aside: what its session has set aside: models, ``provider/model``, that are passed over
+            for those named after them; tools, which the model is not offered; contract versions,
+            ``contract@version``.
     """
 
     prompt_contract_id: str = ""
@@ -72,6 +74,12 @@ class WorkOrderConstraints:
     domain_tags: tuple[str, ...] = ()
     output_schema: Mapping[str, Any] | None = None
     set_aside: tuple[str, ...] = ()
+
+    @property
+    def models_aside(self) -> tuple[str, ...]:
+        """The models among what is set aside."""
+        aside = self.set_aside
+        return aside and tuple(name for name in aside if "/" in name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,8 @@ class WorkOrder:
         error: ``{"code": …, "message": …}`` of a failed order.
         waiting_for: ids of the ``APPROVAL_REQUESTED`` entries that an order in state
             ``executing`` waits for.
-        passed_over: whether a model did not answer it, as far as this process has seen.
+        met_fault: whether a model did not answer it, or a tool failed by its own doing, as far as
+            this process has seen.
     """
 
     wo_id: str
@@ -137,7 +146,7 @@ class WorkOrder:
     completed_at: str | None = None
     cost: WorkOrderCost = field(default_factory=WorkOrderCost)
     waiting_for: tuple[str, ...] = ()
-    passed_over: bool = False
+    met_fault: bool = False
 
     @property
     def ended(self) -> bool:

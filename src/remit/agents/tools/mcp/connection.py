@@ -24,7 +24,7 @@ from mcp.types import (
 )
 
 from remit._version import __version__
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.tool import ToolUnavailableError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking, start_background
 
@@ -36,7 +36,7 @@ Transport = Callable[[Callable[[str], None]], AbstractAsyncContextManager[Any]]
 """Makes the streams; takes a function that it calls with the reason why they ended."""
 
 
-class ConnectionEndedError(ToolError):
+class ConnectionEndedError(ToolUnavailableError):
     """The server is gone, or was stopped; what was asked of it may have happened."""
 
 

@@ -27,7 +27,7 @@ from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.transports import transport_to
 from remit.agents.tools.pins import Pins, Refused
-from remit.agents.tools.tool import Context, Tool, ToolError, current_call
+from remit.agents.tools.tool import Context, Tool, ToolError, ToolUnavailableError, current_call
 from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
@@ -326,14 +326,16 @@ class McpServer(Closeable):
     def _failure(self, error: BaseException, connection: Connection) -> ToolError:
         if isinstance(error, ToolError):
             return error
-        if not (isinstance(error, MCPError) and error.code in _OWN_ERRORS):
-            connection.retire()
-        return ToolError(f"The MCP server {self.name!r} failed: {self._reason(error)}")
+        why = f"The MCP server {self.name!r} failed: {self._reason(error)}"
+        if isinstance(error, MCPError) and error.code in _OWN_ERRORS:
+            return ToolError(why)
+        connection.retire()
+        return ToolUnavailableError(why)
 
     def _not_started(self, why: str) -> ToolError:
         said = self._process.last_words() if self._process is not None else ""
         tail = f" Its last words: {self._secrets.redacted(said)}" if said else ""
-        return ToolError(
+        return ToolUnavailableError(
             f"The MCP server {self.name!r} did not start. {why}{tail}",
             next_step=f"Check [mcp.{self.name}].",
         )
