@@ -16,8 +16,8 @@ from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.installed import InstalledFiles
 from remit.learning.changed_requests import ChangedRequests
+from remit.learning.held_out import is_held_out
 from remit.learning.proposals import Change, Learner
-from remit.learning.replay import is_held_out
 from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
 from tests.learning.proposals.conftest import Effect
 from tests.support.commands import run_remit
@@ -41,7 +41,8 @@ def replayed(root: Path, usd: float) -> dict[str, Any]:
 def held_out(root: Path) -> int:
     with Runtime.open(root, model=MODEL) as runtime:
         asked = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
-        return sum(is_held_out(one.id) for one in asked if one.metadata["agent_id"] == "tester")
+        mine = [one.metadata for one in asked if one.metadata["agent_id"] == "tester"]
+        return sum(is_held_out(one["prompt"]) for one in mine)
 
 
 def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Scripted) -> None:

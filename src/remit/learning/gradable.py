@@ -10,6 +10,7 @@ from remit.contracts import PromptContract
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.calls import is_own
+from remit.learning.held_out import is_whole
 from remit.ledger import LedgerEntry, LedgerReader
 
 __all__ = ["Grade", "gradable_exchanges", "grader"]
@@ -36,9 +37,7 @@ def gradable_exchanges(
             else version.prompt_pack_id not in entry.prompts_used
         ):
             continue
-        prompt = data.get("prompt")
-        parts = prompt if isinstance(prompt, list) else [prompt]
-        whole = all(isinstance(one, str | dict) and one for one in (*parts, data.get("response")))
+        whole = is_whole(data.get("prompt")) and is_whole(data.get("response"))
         if whole and not is_own(data) and data.get("outcome") == "success":
             yield entry.id
 

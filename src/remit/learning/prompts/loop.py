@@ -14,6 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
 from remit.learning.changed_requests import ChangedRequests
 from remit.learning.gradable import Grade
+from remit.learning.held_out import sides
 from remit.learning.meta.requirements import prompt_text
 from remit.learning.prompts.purse import Purse
 from remit.learning.prompts.quotes import Quotes
@@ -21,7 +22,7 @@ from remit.learning.prompts.reflection import Reflection
 from remit.learning.prompts.rules import rules_of
 from remit.learning.prompts.search import Found, PromptSearch
 from remit.learning.proposals import Change, Learner, Proposal
-from remit.learning.replay import Replay, ReplayResult, is_held_out
+from remit.learning.replay import Replay, ReplayResult
 from remit.learning.statistics import PairedEffect, paired_effect
 from remit.ledger import LedgerClient
 
@@ -99,7 +100,7 @@ class PromptLoop:
             InvalidInputError: there are fewer than four, one is held out, or the prompt's pack is
                 of no package; the model that reflects has no price.
         """
-        if any(map(is_held_out, exchange_ids)):
+        if any(sides(self._ledger, exchange_ids).values()):
             raise InvalidInputError("An exchange that is held out cannot be learned from.")
         text = self._prompt()
         rules = rules_of(schema, text)
