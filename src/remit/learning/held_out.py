@@ -44,13 +44,14 @@ def is_held_out(prompt: Any) -> bool:
 def sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
     """By exchange, in the order given, whether its prompt is held out.
 
-    Those that there are not, or of whose prompt something was erased, are left out.
+    Those that there are not, or of whose prompt or answer something was erased, are left out.
     """
     ids = list(exchange_ids)
     known = {
         entry.id: is_held_out(prompt)
         for entry in ledger.read_many(ids)
         if is_whole(prompt := entry.metadata.get("prompt"))
+        and is_whole(entry.metadata.get("response"))
     }
     return {one: known[one] for one in ids if one in known}
 

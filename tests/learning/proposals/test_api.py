@@ -81,6 +81,28 @@ def test_edited_and_stale_proposals_are_not_adopted_over_the_api(world: World) -
     refused("was erased")
 
 
+def test_after_an_erasure_by_command_it_is_stale_over_the_api(world: World) -> None:
+    """The command takes the archive along, and what was learned from the exchange with it."""
+    keys = open_keys(world.runtime)
+    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
+    proposal = world.propose(BUDGET)
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    done = run_remit("ledger", "erase", world.exchanges[0], "--reason", "request 7", "--yes",
+                     "--root", world.place)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = api.ask(f"GET {one}").json
+    assert (shown["stale"], shown["diff"]) == ("its evidence was erased", "")
+    before = world.runtime.ledger.count()
+    answer = api.ask(f"POST {one}/adopt", {"reason": "Fine."}, key=admin)
+    assert (answer.status, answer.error["code"]) == (409, "conflict")
+    assert "is stale" in answer.error["message"]
+    by_command = run_remit("learn", "adopt", "last", "--reason", "Fine.", "--root", world.place)
+    assert (by_command.returncode, "is stale" in by_command.stderr) == (1, True)
+    assert world.runtime.ledger.count() == before
+    rejected = api.ask(f"POST {one}/reject", {"reason": "Gone."}, key=admin)
+    assert rejected.json["state"] == "rejected"
+
+
 def test_signals_are_of_the_latest_exchanges(world: World) -> None:
     api = Api(world.runtime, open_keys(world.runtime))
     world.exchange("How old is tea?")

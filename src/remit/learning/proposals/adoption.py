@@ -77,12 +77,11 @@ class Governance:
             PackageError: a gate does not pass, or the package cannot be installed; likewise.
         """
         proposal = self._open(proposal_id, reason)
+        self._require_current(proposal)  # an erasure takes the archive too
         if proposal.rolls_back:
-            self._require_current(proposal)
             self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
             return self.proposals.get(proposal.proposal_id)
         archive = self._archive(proposal)
-        self._require_current(proposal)
         self._check_settings(archive)
         envelope = sign(archive.digest, archive.manifest, self._trusted_key(reason))
         incoming = IncomingArchive(
