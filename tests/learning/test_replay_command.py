@@ -101,13 +101,11 @@ def test_prices_that_change_after_the_budget_ended(answered: Path, provider: Scr
     assert (first["ended"], first["replayed"]) == ("budget", len(provider.bodies))
     assert first["spent_usd"] == pytest.approx(first["replayed"] * one)
     (answered / "own.toml").write_text(
-        f'version = 2026-12-01\n[models."openai/{MODEL}"]\nprovider = "openai"\n'
+        f'version = 2026-12-01\n[models."{MODEL}"]\nprovider = "openai"\n'
         'date = 2026-12-01\ninput = "0.01"\noutput = "0.01"\n'
     )
     toml = (answered / "remit.toml").read_text()
-    (answered / "remit.toml").write_text(
-        toml.replace("[gateway]", '[gateway]\nprices = "own.toml"')
-    )
+    (answered / "remit.toml").write_text(f'{toml}\n[budget]\nprices = "own.toml"\n')
     asked = len(provider.bodies)
     done = run_remit(*arguments(answered, 1))
     assert (done.returncode, "prices are others" in done.stderr) == (1, True), done.stderr
