@@ -63,7 +63,7 @@ def prompt(
     """
     from remit.gateway.auth import Identity
     from remit.learning.calls import open_account
-    from remit.learning.gradable import gradable_exchanges, grader
+    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
     from remit.learning.held_out import sides
     from remit.learning.prompts import PromptLoop, Purse
     from remit.learning.proposals import Learner, ProposalError
@@ -83,7 +83,7 @@ def prompt(
     made = ""
     with Runtime.open(root, by=whoami()) as runtime, ExitStack() as held:
         require_exchanges(runtime.ledger, right or ())
-        contract = runtime.contracts.load(contract_id)
+        contract = learnable_contract(runtime.ledger, runtime.contracts, contract_id)
         wanted = contract.output_schema if given is None else given
         grade = grader(wanted, right)
         open_account(runtime.budgeter, whoami())

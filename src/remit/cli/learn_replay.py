@@ -61,7 +61,7 @@ def replay(
     """
     from remit.learning.calls import open_account
     from remit.learning.changed_requests import ChangedRequests
-    from remit.learning.gradable import gradable_exchanges, grader
+    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
     from remit.learning.meta import attribute, record_attribution, replay_both
     from remit.learning.replay import Replay
     from remit.runtime import Runtime
@@ -77,8 +77,8 @@ def replay(
     with Runtime.open(root, model=model, by=whoami()) as runtime:
         require_exchanges(runtime.ledger, right or ())
         installed = InstalledFiles(runtime.root.path)
+        contract = learnable_contract(runtime.ledger, runtime.contracts, contract_id)
         files = _files(runtime, contract_id, change, proposal)
-        contract = runtime.contracts.load(contract_id)
         wanted = contract.output_schema if given is None else given
         grade = grader(wanted, right)
         open_account(runtime.budgeter, whoami())

@@ -140,9 +140,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
     """The lines of a table; its columns are as wide as they need to be.
 
     On a terminal the widest ones give way until a line fits, ``indent`` columns before it
-    included; a pipe or a file gets every text whole.
+    included; a pipe or a file gets every text whole, on one line.
     """
-    lines = [heads, *rows]
+    lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - indent - 2 * (len(widths) - 1)
@@ -154,6 +154,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
             for cell, width in zip(line, widths, strict=True)
         )
         yield "  ".join(map(str.ljust, cells, widths)).rstrip()
+
+
+def one_line(text: str) -> str:
+    """``text`` without line ends, so that no text of the record can look like a line of its own."""
+    return " ".join(text.splitlines())
 
 
 def cut(text: str, most: int) -> str:
