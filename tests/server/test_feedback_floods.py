@@ -13,6 +13,7 @@ from remit.learning import rater_shares, read_samples
 from tests.server.running import Served, new_session
 from tests.server.test_feedback import _call, _post
 from tests.support.commands import run_remit
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)
 
@@ -21,6 +22,7 @@ def key(served: Served, **given: Any) -> str:
     with KeyStore(served.ledger) as keys:
         made = keys.create(new_session(), role="operator", **given)
     TokenBudgeter(served.ledger).allocate(BudgetScope(key_id=made.key_id), by="test")
+    until(lambda: served.ask("GET", "/v1/models", token=made.key)[0] == 200)
     return made.key
 
 
