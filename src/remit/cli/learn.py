@@ -45,7 +45,10 @@ learn.add_command(signals)
 
 
 @learn.command()
-@click.option("--state", help="Those that are open, adopted, rejected or rolled_back.")
+@click.option(
+    "--state", type=click.Choice(["open", "adopted", "rejected", "rolled_back"]),
+    help="Those of this state alone.",
+)  # fmt: skip
 @limited
 @reads
 def proposals(root: Path | None, as_json: bool, state: str | None, limit: int | None) -> None:

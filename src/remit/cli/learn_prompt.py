@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.learn_files import note_unused, read_references, read_table, require_exchanges
-from remit.cli.shared import FILE, emit, note, reads, whoami
+from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
@@ -27,7 +27,7 @@ _NANO = 1_000_000_000
 
 @click.command()
 @click.argument("contract_id", metavar="CONTRACT")
-@click.option("--usd", type=click.FloatRange(min=0), required=True, help="The most that it costs.")
+@click.option("--usd", type=NumberRange(min=0), required=True, help="The most that it costs.")
 @click.option(
     "--calls", type=click.IntRange(min=1), default=300, show_default=True,
     help="The most calls of the search.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from remit.cli.learn_files import note_unused, read_references, read_table, require_exchanges
-from remit.cli.shared import FILE, emit, note, reads, whoami
+from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
@@ -35,7 +35,7 @@ _CAUSES = {
 @click.option("--change", type=FILE, help="A change of its prompt or boundary, as JSON or TOML.")
 @click.option("--proposal", help="Or that of a proposal: its id, or `last`.")
 @click.option("--model", help="The model that answers (default: the contract's, or as recorded).")
-@click.option("--usd", type=click.FloatRange(min=0), required=True, help="The most that it costs.")
+@click.option("--usd", type=NumberRange(min=0), required=True, help="The most that it costs.")
 @click.option("--schema", type=FILE, help="Grade by this JSON Schema (default: the contract's).")
 @click.option("--references", type=FILE, help="Grade by right answers: JSON, by exchange id.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.learn_files import read_lines, require_exchanges
-from remit.cli.shared import emit, note, progress, reads, whoami
+from remit.cli.shared import NumberRange, emit, note, progress, reads, whoami
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _TOKENS = 10**12  # of the session's budget: the dollars are what limits it
 
 @click.command()
 @click.option(
-    "--usd", type=click.FloatRange(0, min_open=True), required=True,
+    "--usd", type=NumberRange(0, min_open=True), required=True,
     help="The most that all calls may cost; never passed.",
 )  # fmt: skip
 @click.option(
@@ -94,12 +94,12 @@ def calibrate(
 
 @click.command()
 @click.option(
-    "--usd-per-call", type=click.FloatRange(0, min_open=True), required=True,
+    "--usd-per-call", type=NumberRange(0, min_open=True), required=True,
     help="The most that a call may cost on average.",
 )  # fmt: skip
 @click.option(
     "--quality-floor",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.0,
     help="Take the cheapest model of which at least this reward is expected.",
 )

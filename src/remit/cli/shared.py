@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import itertools
+import math
 import os
 import shutil
 import sys
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+class NumberRange(click.FloatRange):
+    """A number between two; NaN and infinity are none, as no budget holds against them."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
+        return float(found)
+
 
 _LISTED = 50  # lines of a list without a limit of its own
 _ESTIMATE_AFTER_S = 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from remit.kernel.settings import load_settings
 from remit.learning.meta import attribute, record_attribution
 from remit.learning.proposals import Change
@@ -79,6 +81,27 @@ def test_edited_and_stale_proposals_are_not_adopted_over_the_api(world: World) -
     world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
     assert "was erased" in api.ask(f"GET {one}").json["stale"]
     refused("was erased")
+
+
+@pytest.mark.parametrize("verb", ["adopt", "reject", "rollback"])
+def test_a_reason_that_is_none_decides_nothing(world: World, verb: str) -> None:
+    keys = open_keys(world.runtime)
+    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
+    proposal = world.propose(BUDGET)
+    if verb == "rollback":
+        world.governance().adopt(proposal.proposal_id, reason="Fine.")
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    state = api.ask(f"GET {one}").json["state"]
+    before = world.runtime.ledger.count()
+    for reason in ("", " \n ", "a\x00b", "\ud800", "x" * 1001, None, 7, ["x"]):
+        answer = api.ask(f"POST {one}/{verb}", {"reason": reason}, key=admin)
+        assert (answer.status, answer.error["code"]) == (400, "invalid_input"), (reason, answer)
+    for key in ("operator", "auditor", "agent"):
+        other = keys.create(key, role=key).key
+        before += 1
+        assert api.ask(f"POST {one}/{verb}", {"reason": "Fine."}, key=other).status == 403
+    assert api.ask(f"GET {one}").json["state"] == state
+    assert world.runtime.ledger.count() == before
 
 
 def test_after_an_erasure_by_command_it_is_stale_over_the_api(world: World) -> None:
