@@ -15,8 +15,8 @@ import pytest
 
 from remit import Runtime
 from remit.learning.gradable import grader
+from remit.learning.held_out import is_held_out
 from remit.learning.prompts import Quotes, rules_of
-from remit.learning.replay import is_held_out
 from tests.learning.conftest import CONTRACT, MODEL, becomes_another, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
@@ -236,7 +236,8 @@ def test_a_candidate_under_which_there_is_no_answer_does_not_gain_by_it(
     """The gate takes each call that failed as the worst loss there is."""
     with Runtime.open(answered, model=MODEL) as runtime:
         known = list(runtime.ledger.query(event_type="EXCHANGE"))
-    held_out = [_case(one.metadata["prompt"]) for one in known if is_held_out(one.id)]
+    prompts = [one.metadata["prompt"] for one in known]
+    held_out = [_case(one) for one in prompts if is_held_out(one)]
 
     def breaks(body: dict[str, Any]) -> str:
         if _case(body["messages"]) in held_out[::2]:

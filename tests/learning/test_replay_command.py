@@ -16,8 +16,8 @@ from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.installed import InstalledFiles
 from remit.learning.changed_requests import ChangedRequests
+from remit.learning.held_out import is_held_out, sides
 from remit.learning.proposals import Change, Learner
-from remit.learning.replay import is_held_out
 from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
 from tests.learning.proposals.conftest import Effect
 from tests.support.commands import run_remit
@@ -41,7 +41,8 @@ def replayed(root: Path, usd: float) -> dict[str, Any]:
 def held_out(root: Path) -> int:
     with Runtime.open(root, model=MODEL) as runtime:
         asked = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
-        return sum(is_held_out(one.id) for one in asked if one.metadata["agent_id"] == "tester")
+        mine = [one.metadata for one in asked if one.metadata["agent_id"] == "tester"]
+        return sum(is_held_out(one["prompt"]) for one in mine)
 
 
 def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Scripted) -> None:
@@ -85,6 +86,89 @@ def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) 
     assert done.returncode == 1, done.stdout
     assert "gpt-4o-mini-2 answers now" in done.stderr
     assert len(provider.bodies) == 3
+
+
+def test_prices_that_change_after_the_budget_ended(answered: Path, provider: Scripted) -> None:
+    with Runtime.open(answered, model=MODEL) as runtime:
+        (entry, *_) = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
+        contract = runtime.contracts.load(CONTRACT)
+        ask = ChangedRequests(runtime.ledger, InstalledFiles(answered), contract, {})
+        bound = runtime.gateway.cost_bound(ask(entry), "openai", MODEL)
+    assert bound is not None
+    one = (100 * 0.15 + 10 * 0.6) / 1e6
+    provider.bodies.clear()
+    first = replayed(answered, bound / 1e9 + 2.5 * one)
+    assert (first["ended"], first["replayed"]) == ("budget", len(provider.bodies))
+    assert first["spent_usd"] == pytest.approx(first["replayed"] * one)
+    (answered / "own.toml").write_text(
+        f'version = 2026-12-01\n[models."{MODEL}"]\nprovider = "openai"\n'
+        'date = 2026-12-01\ninput = "0.01"\noutput = "0.01"\n'
+    )
+    toml = (answered / "remit.toml").read_text()
+    (answered / "remit.toml").write_text(f'{toml}\n[budget]\nprices = "own.toml"\n')
+    asked = len(provider.bodies)
+    done = run_remit(*arguments(answered, 1))
+    assert (done.returncode, "prices are others" in done.stderr) == (1, True), done.stderr
+    assert f"Delete {first['kept']}" in done.stderr
+    assert len(provider.bodies) == asked
+
+
+def test_pairs_of_another_rule_are_not_read(answered: Path, provider: Scripted) -> None:
+    """Exchanges were once held out by their ids: which were, says nothing of which are."""
+    kept = Path(replayed(answered, 1)["kept"])
+    asked = len(provider.bodies)
+    head, _, rest = kept.read_text().partition("\n")
+    for first, why in (
+        (json.dumps({"run": json.loads(head)["run"]}), "held out by another rule"),
+        (rest.partition("\n")[0], "is not what it wrote"),
+        ("[]", "is not what it wrote"),
+        ('"run"', "is not what it wrote"),
+    ):
+        kept.write_text(f"{first}\n{rest}")
+        done = run_remit(*arguments(answered, 1))
+        assert (done.returncode, why in done.stderr) == (1, True), done.stderr
+        assert f"Delete {kept}" in done.stderr
+    kept.write_text(f"{head}\n" + rest.replace('"before"', '"befor"', 1))
+    assert "line 2" in run_remit(*arguments(answered, 1)).stderr
+    assert len(provider.bodies) == asked
+
+
+def test_the_same_prompt_asked_again_is_on_the_same_side(
+    answered: Path, provider: Scripted
+) -> None:
+    record(answered)
+    with Runtime.open(answered, model=MODEL) as runtime:
+        known = list(runtime.ledger.query(event_type="EXCHANGE"))
+        found = sides(runtime.ledger, [one.id for one in known])
+    by_prompt: dict[str, set[bool]] = {}
+    for one in known:
+        by_prompt.setdefault(json.dumps(one.metadata["prompt"]), set()).add(found[one.id])
+    assert len(by_prompt) == 30
+    assert all(len(one) == 1 for one in by_prompt.values())
+    assert replayed(answered, 1)["replayed"] == 2 * sum(one == {True} for one in by_prompt.values())
+
+
+def test_another_grader_is_another_replay(answered: Path, provider: Scripted) -> None:
+    first = replayed(answered, 1)
+    (answered.parent / "schema.json").write_text('{"type": "array"}')
+    other = replayed(answered, 1)
+    assert (first["mean_after"], other["mean_after"]) == (1, 0)
+    assert first["kept"] != other["kept"]
+
+
+def test_an_exchange_without_a_right_answer_is_not_asked(
+    answered: Path, provider: Scripted
+) -> None:
+    with Runtime.open(answered, model=MODEL) as runtime:
+        known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
+        found = sides(runtime.ledger, known)
+    first = next(one for one in known if found[one])
+    (answered.parent / "right.json").write_text(json.dumps({first: '{"tea": 1}'}))
+    provider.bodies.clear()
+    done = run_remit(*arguments(answered, 1), "--json", "--references",
+                     answered.parent / "right.json")  # fmt: skip
+    value = json.loads(done.stdout)
+    assert (value["replayed"], value["failed"], len(provider.bodies)) == (1, 0, 1)
 
 
 def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> None:

@@ -24,10 +24,11 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning import grade_by_test, read_samples
+from remit.learning.held_out import is_held_out
 from remit.learning.meta import EffectReader, Question, attribute, read_questions
 from remit.learning.proposals import Change, Learner, Proposals
 from remit.learning.proposals.additions import with_additions
-from remit.learning.replay import Replay, ReplayResult, is_held_out
+from remit.learning.replay import Replay, ReplayResult
 from remit.learning.statistics import paired_effect
 from remit.ledger import LedgerEntry
 from tests.support.commands import run_remit
@@ -124,7 +125,7 @@ def log(runtime: Runtime, system: str) -> list[str]:
         ]
         answer = runtime.gateway.route(request(messages, WEAK))
         assert answer.outcome is RouteOutcome.SUCCESS, answer.error_message
-        if is_held_out(answer.exchange_entry_id):
+        if is_held_out(messages):
             held_out.append(answer.exchange_entry_id)
     return held_out
 

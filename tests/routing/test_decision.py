@@ -73,6 +73,7 @@ def test_any_change_changes_the_hash(prompt: str, model: str) -> None:
     [
         {}, {**INPUTS, "more": 1}, {k: v for k, v in INPUTS.items() if k != "prompt"},
         {**INPUTS, "prompt": "\ud800"}, {**INPUTS, "context": {"x": math.nan}}, [("prompt", "x")],
+        {**INPUTS, 1: 1}, {1: 1, "prompt": "x", "context": {}, "rule_version_hash": ""},
     ],
 )  # fmt: skip
 def test_inputs_that_are_none(inputs: Any) -> None:
@@ -107,6 +108,11 @@ def test_the_record_has_exactly_eight_fields_and_is_frozen() -> None:
         record.chosen_model_id = "a"  # type: ignore[misc]
     with pytest.raises(TypeError):
         record.scores["a"] = 9.0  # type: ignore[index]
+    given = {"a": 1, "b": 2}
+    other = build_routing_decision_record(**{**FIELDS, "scores": given})
+    given["a"] = 9
+    assert dict(other.scores) == {"a": 1.0, "b": 2.0}
+    assert all(type(value) is float for value in other.scores.values())
     assert pickle.loads(pickle.dumps(record)) == record == copy.deepcopy(record)
 
 
@@ -120,6 +126,10 @@ def test_the_record_has_exactly_eight_fields_and_is_frozen() -> None:
         {"decision_hash": ""}, {"decision_hash": "F" * 64}, {"decision_hash": "f" * 63},
         {"rule_version_hash": ""}, {"rule_version_hash": "v7"}, {"scores": {"a": "1", "b": 1.0}},
         {"rule_version_hash": "sha256:" + "0" * 63}, {"scores": {"a": True, "b": 1.0}},
+        {"scores": {"a": 10**400, "b": 1.0}}, {"fallback_attempts": 10**30},
+        {"rule_version_hash": "rv:rv:sha256:" + "0" * 64}, {"decision_hash": "f" * 64 + "\n"},
+        {"candidates_considered": ["b", ""], "scores": {"b": 1.0, "": 1.0}},
+        {"candidates_considered": ["b", "\ud800"], "scores": {"b": 1.0, "\ud800": 1.0}},
     ],
 )  # fmt: skip
 def test_records_that_are_none(changes: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from remit.ledger.sqlite import SqliteStore
 from remit.routing import RULES_UNAVAILABLE, find_decision, replay
 from remit.routing.trail import verify_trail
 from remit.runtime import make_root
+from tests.support.commands import run_remit
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
@@ -77,6 +78,31 @@ def test_without_evidence_auto_is_the_best_single_model_and_says_so(
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
         assert "best single" not in str(runtime.router.explain(response.decision_entry_id)["why"])
+
+
+def test_where_nothing_was_measured_no_model_is_called_the_best(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{upstream.url}/v1")
+    root = new_root(
+        tmp_path / "root",
+        "".join(
+            f'[routing.models.{name}]\nprovider = "openai"\n'
+            f"input_usd_per_million = {usd}\noutput_usd_per_million = {usd}\n"
+            for name, usd in (("dear", 2), ("cheap", 0.1))
+        )
+        + '[routing.routes.auto]\nmodels = ["dear", "cheap"]\n',
+    )
+    with remit.Runtime.open(root) as runtime:
+        (auto, *_) = runtime.router.status()["routes"]
+        assert (auto["first"], auto["best_single"]) == ("cheap", "")
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        response = runtime.gateway.route(prompt_request(model_id="auto"))
+        why = runtime.router.explain(response.decision_entry_id)["why"]
+        assert why[0].startswith("Nothing was measured: no ability of cheap")
+    shown = run_remit("route", "status", "--root", root).stdout
+    assert "nothing was measured: no ability of cheap" in shown
+    assert "best single" not in shown + str(why)
 
 
 def test_shipped_models_state_no_ability_by_task() -> None:

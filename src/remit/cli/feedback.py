@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from remit.cli.shared import (
     FILE,
     echo_json,
     emit,
     limited,
+    one_line,
     open_ledger,
     print_json_list,
     reads,
@@ -21,7 +21,6 @@ from remit.cli.shared import (
     table,
     whoami,
 )
-from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from remit.learning import Feedback
@@ -122,12 +121,9 @@ def _list(ledger: LedgerClient, target: str | None, as_json: bool, limit: int | 
 
 
 def _schema(file: Path) -> Any:
-    try:
-        return orjson.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"{file} cannot be read as JSON: {error}.", next_step="Name a file of a JSON Schema."
-        ) from error
+    from remit.cli.learn_files import read_table
+
+    return read_table(file)
 
 
 def _plain(given: Feedback) -> dict[str, Any]:
@@ -147,4 +143,4 @@ def _line(given: Feedback) -> str:
         line += "  recorded before under this idempotency key"
     elif given.replaces:
         line += f"  instead of {given.replaces}"
-    return line
+    return one_line(line)

@@ -19,6 +19,7 @@ from remit.cli.shared import (
     emit,
     limited,
     note,
+    one_line,
     open_ledger,
     open_settings,
     reads,
@@ -44,7 +45,10 @@ learn.add_command(signals)
 
 
 @learn.command()
-@click.option("--state", help="Those that are open, adopted, rejected or rolled_back.")
+@click.option(
+    "--state", type=click.Choice(["open", "adopted", "rejected", "rolled_back"]),
+    help="Those of this state alone.",
+)  # fmt: skip
 @limited
 @reads
 def proposals(root: Path | None, as_json: bool, state: str | None, limit: int | None) -> None:
@@ -104,6 +108,12 @@ _decision("rollback", "Go back to what was in force before a proposal was adopte
 
 
 def _shown(proposal: Proposal, stale: str, by_key: dict[str, int]) -> Iterator[str]:
+    yield from map(one_line, _facts(proposal, stale, by_key))
+    yield ""
+    yield from proposal.diff.splitlines()
+
+
+def _facts(proposal: Proposal, stale: str, by_key: dict[str, int]) -> Iterator[str]:
     yield f"{proposal.proposal_id}  {proposal.state}"
     yield f"kind       {proposal.kind} of {proposal.target}"
     yield f"package    {proposal.package_id} {proposal.version}"
@@ -121,8 +131,6 @@ def _shown(proposal: Proposal, stale: str, by_key: dict[str, int]) -> Iterator[s
         yield f"decided    {proposal.state} by {said}"
     if proposal.epoch:
         yield f"epoch      {proposal.epoch}"
-    yield ""
-    yield from proposal.diff.splitlines()
 
 
 def _effect(proposal: Proposal) -> str:

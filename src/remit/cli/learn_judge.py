@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import emit, note, open_ledger, reads, whoami
+from remit.cli.shared import NumberRange, emit, note, open_ledger, reads, whoami
 
 if TYPE_CHECKING:
     from remit.learning.judges import JudgeReport
@@ -27,10 +27,10 @@ __all__ = ["judge"]
     help="How many of them.",
 )  # fmt: skip
 @click.option("--model", help="The model that judges (default: the configured one).")
-@click.option("--usd", type=click.FloatRange(min=0), help="The most that it may cost.")
+@click.option("--usd", type=NumberRange(min=0), help="The most that it may cost.")
 @click.option("--calls", type=click.IntRange(min=1), help="The most calls that it may make.")
 @click.option(
-    "--width", type=click.FloatRange(min=0, min_open=True), default=0.1, show_default=True,
+    "--width", type=NumberRange(min=0, min_open=True), default=0.1, show_default=True,
     help="Width of the mean's interval that is wanted, for the number of labels.",
 )  # fmt: skip
 @reads

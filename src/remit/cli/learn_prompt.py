@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.learn_replay import read_table
-from remit.cli.shared import FILE, emit, note, reads, whoami
+from remit.cli.learn_files import note_unused, read_references, read_table, require_exchanges
+from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
@@ -27,7 +27,7 @@ _NANO = 1_000_000_000
 
 @click.command()
 @click.argument("contract_id", metavar="CONTRACT")
-@click.option("--usd", type=click.FloatRange(min=0), required=True, help="The most that it costs.")
+@click.option("--usd", type=NumberRange(min=0), required=True, help="The most that it costs.")
 @click.option(
     "--calls", type=click.IntRange(min=1), default=300, show_default=True,
     help="The most calls of the search.",
@@ -63,10 +63,10 @@ def prompt(
     """
     from remit.gateway.auth import Identity
     from remit.learning.calls import open_account
-    from remit.learning.gradable import gradable_exchanges, grader
+    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
+    from remit.learning.held_out import sides
     from remit.learning.prompts import PromptLoop, Purse
     from remit.learning.proposals import Learner, ProposalError
-    from remit.learning.replay import is_held_out
     from remit.packages.errors import PackageError
     from remit.packages.lock import file_lock
     from remit.runtime import Runtime
@@ -77,13 +77,16 @@ def prompt(
     if reflect and not (model[0] and model[2]):
         raise click.UsageError("Name the model that reflects as provider/model.")
     budget = round(usd * _NANO)
+    right = read_references(references) if references else None
+    given = read_table(schema) if schema else None
     missing: list[str] = []
     made = ""
     with Runtime.open(root, by=whoami()) as runtime, ExitStack() as held:
+        require_exchanges(runtime.ledger, right or ())
+        contract = learnable_contract(runtime.ledger, runtime.contracts, contract_id)
+        wanted = contract.output_schema if given is None else given
+        grade = grader(wanted, right)
         open_account(runtime.budgeter, whoami())
-        right = read_table(references) if references else None
-        contract = runtime.contracts.load(contract_id)
-        wanted = read_table(schema) if schema else contract.output_schema
         place = runtime.root.path / "replays" / "prompt" / contract_id
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -95,7 +98,7 @@ def prompt(
             ) from error
         loop = PromptLoop(
             runtime.gateway, runtime.ledger, runtime.contracts, InstalledFiles(runtime.root.path),
-            contract_id, grader(wanted, right), prices=runtime.prices.version,
+            contract_id, grade, prices=runtime.prices.version,
             kept=place / _name(wanted, right),
         )  # fmt: skip
         known = [
@@ -103,7 +106,9 @@ def prompt(
             for one in gradable_exchanges(runtime.ledger, contract_id, contract)
             if right is None or one in right
         ]
-        learned = [one for one in known if not is_held_out(one)][-examples:]
+        unused = note_unused(right or {}, known)
+        parted = sides(runtime.ledger, known)
+        learned = [one for one, held_out in parted.items() if not held_out][-examples:]
         note(f"searching on {len(learned)} exchanges")
         found = loop.search(
             learned, Purse(budget // _SEARCH, calls), schema=wanted if right is None else None,
@@ -129,7 +134,8 @@ def prompt(
                     if error.code != "not_enough":
                         raise
                     missing += error.missing
-    value = {"contract_id": contract_id, "search": asdict(found), "missing": missing}
+    value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
+             "unused_references": unused}  # fmt: skip
     if measured is not None:
         value |= {
             "held_out": measured.replay.summary(),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import FILE, emit, note, reads, whoami
+from remit.cli.learn_files import note_unused, read_references, read_table, require_exchanges
+from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from remit.learning.replay import ReplayResult
     from remit.runtime import Runtime
 
-__all__ = ["read_table", "replay"]
+__all__ = ["replay"]
 
 _CAUSES = {
     "question": "It was the question: changing it helps, and more than another model.",
@@ -36,7 +35,7 @@ _CAUSES = {
 @click.option("--change", type=FILE, help="A change of its prompt or boundary, as JSON or TOML.")
 @click.option("--proposal", help="Or that of a proposal: its id, or `last`.")
 @click.option("--model", help="The model that answers (default: the contract's, or as recorded).")
-@click.option("--usd", type=click.FloatRange(min=0), required=True, help="The most that it costs.")
+@click.option("--usd", type=NumberRange(min=0), required=True, help="The most that it costs.")
 @click.option("--schema", type=FILE, help="Grade by this JSON Schema (default: the contract's).")
 @click.option("--references", type=FILE, help="Grade by right answers: JSON, by exchange id.")
 @click.option(
@@ -62,7 +61,7 @@ def replay(
     """
     from remit.learning.calls import open_account
     from remit.learning.changed_requests import ChangedRequests
-    from remit.learning.gradable import gradable_exchanges, grader
+    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
     from remit.learning.meta import attribute, record_attribution, replay_both
     from remit.learning.replay import Replay
     from remit.runtime import Runtime
@@ -73,19 +72,21 @@ def replay(
     if both and not (changed and model):
         raise click.UsageError("--attribute takes a change or a proposal, and a --model.")
     budget_nano = round(usd * 1_000_000_000)
+    right = read_references(references) if references else None
+    given = read_table(schema) if schema else None
     with Runtime.open(root, model=model, by=whoami()) as runtime:
-        open_account(runtime.budgeter, whoami())
+        require_exchanges(runtime.ledger, right or ())
         installed = InstalledFiles(runtime.root.path)
+        contract = learnable_contract(runtime.ledger, runtime.contracts, contract_id)
         files = _files(runtime, contract_id, change, proposal)
-        contract = runtime.contracts.load(contract_id)
-        grade = grader(
-            read_table(schema) if schema else contract.output_schema,
-            read_table(references) if references else None,
-        )
+        wanted = contract.output_schema if given is None else given
+        grade = grader(wanted, right)
+        open_account(runtime.budgeter, whoami())
         other = (runtime.provider_id, runtime.model_id) if model else None
 
         def kept(files: dict[str, bytes], of_model: tuple[str, str] | None) -> Path:
             what = {"contract": contract_id, "version": contract.version, "model": of_model,
+                    "grader": wanted if right is None else right,
                     "files": {path: sha256_hex(data) for path, data in files.items()}}  # fmt: skip
             return runtime.root.path / "replays" / f"{sha256_hex(canonical_json(what))[:16]}.jsonl"
 
@@ -99,7 +100,12 @@ def replay(
         def progress(done: int, total: int) -> None:
             note(f"{done} of {total}")
 
-        exchanges = gradable_exchanges(runtime.ledger, contract_id)
+        exchanges = [
+            one
+            for one in gradable_exchanges(runtime.ledger, contract_id)
+            if right is None or one in right
+        ]
+        note_unused(right or {}, exchanges)
         found: list[ReplayResult] = []
         if both:
             sides = replay_of(files, None), replay_of({}, other)
@@ -179,15 +185,3 @@ def _files(
     if made.contract_id != contract_id:
         raise InvalidInputError(f"{change} is a change of {made.target.name}.")
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)
-
-
-def read_table(file: Path) -> dict[str, Any]:
-    """A table in a JSON or TOML file."""
-    text = file.read_text(encoding="utf-8")
-    try:
-        value = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
-        raise InvalidInputError(f"{file} cannot be read: {error}.") from error
-    if not isinstance(value, dict):
-        raise InvalidInputError(f"{file} is no object.")
-    return value

@@ -89,6 +89,9 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"route {route['name']}: {route['mode']}{prefers}: {models}"
         if best := route["best_single"]:
             yield f"  no evidence says that choosing by prompt pays: {best}, the best single model"
+        elif first := route["first"]:
+            yield f"  nothing was measured: no ability of {first} is stated, which comes first by"
+            yield "  price, speed and the like; state [routing.models.NAME] abilities"
     yield ""
     rows = [
         (

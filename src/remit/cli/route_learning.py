@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import emit, note, progress, reads, whoami
+from remit.cli.learn_files import read_lines, require_exchanges
+from remit.cli.shared import NumberRange, emit, note, progress, reads, whoami
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _TOKENS = 10**12  # of the session's budget: the dollars are what limits it
 
 @click.command()
 @click.option(
-    "--usd", type=click.FloatRange(0, min_open=True), required=True,
+    "--usd", type=NumberRange(0, min_open=True), required=True,
     help="The most that all calls may cost; never passed.",
 )  # fmt: skip
 @click.option(
@@ -56,9 +56,10 @@ def calibrate(
     from remit.learning.routes import calibrate
     from remit.runtime import Runtime
 
-    given = {} if references is None else _read(references)
+    given = {} if references is None else read_lines(references)
     session = f"SES-{secrets.token_hex(8).upper()}"
     with Runtime.open(root, by=whoami()) as runtime:
+        require_exchanges(runtime.ledger, given)
         candidates = runtime.router.candidates(name)
         _grade_recorded(runtime.ledger, given)
         known = {**_right_answers(runtime.ledger), **given}
@@ -93,12 +94,12 @@ def calibrate(
 
 @click.command()
 @click.option(
-    "--usd-per-call", type=click.FloatRange(0, min_open=True), required=True,
+    "--usd-per-call", type=NumberRange(0, min_open=True), required=True,
     help="The most that a call may cost on average.",
 )  # fmt: skip
 @click.option(
     "--quality-floor",
-    type=click.FloatRange(0, 1),
+    type=NumberRange(0, 1),
     default=0.0,
     help="Take the cheapest model of which at least this reward is expected.",
 )
@@ -191,31 +192,14 @@ def _prompts(runtime: Runtime, name: str) -> list[GradedPrompt]:
     ]
 
 
-def _read(file: Path) -> dict[str, str]:
-    """Reference answers by exchange."""
-    found = {}
-    for number, line in enumerate(file.read_bytes().splitlines(), 1):
-        try:
-            value = json.loads(line)
-            exchange_id, reference = value["exchange_id"], value["reference"]
-        except (ValueError, KeyError, TypeError):
-            exchange_id = reference = None
-        if not (isinstance(exchange_id, str) and isinstance(reference, str) and reference.strip()):
-            raise InvalidInputError(
-                f"Line {number} of {file} is no reference answer.",
-                next_step='Write {"exchange_id": "LED-…", "reference": "42"} on each line.',
-            )
-        found[exchange_id] = reference
-    return found
-
-
 def _grade_recorded(ledger: LedgerClient, references: dict[str, str]) -> None:
     """Grade the answers on record that have a reference, and no grade by one."""
     from remit.learning import feedback_on, grade_by_reference
 
     graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
-    for exchange_id in references.keys() - graded:
-        grade_by_reference(ledger, exchange_id, references[exchange_id], by=whoami())
+    for entry in ledger.read_many(references.keys() - graded):
+        if isinstance(entry.metadata.get("response"), str):
+            grade_by_reference(ledger, entry.id, references[entry.id], by=whoami())
 
 
 def _right_answers(ledger: LedgerClient) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import itertools
+import math
 import os
 import shutil
 import sys
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+class NumberRange(click.FloatRange):
+    """A number between two; NaN and infinity are none, as no budget holds against them."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
+        return float(found)
+
 
 _LISTED = 50  # lines of a list without a limit of its own
 _ESTIMATE_AFTER_S = 2
@@ -140,9 +155,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
     """The lines of a table; its columns are as wide as they need to be.
 
     On a terminal the widest ones give way until a line fits, ``indent`` columns before it
-    included; a pipe or a file gets every text whole.
+    included; a pipe or a file gets every text whole, on one line.
     """
-    lines = [heads, *rows]
+    lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - indent - 2 * (len(widths) - 1)
@@ -154,6 +169,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
             for cell, width in zip(line, widths, strict=True)
         )
         yield "  ".join(map(str.ljust, cells, widths)).rstrip()
+
+
+def one_line(text: str) -> str:
+    """``text`` without line ends, so that no text of the record can look like a line of its own."""
+    return " ".join(text.splitlines())
 
 
 def cut(text: str, most: int) -> str:

@@ -6,16 +6,42 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from remit.contracts import PromptContract
+from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.calls import is_own
+from remit.learning.held_out import is_whole
 from remit.ledger import LedgerEntry, LedgerReader
 
-__all__ = ["Grade", "gradable_exchanges", "grader"]
+__all__ = ["Grade", "gradable_exchanges", "grader", "learnable_contract"]
 
 Grade = Callable[[LedgerEntry, str], float | None]
 """Grades an answer to an exchange, 0 to 1; ``None`` where it cannot."""
+
+
+def learnable_contract(
+    ledger: LedgerReader, contracts: ContractLoader, contract_id: str
+) -> PromptContract:
+    """The version in force of a contract that something can be learned of.
+
+    Raises:
+        InvalidInputError: it is on record, and of no package: a program brought a folder of its
+            own, where nothing that is learned could be put.
+        ContractError: there is none, or it cannot be used.
+    """
+    try:
+        return contracts.load(contract_id)
+    except ContractError as error:
+        asked = ledger.query(
+            event_type="EXCHANGE", contract_id=contract_id, limit=1, with_content=False
+        )
+        if error.code != "contract_not_found" or not any(asked):
+            raise
+        raise InvalidInputError(
+            f"{contract_id} is of no package, so nothing is learned of it: a program brought it "
+            "in a folder of its own (contracts=…).",
+            next_step="Bring it in a package: `remit package new`.",
+        ) from error
 
 
 def gradable_exchanges(
@@ -36,9 +62,7 @@ def gradable_exchanges(
             else version.prompt_pack_id not in entry.prompts_used
         ):
             continue
-        prompt = data.get("prompt")
-        parts = prompt if isinstance(prompt, list) else [prompt]
-        whole = all(isinstance(one, str | dict) and one for one in (*parts, data.get("response")))
+        whole = is_whole(data.get("prompt")) and is_whole(data.get("response"))
         if whole and not is_own(data) and data.get("outcome") == "success":
             yield entry.id
 

@@ -14,28 +14,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 from remit.learning.calls import bound_of, cost_of
+from remit.learning.held_out import is_whole, sides
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["Pair", "Replay", "ReplayDriftError", "ReplayResult", "is_held_out"]
+__all__ = ["Pair", "Replay", "ReplayDriftError", "ReplayResult"]
 
-_HELD_OUT = 77  # of 256 values of the hash's first byte: three in ten
+_SPLIT = "prompt"  # by what exchanges are held out; files of another rule are not read
 _NANO = 1_000_000_000
 
 
 class ReplayDriftError(RemitError):
-    """Prices or the model that answers changed in the middle of a replay: run it again."""
+    """What was asked before cannot be compared with what would be asked now: run it again.
 
-
-def is_held_out(exchange_id: str) -> bool:
-    """Whether an exchange is for replays alone, and no learner fits anything to it.
-
-    Three in ten are: where the first byte of SHA-256 of ``remit held-out`` and the id, with a
-    space between them, is below 77.
-    """
-    return int(sha256_hex(f"remit held-out {exchange_id}".encode())[:2], 16) < _HELD_OUT
+    Prices or the model that answers changed, or exchanges are held out by another rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +119,7 @@ class Replay:
         self._prices = prices
         self._kept = kept
         self._run = ""
+        self._sides: dict[str, bool] = {}
 
     def run(
         self,
@@ -141,7 +135,8 @@ class Replay:
         A call is made only where its upper bound still fits, so that no run spends more.
 
         Args:
-            exchange_ids: exchanges; those of the other part are passed over.
+            exchange_ids: exchanges; those of the other part, and those that are erased, are passed
+                over.
             budget_nano: for all runs together, in billionths of a US dollar.
             calls: the most of all runs together.
             held_out: False asks those that are not held out again instead, which a learner looks at
@@ -149,10 +144,11 @@ class Replay:
             progress: called with how many are done, and of how many.
 
         Raises:
-            ReplayDriftError: prices, or the model that answers, are others than before.
+            ReplayDriftError: prices, the model that answers, or the rule by which exchanges are
+                held out, are others than before.
             InvalidInputError: a call has no upper bound: its model has no price.
         """
-        wanted = [one for one in exchange_ids if is_held_out(one) == held_out]
+        wanted = self.part(exchange_ids, held_out=held_out)
         pairs = {pair.exchange_id: pair for pair in self._read()}
         run = self._run_id()
         spent = sum(pair.cost_nano for pair in pairs.values())
@@ -163,11 +159,16 @@ class Replay:
             for entry in self._ledger.read_many(pairs)
             if pairs[entry.id].model_id
         }
+        erased: set[str] = set()
         for number, exchange_id in enumerate(wanted):
             progress(number, len(wanted))
             if exchange_id in pairs:
                 continue
             entry = self._ledger.read(exchange_id)
+            if not all(is_whole(entry.metadata[name]) for name in ("prompt", "response")):
+                # Since the run began.
+                erased.add(exchange_id)
+                continue
             request = self._ask(entry)
             bound = bound_of(self._gateway, request)
             if spent + bound > budget_nano or len(pairs) == calls:
@@ -192,7 +193,15 @@ class Replay:
         progress(len(wanted), len(wanted))
         asked = [pairs[one] for one in wanted if one in pairs]
         found = tuple(pair for pair in asked if pair.model_id)
-        return ReplayResult(found, len(wanted), len(asked) - len(found), len(pairs), spent, ended)
+        return ReplayResult(
+            found, len(wanted) - len(erased), len(asked) - len(found), len(pairs), spent, ended
+        )
+
+    def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
+        """Those that are held out, or those that are not; erased ones are neither."""
+        ids = list(exchange_ids)
+        self._sides |= sides(self._ledger, (one for one in ids if one not in self._sides))
+        return [one for one in ids if self._sides.get(one) == held_out]
 
     def _graded(self, entry: LedgerEntry, text: str) -> tuple[float, float] | None:
         before = self._grade(entry, str(entry.metadata["response"]))
@@ -202,22 +211,28 @@ class Replay:
     def _read(self) -> Iterator[Pair]:
         """The pairs of earlier runs; a last line that a kill cut short is left out."""
         lines = self._kept.read_bytes().splitlines(keepends=True) if self._kept.exists() else []
-        for line in lines:
-            if not line.endswith(b"\n"):
-                self._kept.write_bytes(b"".join(lines[:-1]))
-                return
-            value = json.loads(line)
-            if "run" in value:
-                self._run = str(value["run"])
-                continue
-            if value.pop("prices") != self._prices:
+        if lines and not lines[-1].endswith(b"\n"):
+            self._kept.write_bytes(b"".join(lines[:-1]))
+            lines.pop()
+        for number, line in enumerate(lines):
+            try:
+                value = json.loads(line)
+                if not number:
+                    self._run, split = str(value["run"]), value.get("split")
+                    if split != _SPLIT:
+                        raise self._drift("exchanges are held out by another rule now")
+                    continue
+                prices, pair = value.pop("prices"), Pair(**value)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise self._drift(f"line {number + 1} of its file is not what it wrote") from None
+            if prices != self._prices:
                 raise self._drift("the prices are others than when it began")
-            yield Pair(**value)
+            yield pair
 
     def _run_id(self) -> str:
         if not self._run:
             self._run = secrets.token_hex(8)
-            self._append({"run": self._run})
+            self._append({"run": self._run, "split": _SPLIT})
         return self._run
 
     def _keep(self, pair: Pair) -> None:

@@ -16,15 +16,16 @@ from typing_extensions import override
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.validation import changed, check_fields
-from remit.ledger import EncodedValue
+from remit.ledger import EncodedValue, is_plain_text
 
 RoutingMode = Literal["single", "ensemble", "pipeline", "fail"]
 
 RULES_UNAVAILABLE = "rv:sha256:unavailable"
 """The version of rules that cannot be read: the defaults are in force then."""
 
-_INPUTS = ("candidates_considered", "context", "prompt", "rule_version_hash")
+_INPUTS = {"candidates_considered", "context", "prompt", "rule_version_hash"}
 _PREFIX = "rv:"
+_MOST_ATTEMPTS = 2**31 - 1
 _VERSION = re.compile(r"rv:sha256:([0-9a-f]{64}|unavailable)")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -56,10 +57,10 @@ def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> st
     Raises:
         InvalidInputError: the keys are others, or a value has no canonical JSON.
     """
-    if not isinstance(inputs, Mapping) or sorted(inputs) != list(_INPUTS):
+    if not isinstance(inputs, Mapping) or set(inputs) != _INPUTS:
         raise InvalidInputError(
             "The inputs of a decision hash have other keys than they should.",
-            next_step=f"Give a mapping of exactly {', '.join(_INPUTS)}.",
+            next_step=f"Give a mapping of exactly {', '.join(sorted(_INPUTS))}.",
         )
     digest = hashlib.sha256(canonical_json(dict(inputs)))
     try:
@@ -91,7 +92,7 @@ class RoutingDecisionRecord:
     chosen_model_id: str
     candidates_considered: tuple[str, ...]
     scores: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]]
-    fallback_attempts: Annotated[int, Field(ge=0)]
+    fallback_attempts: Annotated[int, Field(ge=0, le=_MOST_ATTEMPTS)]
     rule_version_hash: str
     decision_hash: str
     type: Literal["routing_decision"] = "routing_decision"
@@ -103,6 +104,11 @@ class RoutingDecisionRecord:
             raise InvalidInputError(
                 f"chosen_model_id of a decision record is {chosen!r}.",
                 next_step="It takes a model of candidates_considered; on 'fail' it is empty.",
+            )
+        if not all(name and is_plain_text(name) for name in chain):
+            raise InvalidInputError(
+                "candidates_considered of a decision record has a name that is empty or no text "
+                "that is kept: it holds NUL or a lone surrogate."
             )
         if len(set(chain)) != len(chain):
             raise InvalidInputError("candidates_considered of a decision record names one twice.")
@@ -118,7 +124,8 @@ class RoutingDecisionRecord:
                 f"decision_hash of a decision record is {self.decision_hash!r}.",
                 next_step="compute_decision_hash gives one: 64 hexadecimal digits.",
             )
-        object.__setattr__(self, "scores", MappingProxyType(dict(self.scores)))
+        scores = {name: float(value) for name, value in self.scores.items()}
+        object.__setattr__(self, "scores", MappingProxyType(scores))
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:

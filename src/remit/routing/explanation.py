@@ -19,9 +19,12 @@ from remit.routing.recorded import (
     rows_of,
     scored_inputs,
 )
-from remit.routing.scoring import ANY_TASK, is_single, learned_parts, score_parts
+from remit.routing.scoring import ANY_TASK, is_single, learned_parts, measured, score_parts
 
 _SINGLE = "No evidence says that choosing by prompt pays: the best single model comes first."
+_UNMEASURED = (
+    "Nothing was measured: no ability of {} is stated, which comes first by price, speed and such."
+)
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
 
@@ -91,7 +94,7 @@ def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
                 "candidates": []}  # fmt: skip
     context = meta.get("context")
     context = context if isinstance(context, Mapping) else {}
-    parts, intent, neighbours, single = _parts(meta, ledger)
+    parts, intent, neighbours, stated = _parts(meta, ledger)
     candidates = _candidates(record, meta, parts)
     return {
         **common,
@@ -102,7 +105,7 @@ def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
         "operator_preference": context.get("operator_preference", ""),
         "intent": asdict(intent) if intent else None,
         "why": [
-            *([_SINGLE] if single else ()),
+            *_single(stated, candidates),
             *_why(record, context, intent, candidates, meta),
             *_alike(neighbours),
         ],
@@ -110,6 +113,13 @@ def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
         "candidates": candidates,
         "stages": [dict(stage) for stage in rows_of(meta, "stages")],
     }
+
+
+def _single(stated: frozenset[str] | None, candidates: list[dict[str, Any]]) -> list[str]:
+    if stated is None or not candidates:
+        return []
+    first = candidates[0]["model_id"]
+    return [_SINGLE if first in stated else _UNMEASURED.format(first)]
 
 
 def _alike(neighbours: list[dict[str, Any]]) -> list[str]:
@@ -121,17 +131,17 @@ def _alike(neighbours: list[dict[str, Any]]) -> list[str]:
 
 def _parts(
     meta: Mapping[str, Any], ledger: LedgerClient
-) -> tuple[dict[str, dict[str, float]], Intent | None, list[dict[str, Any]], bool]:
-    """What each score is made of, what the prompt was taken for and is like, and
-    :func:`is_single`."""
+) -> tuple[dict[str, dict[str, float]], Intent | None, list[dict[str, Any]], frozenset[str] | None]:
+    """What each score is made of, what the prompt was taken for and is like, and where one model is
+    best for all tasks, those of which an ability is stated."""
     try:
         inputs = scored_inputs(meta, ledger)
         intent = read_intent(inputs.prompt, inputs.weights)
         if meta.get("scoring", "remit") != "remit":
-            return {}, intent, [], False
+            return {}, intent, [], None
         if inputs.weights.head is not None:
             parts, nearest = learned_parts(inputs)
-            return parts, intent, nearest, False
+            return parts, intent, nearest, None
         task, preference = inputs.task, inputs.operator_preference
         return (
             {
@@ -140,10 +150,10 @@ def _parts(
             },
             intent,
             [],
-            is_single(inputs),
+            measured(inputs) if is_single(inputs) else None,
         )
     except (RemitError, KeyError, TypeError, AttributeError):  # erased, or not of this version
-        return {}, None, [], False
+        return {}, None, [], None
 
 
 def _candidates(

@@ -79,6 +79,11 @@ def is_single(inputs: ScoringInputs) -> bool:
     )
 
 
+def measured(inputs: ScoringInputs) -> frozenset[str]:
+    """Names of the candidates of which an ability is stated; of others nothing is known."""
+    return frozenset(one.model_id for one in inputs.candidates if one.abilities)
+
+
 def unmet_need(candidate: Candidate, task: str) -> str:
     """What the call needs and the candidate lacks; empty when nothing."""
     for need in task.split("+")[1:]:

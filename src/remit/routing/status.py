@@ -9,7 +9,7 @@ from remit.kernel.settings import RouteSettings
 from remit.routing.candidate import Candidate
 from remit.routing.ranking import rank
 from remit.routing.registry import Registry
-from remit.routing.scoring import ScoringInputs, is_single, task_of
+from remit.routing.scoring import ScoringInputs, is_single, measured, task_of
 from remit.routing.weights import Weights
 
 __all__ = ["models_status", "route_status"]
@@ -18,15 +18,22 @@ __all__ = ["models_status", "route_status"]
 def route_status(
     name: str, route: RouteSettings, candidates: tuple[Candidate, ...], weights: Weights
 ) -> dict[str, Any]:
-    """A route as JSON; ``best_single`` is empty where the choice depends on the prompt's task."""
+    """A route as JSON.
+
+    ``first`` is the model that comes first whatever the prompt, empty where the choice depends on
+    its task; ``best_single`` is the same where an ability of it is stated, else empty: nothing was
+    measured.
+    """
     preference = route.operator_preference
     inputs = ScoringInputs("", task_of(route.task), preference, candidates, weights)
     single = route.mode == "single" and candidates and is_single(inputs)
+    first = rank(inputs).chain[0].model_id if single else ""
     return {
         "name": name,
         "mode": route.mode,
         "models": [candidate.model_id for candidate in candidates],
-        "best_single": rank(inputs).chain[0].model_id if single else "",
+        "first": first,
+        "best_single": first if first in measured(inputs) else "",
         "operator_preference": preference,
         "task": route.task,
         "stages": [stage.name for stage in route.stages],

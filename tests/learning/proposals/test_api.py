@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from remit.kernel.settings import load_settings
 from remit.learning.meta import attribute, record_attribution
 from remit.learning.proposals import Change
@@ -81,6 +83,49 @@ def test_edited_and_stale_proposals_are_not_adopted_over_the_api(world: World) -
     refused("was erased")
 
 
+@pytest.mark.parametrize("verb", ["adopt", "reject", "rollback"])
+def test_a_reason_that_is_none_decides_nothing(world: World, verb: str) -> None:
+    keys = open_keys(world.runtime)
+    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
+    proposal = world.propose(BUDGET)
+    if verb == "rollback":
+        world.governance().adopt(proposal.proposal_id, reason="Fine.")
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    state = api.ask(f"GET {one}").json["state"]
+    before = world.runtime.ledger.count()
+    for reason in ("", " \n ", "a\x00b", "\ud800", "x" * 1001, None, 7, ["x"]):
+        answer = api.ask(f"POST {one}/{verb}", {"reason": reason}, key=admin)
+        assert (answer.status, answer.error["code"]) == (400, "invalid_input"), (reason, answer)
+    for key in ("operator", "auditor", "agent"):
+        other = keys.create(key, role=key).key
+        before += 1
+        assert api.ask(f"POST {one}/{verb}", {"reason": "Fine."}, key=other).status == 403
+    assert api.ask(f"GET {one}").json["state"] == state
+    assert world.runtime.ledger.count() == before
+
+
+def test_after_an_erasure_by_command_it_is_stale_over_the_api(world: World) -> None:
+    """The command takes the archive along, and what was learned from the exchange with it."""
+    keys = open_keys(world.runtime)
+    api, admin = Api(world.runtime, keys), keys.create("anna", role="admin").key
+    proposal = world.propose(BUDGET)
+    one = f"/api/learn/proposals/{proposal.proposal_id}"
+    done = run_remit("ledger", "erase", world.exchanges[0], "--reason", "request 7", "--yes",
+                     "--root", world.place)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = api.ask(f"GET {one}").json
+    assert (shown["stale"], shown["diff"]) == ("its evidence was erased", "")
+    before = world.runtime.ledger.count()
+    answer = api.ask(f"POST {one}/adopt", {"reason": "Fine."}, key=admin)
+    assert (answer.status, answer.error["code"]) == (409, "conflict")
+    assert "is stale" in answer.error["message"]
+    by_command = run_remit("learn", "adopt", "last", "--reason", "Fine.", "--root", world.place)
+    assert (by_command.returncode, "is stale" in by_command.stderr) == (1, True)
+    assert world.runtime.ledger.count() == before
+    rejected = api.ask(f"POST {one}/reject", {"reason": "Gone."}, key=admin)
+    assert rejected.json["state"] == "rejected"
+
+
 def test_signals_are_of_the_latest_exchanges(world: World) -> None:
     api = Api(world.runtime, open_keys(world.runtime))
     world.exchange("How old is tea?")
@@ -112,8 +157,8 @@ def test_a_running_server_takes_up_an_adoption_and_a_rollback(world: World) -> N
             )
             assert done.returncode == 0, done.stderr
             until(lambda: epoch() == number)
-            read_again = served.errors.read_text().count("changed: budget.session_tokens")
-            assert read_again == number
+            said = "changed: budget.session_tokens"
+            until(lambda: served.errors.read_text().count(said) == number)
 
         assert epoch() == 0
         decided("adopt", 1)

@@ -70,7 +70,7 @@ def test_a_learned_package_goes_with_what_it_holds(world: World) -> None:
         "learn", "adopt", waiting.proposal_id, "--reason", "Still.", "--root", world.place
     )
     assert refused.returncode == 1
-    assert "cannot be read" in refused.stderr
+    assert "its evidence was erased" in refused.stderr
 
 
 def test_a_waiting_prompt_goes_with_what_it_quotes(world: World) -> None:

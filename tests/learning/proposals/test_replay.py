@@ -10,7 +10,8 @@ import pytest
 
 from remit.gateway import PromptRequest
 from remit.kernel.errors import InvalidInputError
-from remit.learning.replay import Replay, ReplayDriftError, is_held_out
+from remit.learning.held_out import is_held_out, sides
+from remit.learning.replay import Replay, ReplayDriftError
 from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World
 
@@ -65,9 +66,12 @@ def priced(world: World, kept: Path, prices: str = "p1") -> Replay:
 
 
 def test_the_split_is_stated_and_about_three_in_ten() -> None:
-    held = [is_held_out(f"LED-{number:08x}") for number in range(2_000)]
+    held = [is_held_out(f"What is {number}?") for number in range(2_000)]
     assert 500 < sum(held) < 700
-    assert [number for number in range(8) if held[number]] == [0, 2, 3, 6]
+    assert [number for number in range(12) if held[number]] == [6, 10]
+    for number in range(20):
+        prompt = f"What is {number}?"
+        assert is_held_out([{"role": "user", "content": prompt}]) == held[number]
 
 
 def test_a_call_whose_cost_nothing_says_counts_its_bound(
@@ -83,7 +87,7 @@ def test_a_budget_that_ends_in_the_middle_and_going_on(
     asked: World, exchanges: list[str], tmp_path: Path
 ) -> None:
     kept = tmp_path / "replay.jsonl"
-    wanted = sum(map(is_held_out, exchanges))
+    wanted = sum(sides(asked.runtime.ledger, exchanges).values())
     assert wanted >= 3
     # Two calls at 1,000 each leave room for the bound of no third one.
     first = priced(asked, kept).run(exchanges, budget_nano=3_500)

@@ -39,6 +39,7 @@ _DECIMALS = 6
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _MOST_REASON = 2_000  # characters
 _MOST_NAME = 256
+_MOST_WORDS = 100  # of one party on one target: all are read with each further one
 _AT_ONCE = 400  # parameters of one statement
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -110,7 +111,8 @@ def give_feedback(
     Raises:
         InvalidInputError: a value cannot be used; neither score nor label is given.
         TargetNotFoundError: there is no such target, or it is another's.
-        FeedbackError: the target was erased, or the idempotency key was used for other feedback.
+        FeedbackError: the target was erased, the idempotency key was used for other feedback, or
+            the same party said 100 things of the target already.
     """
     entry = _entry(score, label, reason, source, by, identity, idempotency_key)
     found = find_target(ledger, target)
@@ -128,11 +130,13 @@ def give_feedback(
             )
         metadata = entry.metadata
         me = rater_of(metadata)
+        said_before = 0
         for (stored,) in tx.execute(_ON, (found.entry.id,)):
             earlier = orjson.loads(stored)
             said = earlier["metadata"]
             if rater_of(said) != me:
                 continue
+            said_before += 1
             if idempotency_key and said.get("idempotency_key") == idempotency_key:
                 if any(said.get(name) != metadata.get(name) for name in ("score", "label")):
                     raise FeedbackError(
@@ -142,6 +146,11 @@ def give_feedback(
                 return str(earlier["id"]), True
             if said["source"] == source:
                 metadata["replaces"] = str(earlier["id"])
+        if said_before >= _MOST_WORDS:
+            raise FeedbackError(
+                f"{by} said {said_before} things of {found.entry.id} already, the most there are.",
+                next_step="The latest of them counts.",
+            )
         return tx.append(ledger.prepare(entry, subject_id=found.subject_id)), False
 
     entry_id, again = ledger.transact(write)

@@ -7,6 +7,7 @@ of the session and person of what they judge, so that an erasure reaches the cop
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -102,13 +103,16 @@ class Judge:
             progress: called with how many are done.
 
         Raises:
-            InvalidInputError: no budget is given, or the model has no price for one in dollars.
+            InvalidInputError: no budget is given, it is no number, or the model has no price for
+                one in dollars.
             EntryNotFoundError: there is no such exchange.
         """
         if usd is None and calls is None:
             raise InvalidInputError(
                 "A judge needs a budget.", next_step="Give it in dollars, in calls, or both."
             )
+        if usd is not None and not (math.isfinite(usd) and usd >= 0):
+            raise InvalidInputError(f"{usd} is no budget in US dollars.")
         graded: list[str] = []
         known = self._graded()
         made = over = failed = spent = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remit.learning.replay import Replay, ReplayResult, is_held_out
+from remit.learning.replay import Replay, ReplayResult
 from remit.learning.statistics import ConfidenceSequence, Estimate
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
 
@@ -73,7 +73,7 @@ def replay_both(
         ReplayDriftError: prices, or the model that answers, are others than before.
         InvalidInputError: a call has no upper bound: its model has no price.
     """
-    wanted = [one for one in exchange_ids if is_held_out(one)]
+    wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # what earlier runs spent
     second = model.run((), budget_nano=0)
     for end in range(_CHUNK, len(wanted) + _CHUNK, _CHUNK):

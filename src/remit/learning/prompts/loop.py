@@ -14,14 +14,15 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
 from remit.learning.changed_requests import ChangedRequests
 from remit.learning.gradable import Grade
+from remit.learning.held_out import is_whole, sides
 from remit.learning.meta.requirements import prompt_text
 from remit.learning.prompts.purse import Purse
 from remit.learning.prompts.quotes import Quotes
 from remit.learning.prompts.reflection import Reflection
 from remit.learning.prompts.rules import rules_of
 from remit.learning.prompts.search import Found, PromptSearch
-from remit.learning.proposals import Change, Learner, Proposal
-from remit.learning.replay import Replay, ReplayResult, is_held_out
+from remit.learning.proposals import Change, Learner, Proposal, ProposalError
+from remit.learning.replay import Replay, ReplayResult
 from remit.learning.statistics import PairedEffect, paired_effect
 from remit.ledger import LedgerClient
 
@@ -98,8 +99,9 @@ class PromptLoop:
         Raises:
             InvalidInputError: there are fewer than four, one is held out, or the prompt's pack is
                 of no package; the model that reflects has no price.
+            ProposalError: ``stale``: content of one was erased in the middle.
         """
-        if any(map(is_held_out, exchange_ids)):
+        if any(sides(self._ledger, exchange_ids).values()):
             raise InvalidInputError("An exchange that is held out cannot be learned from.")
         text = self._prompt()
         rules = rules_of(schema, text)
@@ -122,7 +124,15 @@ class PromptLoop:
 
         quotes = Quotes(self._said(exchange_ids), [text, *rules])
         found = PromptSearch(self._ledger, self._replay, self._grade, propose, quotes, purse)
-        return found.run(exchange_ids)
+        made = found.run(exchange_ids)
+        gone = set(exchange_ids) - sides(self._ledger, exchange_ids).keys()
+        if gone:
+            raise ProposalError(
+                "stale",
+                f"The content of {min(gone)}, which the search looked at, was erased meanwhile.",
+                next_step="Run it again: it searches without it.",
+            )
+        return made
 
     def measure(
         self,
@@ -210,6 +220,8 @@ class PromptLoop:
         said: list[str] = []
         for entry in self._ledger.read_many(exchange_ids):
             given = entry.metadata["prompt"]
+            if not is_whole(given):  # erased just now
+                continue
             messages = given if isinstance(given, list) else [{"role": "user", "content": given}]
             said += (prompt_text(one.get("content")) for one in messages)
             said.append(prompt_text(entry.metadata["response"]))

@@ -10,6 +10,7 @@ from remit.gateway import LLMGateway
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.exchange import PromptRequest
 from remit.learning.calls import bound_of, cost_of, terms_of
+from remit.learning.held_out import is_whole
 from remit.learning.meta.requirements import prompt_text
 from remit.learning.prompts.purse import Purse
 from remit.ledger import LedgerClient
@@ -69,6 +70,8 @@ class Reflection:
             SpentError: the budget does not reach.
         """
         exchange = self._ledger.read(exchange_id)
+        if not is_whole(exchange.metadata["prompt"]):  # erased since the search began
+            return []
         parts = {
             "instructions": "\n".join([self._instructions, *(f"- {one}" for one in additions)]),
             "request": prompt_text(

@@ -9,6 +9,7 @@ from typing import Any
 
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.learning.gradable import Grade
+from remit.learning.held_out import is_whole
 from remit.learning.prompts.purse import Purse, SpentError
 from remit.learning.prompts.quotes import Quotes
 from remit.learning.proposals.additions import with_additions
@@ -207,9 +208,10 @@ class PromptSearch:
     def _recorded(self, batch: Sequence[str]) -> dict[str, tuple[float, str]]:
         found = {}
         for entry in self._ledger.read_many(set(batch)):
-            answer = str(entry.metadata["response"])
-            found[entry.id] = (self._grade(entry, answer) or 0.0, answer)
-        return found
+            answer = entry.metadata["response"]
+            if is_whole(answer):
+                found[entry.id] = (self._grade(entry, str(answer)) or 0.0, str(answer))
+        return {one: found.get(one, (0.0, "")) for one in batch}
 
     def _replayed(
         self, additions: tuple[str, ...], batch: Sequence[str]
@@ -226,7 +228,7 @@ class PromptSearch:
         found = dict.fromkeys(batch, (0.0, ""))
         for pair in result.pairs:
             answer = self._ledger.read(pair.replayed_id).metadata["response"]
-            found[pair.exchange_id] = (pair.after, str(answer))
+            found[pair.exchange_id] = (pair.after, str(answer) if is_whole(answer) else "")
         return found
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
-from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction
+from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, Transaction, is_plain_text
 from remit.packages import (
     LEARNED_PACKAGES,
     Archive,
@@ -77,12 +78,11 @@ class Governance:
             PackageError: a gate does not pass, or the package cannot be installed; likewise.
         """
         proposal = self._open(proposal_id, reason)
+        self._require_current(proposal)  # an erasure takes the archive too
         if proposal.rolls_back:
-            self._require_current(proposal)
             self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
             return self.proposals.get(proposal.proposal_id)
         archive = self._archive(proposal)
-        self._require_current(proposal)
         self._check_settings(archive)
         envelope = sign(archive.digest, archive.manifest, self._trusted_key(reason))
         incoming = IncomingArchive(
@@ -161,6 +161,10 @@ class Governance:
                 "no_role",
                 f"The role {self._identity.role} may not decide on proposals.",
                 next_step="Use a key of the role admin.",
+            )
+        if not is_plain_text(reason):
+            raise InvalidInputError(
+                "The reason holds NUL or a lone surrogate, which no record keeps."
             )
         if not reason.strip():
             raise ProposalError(

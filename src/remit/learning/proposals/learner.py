@@ -12,6 +12,7 @@ from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
+from remit.learning.gradable import learnable_contract
 from remit.learning.proposals.change import Change
 from remit.learning.proposals.proposal import (
     Proposal,
@@ -150,6 +151,8 @@ class Learner:
             ConfigError: the settings that it makes do not fit.
         """
         change.check()
+        if change.contract_id:
+            learnable_contract(self._ledger, self.contracts, change.contract_id)
         if gate is None:
             _require_enough(predicted, evidence)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,8 +79,11 @@ async def calibrate(
         progress: called with how many prompts are done, and of how many.
 
     Raises:
-        InvalidInputError: a candidate has no price, so that no budget can be kept.
+        InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is
+            no number.
     """
+    if not (math.isfinite(usd) and usd >= 0):
+        raise InvalidInputError(f"{usd} is no budget in US dollars.")
     rates = {}
     for one in candidates:
         price = prices.find(one.provider_id, one.provider_model)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
-from remit.learning.replay import is_held_out
+from remit.learning.held_out import is_held_out, prompt_key
 from remit.learning.routes.fitting import GradedPrompt
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.routing import Weights, read_intent
@@ -54,7 +53,7 @@ def graded_prompts(
             continue
         model = str(meta.get("model_id", ""))
         name = (names or {}).get(model, model)
-        key = _key(prompt)
+        key = prompt_key(prompt)
         known = found.get(key)
         if known is None:
             asked = text_asked(prompt)[0]
@@ -73,11 +72,7 @@ def graded_prompts(
 
 def held_out(prompt: GradedPrompt) -> bool:
     """Whether no route is fitted to a prompt, whatever is graded later: it goes by its own hash."""
-    return is_held_out(_key(prompt.prompt))
-
-
-def _key(prompt: Any) -> str:
-    return sha256_hex(canonical_json(prompt))
+    return is_held_out(prompt.prompt)
 
 
 def _prompt(entry: LedgerEntry) -> Any:

@@ -118,7 +118,7 @@ class ProposalDecision(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(min_length=1, max_length=1000, description="stays on record")
+    reason: str = Field(min_length=1, max_length=1000, pattern=r"\S", description="stays on record")
 
 
 class ReportQuery(BaseModel):

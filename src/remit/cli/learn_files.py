@@ -1,0 +1,143 @@
+"""Files that learning commands are given: read in bounded memory, and checked whole before use."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.cli.shared import cut, note
+from remit.kernel.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from remit.ledger import LedgerReader
+
+__all__ = ["note_unused", "read_lines", "read_references", "read_table", "require_exchanges"]
+
+_MOST_BYTES = 16 * 1024 * 1024
+_NAMED = 3
+
+
+def read_table(file: Path) -> dict[str, Any]:
+    """A table in a JSON or TOML file of at most 16 MiB.
+
+    Raises:
+        InvalidInputError: it cannot be read, is too long, or is none; or names one key twice.
+    """
+    data = _read(file)
+    try:
+        text = data.decode()
+        value = (
+            tomllib.loads(text)
+            if file.suffix == ".toml"
+            else json.loads(text, object_pairs_hook=_unique)
+        )
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{file} cannot be read: {cut(str(error), 200)}.") from error
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{file} is no object.")
+    return value
+
+
+def read_references(file: Path) -> dict[str, str]:
+    """Right answers by exchange id, of a JSON or TOML table.
+
+    Raises:
+        InvalidInputError: as for :func:`read_table`; there is none, or one is no text or number.
+    """
+    found = {}
+    for exchange_id, answer in read_table(file).items():
+        if isinstance(answer, int | float) and not isinstance(answer, bool):
+            answer = str(answer)
+        if not _is_answer(answer):
+            raise InvalidInputError(
+                f"The right answer to {exchange_id[:40]!r} in {file} is not a text or number.",
+                next_step='Write {"LED-0000002a": "42 euros", …}.',
+            )
+        found[exchange_id] = answer
+    if not found:
+        raise InvalidInputError(f"{file} has no right answer in it.")
+    return found
+
+
+def read_lines(file: Path) -> dict[str, str]:
+    """Right answers by exchange id, of JSON Lines.
+
+    Raises:
+        InvalidInputError: the file cannot be read, is too long, or a line of it is none; two lines
+            give different answers to one exchange.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(_read(file).splitlines(), 1):
+        try:
+            value = json.loads(line)
+            exchange_id, reference = value["exchange_id"], value["reference"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            exchange_id = reference = None
+        if not (isinstance(exchange_id, str) and _is_answer(reference)):
+            raise InvalidInputError(
+                f"Line {number} of {file} is no reference answer.",
+                next_step='Write {"exchange_id": "LED-…", "reference": "42"} on each line.',
+            )
+        if found.setdefault(exchange_id, reference) != reference:
+            raise InvalidInputError(
+                f"Line {number} of {file} gives another answer to {exchange_id[:40]} than a line "
+                "before it."
+            )
+    return found
+
+
+def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None:
+    """That each of these is the id of an exchange on record.
+
+    Raises:
+        InvalidInputError: names some that are not.
+    """
+    known = {entry.id for entry in ledger.read_many(references) if entry.event_type == "EXCHANGE"}
+    unknown = [repr(one[:40]) for one in references if one not in known]
+    if unknown:
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        raise InvalidInputError(
+            f"No exchange on record has the id {', '.join(unknown[:_NAMED])}{more}.",
+            next_step="Name exchanges of this root: `remit ledger query --event-type EXCHANGE`.",
+        )
+
+
+def note_unused(references: Mapping[str, str], used: Collection[str]) -> int:
+    """Say how many references are of exchanges that do not count, and return that number."""
+    unused = len(references.keys() - set(used))
+    if unused:
+        note(
+            f"{unused} of {len(references)} right answers are of exchanges that do not count: of "
+            "another contract or version, without an answer, erased, or made by learning itself."
+        )
+    return unused
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be read: {error.strerror or error}.") from error
+    if len(data) > _MOST_BYTES:
+        raise InvalidInputError(
+            f"{file} is longer than {_MOST_BYTES // 1024**2} MiB.",
+            next_step="Give a part of it.",
+        )
+    return data
+
+
+def _is_answer(value: object) -> bool:
+    from remit.ledger import is_plain_text
+
+    return is_plain_text(value) and bool(str(value).strip(". \t\r\n"))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it names one key twice")
+    return found

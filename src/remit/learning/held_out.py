@@ -1,0 +1,62 @@
+"""Which prompts are held out: no learner fits anything to them, and replays ask them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.ledger import LedgerReader
+
+__all__ = ["is_held_out", "is_whole", "prompt_key", "sides"]
+
+_HELD_OUT = 77  # of 256 values of the hash's first byte: three in ten
+
+
+def prompt_key(prompt: Any) -> str:
+    """What equal prompts have in common: SHA-256 (64 hex) of the canonical JSON.
+
+    A single message of the user that is a text counts as that text, since a call may give either.
+
+    Args:
+        prompt: a text, or a list of messages.
+    """
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], dict):
+        (message,) = prompt
+        text = message.get("content")
+        if message.keys() == {"role", "content"} and message["role"] == "user":
+            prompt = text if isinstance(text, str) else prompt
+    return sha256_hex(canonical_json(prompt))
+
+
+def is_held_out(prompt: Any) -> bool:
+    """Whether a prompt is held out, each time that it is asked.
+
+    Three in ten are: where the first byte of SHA-256 of ``remit held-out`` and the prompt's key,
+    with a space between them, is below 77.
+
+    Args:
+        prompt: a text, or a list of messages, whole.
+    """
+    return int(sha256_hex(f"remit held-out {prompt_key(prompt)}".encode())[:2], 16) < _HELD_OUT
+
+
+def sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
+    """By exchange, in the order given, whether its prompt is held out.
+
+    Those that there are not, or of whose prompt or answer something was erased, are left out.
+    """
+    ids = list(exchange_ids)
+    known = {
+        entry.id: is_held_out(prompt)
+        for entry in ledger.read_many(ids)
+        if is_whole(prompt := entry.metadata.get("prompt"))
+        and is_whole(entry.metadata.get("response"))
+    }
+    return {one: known[one] for one in ids if one in known}
+
+
+def is_whole(content: Any) -> bool:
+    """Whether a prompt or an answer is on record, and nothing of it was erased."""
+    parts = content if isinstance(content, list) else [content]
+    return all(isinstance(one, str | dict) and one for one in parts or [""])

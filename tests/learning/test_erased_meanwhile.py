@@ -1,0 +1,128 @@
+"""Content that is erased while a prompt is searched, measured, proposed and adopted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime
+from remit.kernel.root import Root
+from remit.learning.held_out import is_held_out, sides
+from remit.learning.proposals import Proposals
+from tests.learning.conftest import CONTRACT, MODEL
+from tests.learning.test_prompt_loop import RIGHT, Reflecting
+from tests.learning.test_wrong_question import CONTRACT as WEIGH
+from tests.learning.test_wrong_question import RULE, SYSTEM, WEAK, Model, request, world
+from tests.support.commands import run_remit
+from tests.support.scripted import Scripted
+
+
+def erase(root: Path, exchange_id: str) -> None:
+    done = run_remit("ledger", "erase", exchange_id, "--reason", "request 7", "--yes",
+                     "--root", root)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def parted(root: Path, model: str) -> dict[str, bool]:
+    """Exchanges on record, and whether each is held out."""
+    with Runtime.open(root, model=model) as runtime:
+        return sides(
+            runtime.ledger, [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
+        )
+
+
+def test_during_the_search(answered: Path, provider: Scripted) -> None:
+    known = parted(answered, MODEL)
+    gone = [one for one, held_out in known.items() if not held_out][-1]
+    with Runtime.open(answered, model=MODEL) as runtime:
+        text = runtime.ledger.read(gone).metadata["prompt"][-1]["content"]
+
+    def erasing(body: dict[str, Any]) -> str:
+        if not provider.bodies[1:]:
+            erase(answered, gone)
+        return '{"tea": 1}' if "one JSON object" in json.dumps(body["messages"]) else "tea"
+
+    provider.reply = erasing
+    provider.bodies.clear()
+    command = ("learn", "prompt", CONTRACT, "--schema", answered.parent / "schema.json",
+               "--usd", 1, "--root", answered, "--json")  # fmt: skip
+    done = run_remit(*command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{gone}, which the search looked at, was erased meanwhile" in done.stderr
+    again = json.loads(run_remit(*command).stdout)
+    assert again["search"]["ended"] == "complete"
+    assert again["held_out"]["replayed"] == sum(known.values())
+    sent = [json.dumps(body["messages"]) for body in provider.bodies]
+    assert not any(f"{text}" in one or "erased under" in one for one in sent)
+
+
+def log(root: Path) -> dict[str, bool]:
+    """Exchanges, each in a session of its own, until 205 are held out."""
+    found: dict[str, bool] = {}
+    with Runtime.open(root, flags={"budget.mode": "off"}) as runtime:
+        while sum(found.values()) < 205:
+            messages = [
+                {"role": "system", "content": SYSTEM.partition("\n")[2].strip()},
+                {"role": "user", "content": f"What does parcel {len(found)} weigh?"},
+            ]
+            asked = replace(request(messages, WEAK), session_id=f"SES-{len(found)}")
+            answer = runtime.gateway.route(asked)
+            assert not answer.error_code, answer.error_message
+            found[answer.exchange_entry_id] = is_held_out(messages)
+    return found
+
+
+class Interrupting(Reflecting):
+    """Once a held-out exchange is asked with the rule, something happens first."""
+
+    def __init__(self) -> None:
+        super().__init__(Model(WEAK), RULE)
+        self.then: Callable[[], None] | None = None
+
+    def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
+        said = body["messages"][-1]["content"]
+        held_out = [{"role": "system", "content": SYSTEM.partition("\n")[2].strip()},
+                    {"role": "user", "content": said}]  # fmt: skip
+        if self.then and RULE in json.dumps(body.get("system")) and is_held_out(held_out):
+            then, self.then = self.then, None
+            then()
+        return super().__call__(body)
+
+
+def test_during_the_measurement_and_before_the_adoption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Interrupting()
+    with world(tmp_path, monkeypatch, model) as root:
+        known = log(root)
+        held_out = [one for one in known if known[one]]
+        learned = [one for one in known if not known[one]][-1]
+        references = tmp_path / "references.json"
+        references.write_text(json.dumps(dict.fromkeys(known, RIGHT)))
+
+        def both() -> None:
+            erase(root, learned)
+            erase(root, held_out[-1])
+
+        model.then = both
+        command = (
+            "learn", "prompt", WEIGH, "--usd", 1, "--references", references, "--json",
+            "--reflect", f"anthropic/{WEAK}", "--root", root, "--propose", "--reason", "Units.",
+        )  # fmt: skip
+        done = run_remit(*command)
+        assert (done.returncode, model.then) == (1, None), done.stderr
+        assert f"The content of {learned}" in done.stderr, done.stdout
+        assert "no proposals" in run_remit("learn", "proposals", "--root", root).stdout.lower()
+        found = json.loads(run_remit(*command).stdout)
+        assert found["held_out"]["replayed"] == len(held_out) - 1
+        with Runtime.open(root) as runtime:
+            proposal = Proposals(Root(root), runtime.ledger).get(found["proposal_id"])
+            assert not {learned, held_out[-1]} & set(proposal.evidence)
+        erase(root, held_out[0])
+        adopted = run_remit("learn", "adopt", "last", "--reason", "Units.", "--root", root)
+        assert (adopted.returncode, "is stale" in adopted.stderr) == (1, True), adopted.stderr

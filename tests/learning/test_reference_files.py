@@ -1,0 +1,119 @@
+"""Files of right answers: what is wrong with one is said before anything is written or asked."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit import Runtime
+from remit.ledger import LedgerClient
+from tests.learning.conftest import CONTRACT, MODEL, RULE
+from tests.support.commands import run_remit
+from tests.support.scripted import Scripted
+
+BAD = (
+    (b"", "cannot be read"),
+    (b"{", "cannot be read"),
+    (b"\xff\xfe{}", "cannot be read"),
+    (b"[" * 100_000, "cannot be read"),
+    (b'{"a": ' * 100_000, "cannot be read"),
+    (b"[]", "is no object"),
+    (b"{}", "has no right answer"),
+    (b'{"LED-00000001": "a", "LED-00000001": "b"}', "one key twice"),
+    (b'{"LED-00000001": ["42"]}', "is not a text or number"),
+    (b'{"LED-00000001": true}', "is not a text or number"),
+    (b'{"LED-00000001": " . "}', "is not a text or number"),
+    (b'{"LED-00000001": "\\ud800"}', "is not a text or number"),
+    (b'{"LED-7fffffff": "42"}', "No exchange on record has the id 'LED-7fffffff'"),
+    (b'{"LED-\\ud800": "42", "\\u0000": "1", "b": "2", "c": "3"}', "and 1 more"),
+    (b'{"LED-00000000": "42"}', "No exchange on record"),  # there is one, and it is no exchange
+)
+
+
+def written(root: Path) -> list[str]:
+    """Events on record; opening a root writes what its settings changed to."""
+    with LedgerClient(root / "ledger.db", create=False) as ledger:
+        return [one.event_type for one in ledger.query() if one.event_type != "CONFIG_CHANGED"]
+
+
+def commands(root: Path, references: Path) -> list[tuple[object, ...]]:
+    common = ("--usd", 1, "--references", references, "--root", root)
+    return [
+        ("learn", "prompt", CONTRACT, *common),
+        ("learn", "replay", "--contract", CONTRACT, "--change", root.parent / "change.toml",
+         *common),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [0, 1], ids=["prompt", "replay"])
+def test_a_bad_file_changes_nothing(answered: Path, provider: Scripted, command: int) -> None:
+    references = answered.parent / "right.json"
+    asked = len(provider.bodies)
+    before = written(answered)
+    for text, message in BAD:
+        references.write_bytes(text)
+        done = run_remit(*commands(answered, references)[command])
+        assert (done.returncode, message in done.stderr) == (2, True), (text[:60], done.stderr)
+    references.unlink()
+    assert run_remit(*commands(answered, references)[command]).returncode == 2
+    assert (len(provider.bodies), written(answered)) == (asked, before)
+    assert not (answered / "replays").exists()
+
+
+def test_a_giant_file_is_not_read(answered: Path) -> None:
+    """Three gigabytes, with room for less than one."""
+    references = answered.parent / "right.json"
+    with references.open("wb") as file:
+        file.truncate(3 * 1024**3)
+
+    def little() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3))
+
+    for command in commands(answered, references):
+        done = subprocess.run(
+            [sys.executable, "-m", "remit", *map(str, command)],
+            preexec_fn=little, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, "longer than 16 MiB" in done.stderr) == (2, True), done.stderr
+
+
+def test_what_does_not_count_is_said(answered: Path, provider: Scripted) -> None:
+    with Runtime.open(answered, model=MODEL) as runtime:
+        known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
+    erased = run_remit("ledger", "erase", known[0], "--reason", "request 7", "--yes",
+                       "--root", answered)  # fmt: skip
+    assert erased.returncode == 0
+    references = answered.parent / "right.json"
+    references.write_text(json.dumps(dict.fromkeys(known, '{"tea": 1}')))
+    for command in commands(answered, references):
+        done = run_remit(*command, "--json")
+        assert "1 of 30 right answers are of exchanges that do not count" in done.stderr
+    sent = [json.dumps(body["messages"]) for body in provider.bodies]
+    assert any(RULE in one for one in sent)
+    assert not any(RULE in one and "erased under" in one for one in sent)
+
+
+def test_references_of_a_route_are_checked_before_the_first_is_graded(answered: Path) -> None:
+    with Runtime.open(answered, model=MODEL) as runtime:
+        known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
+    references = answered.parent / "right.jsonl"
+    good = [json.dumps({"exchange_id": one, "reference": "tea"}) for one in known]
+    before = written(answered)
+    for bad, message in (
+        ('{"exchange_id": "LED-7fffffff", "reference": "42"}', "No exchange on record"),
+        (f'{{"exchange_id": "{known[0]}", "reference": "coffee"}}', "another answer"),
+        ('{"exchange_id": "LED-00000001", "reference": "."}', "Line 31"),
+        ("[" * 100_000, "Line 31"),
+        ('{"exchange_id": "\\ud800", "reference": "42"}', "No exchange on record"),
+        ("7", "Line 31"),
+    ):
+        references.write_text("\n".join([*good, bad]))
+        done = run_remit("route", "calibrate", "--usd", 1, "--references", references,
+                         "--root", answered)  # fmt: skip
+        assert (done.returncode, message in done.stderr) == (2, True), (bad[:60], done.stderr)
+    assert written(answered) == before
