@@ -7,10 +7,12 @@ learned at 0.0125 USD a call and adopted; the change; the alarm; what the learne
 it; recovery; a rollback by one command. A refusal ends the run and is a result. The scenarios:
 
 - models: the dearest model, which is the best, answers as the cheapest one does. Remedy: the model
-  is set aside by paired answers of the second. (On seed 1 this one was chosen after refusals.)
+  is set aside by paired answers of the second. (It was chosen after refusals, on seed 1.)
 - prices: the two dearest models, those that the route uses, exchange their prices, so that one
   becomes 6.7 times dearer and the other, the best, as much cheaper. Remedy: ``remit route
-  calibrate`` and ``fit`` again, with the same limit. (Chosen before its first run.)
+  calibrate`` and ``fit`` again, with the same limit. (It was chosen before its first run.)
+- rise: the price of the dearest model doubles, which makes the route too dear. The same remedy.
+  (It was chosen before its first run, when prices had been refused on seeds 1 and 2.)
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,6 +54,7 @@ from remit.routing.asked import new_request
 from remit.testing import new_root
 
 PICTURE = Path(__file__).parents[1] / "swap.svg"
+SCENARIOS = {"models": "Models swapped", "prices": "Prices swapped", "rise": "A price doubled"}
 _PROVIDER = "openai"  # that a shipped package permits; its answers are the recorded ones
 _NAMES = {model: model.partition("/")[2].partition("-")[0] for model in MODELS}
 _WORST, _SECOND, _BEST = _NAMES.values()
@@ -77,7 +81,7 @@ class Run:
 
     place: Path
     provider: RecordedProvider
-    rows: Iterator[Recorded]
+    rows: Sequence[Recorded]
     sizes: Sizes
     rewards: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
@@ -103,7 +107,7 @@ class Run:
         """One exchange, graded."""
         request = new_request(
             "benchmark", model_id=model, max_tokens=_TOKENS,
-            messages=[{"role": "user", "content": next(self.rows).prompt}],
+            messages=[{"role": "user", "content": self.rows[len(self.rewards)].prompt}],
         )  # fmt: skip
         answer = await runtime.gateway.aroute(request)
         assert not answer.error_code, answer
@@ -171,7 +175,7 @@ class Run:
                   f"reward {fit['reward']['value']:+.4f} ({fit['reward']['low']:+.4f} to "
                   f"{fit['reward']['high']:+.4f}) against {fit['best_single']}; "
                   f"takes {shares}")  # fmt: skip
-        return self.adopted(fit["proposal_id"], " ".join(fit["missing"]))
+        return self.adopted("a learned route", fit["proposal_id"], " ".join(fit["missing"]))
 
     async def set_aside(self, name: str, other: str, after: str) -> str:
         """Set the model of a signal aside, by paired answers of another to its prompts."""
@@ -195,15 +199,15 @@ class Run:
                 ).proposal_id, ""  # fmt: skip
             except ProposalError as error:
                 proposal = "", error.message
-        return self.adopted(*proposal)
+        return self.adopted(f"{name} set aside", *proposal)
 
-    def adopted(self, proposal_id: str, missing: str) -> str:
+    def adopted(self, what: str, proposal_id: str, missing: str) -> str:
         """Adopt what was proposed; its id."""
         if not proposal_id:
             self.says("refused", missing)
             return ""
         self.remit("learn", "adopt", proposal_id, "--reason", "It pays.")
-        self.mark("adopted")
+        self.mark(f"adopted: {what}")
         return proposal_id
 
     async def calibrated(
@@ -248,8 +252,8 @@ def _named(signals: Sequence[dict[str, Any]]) -> str:
     )  # fmt: skip
 
 
-async def play(place: Path, rows: Sequence[Recorded], what: str, sizes: Sizes) -> Run:
-    """One scenario, ``models`` or ``prices``, in a new root."""
+async def begin(place: Path, rows: Sequence[Recorded], sizes: Sizes) -> Run:
+    """A new root in which a route is learned and in use, unless it was refused."""
     stated = "".join(
         f'[routing.models.{name}]\nprovider = "{_PROVIDER}"\nserved_as = "{model}"\n'
         for model, name in _NAMES.items()
@@ -258,36 +262,47 @@ async def play(place: Path, rows: Sequence[Recorded], what: str, sizes: Sizes) -
     new_root(place)
     with (place / "remit.toml").open("a") as file:
         file.write(f"\n{settings}{stated}[routing.routes.auto]\nmodels = {[*_NAMES.values()]}\n")
-    run = Run(place, RecordedProvider(rows), iter(rows), sizes)
+    run = Run(place, RecordedProvider(rows), rows, sizes)
     run.prices("1.0.0", USD_PER_MILLION)
-    print(f" {what}", flush=True)
     run.says(f"{_BEST} alone", await run.some(sizes.learned, _BEST))
-    if not await run.learn():
-        return run
-    run.says("learned", await run.some(sizes.quiet))
-    run.says("signals before the change", run.crossed() or "none")
-    with run.opened() as runtime:
-        head = runtime.ledger.head()
-        changed_at = f"LED-{head[0]:08x}" if head else ""
-    changed = len(run.rewards)
+    if await run.learn():
+        run.says("learned", await run.some(sizes.quiet))
+        run.says("signals before the change", run.crossed() or "none")
+    return run
+
+
+async def change(begun: Run, what: str) -> Run:
+    """What becomes of a copy of the root when something of `SCENARIOS` changes."""
+    place = begun.place.parent / what / "root"
+    shutil.copytree(begun.place, place, symlinks=True)
+    run = Run(
+        place, RecordedProvider(begun.rows), begun.rows, begun.sizes, [*begun.rewards],
+        [*begun.costs], [*begun.marks], {},
+    )  # fmt: skip
+    print(f" {what}", flush=True)
+    _, second, best = MODELS
     if what == "models":
+        with run.opened() as runtime:
+            head = runtime.ledger.head()
+        changed = len(run.rewards)
         run.mark(f"{_BEST} answers as {_WORST}")
-        run.provider.answers_of[MODELS[2]] = MODELS[0]
+        run.provider.answers_of[best] = MODELS[0]
         await run.until_alarm(run.crossed)
-        await run.some(sizes.most - (len(run.rewards) - changed))
-        remedy = await run.set_aside(_BEST, _SECOND, changed_at)
+        await run.some(run.sizes.most - (len(run.rewards) - changed))
+        remedy = await run.set_aside(_BEST, _SECOND, f"LED-{head[0]:08x}" if head else "")
     else:
-        run.mark(f"prices of {_BEST} and {_SECOND} swapped")
-        _, second, best = MODELS
-        swapped = {second: USD_PER_MILLION[best], best: USD_PER_MILLION[second]}
-        run.prices("1.1.0", {**USD_PER_MILLION, **swapped})
+        now = {best: USD_PER_MILLION[second], second: USD_PER_MILLION[best]}
+        if what == "rise":
+            now = {best: f"{2 * float(USD_PER_MILLION[best]):g}"}
+        run.mark(f"price of {_BEST} doubled" if what == "rise" else "prices swapped")
+        run.prices("1.1.0", {**USD_PER_MILLION, **now})
         await run.until_alarm(run.crossed_since_prices)
         remedy = await run.learn()
     if remedy:
-        run.says("recovered", await run.some(sizes.after))
+        run.says("recovered", await run.some(run.sizes.after))
         run.remit("learn", "rollback", remedy, "--reason", "To show it.")
         run.mark("rolled back")
-        run.says("rolled back", await run.some(sizes.after))
+        run.says("rolled back", await run.some(run.sizes.after))
     return run
 
 
@@ -296,14 +311,19 @@ def table(seed: int) -> None:
     rows = [*read("val"), *read("test_holdout")]
     random.Random(seed).shuffle(rows)
     print(f"seed {seed}, {len(rows)} prompts")
+    with tempfile.TemporaryDirectory(prefix="remit-swap-") as scratch:
+        asyncio.run(_play(Path(scratch), seed, rows))
+
+
+async def _play(scratch: Path, seed: int, rows: Sequence[Recorded]) -> None:
+    begun = await begin(scratch / "root", rows, Sizes())
+    if "refused" in begun.outcome:
+        return
     panels = []
-    for what in ("models", "prices"):
-        with tempfile.TemporaryDirectory(prefix="remit-swap-") as scratch:
-            run = asyncio.run(play(Path(scratch) / "root", rows, what, Sizes()))
-        panels += [
-            (f"{what.capitalize()} swapped: reward", run.rewards, run.marks),
-            (f"{what.capitalize()} swapped: US dollars a call", run.costs, run.marks),
-        ]
+    for what, title in SCENARIOS.items():
+        run = await change(begun, what)
+        panels.append((f"{title}: reward", run.rewards, run.marks))
+        panels.append((f"{title}: US dollars a call", run.costs, run.marks))
     if seed == 1:
-        PICTURE.write_text(curve.drawn(panels))
+        PICTURE.write_text(curve.drawn(panels, Sizes.learned - Sizes.quiet))
         print(f"drawn: {PICTURE.name}")

@@ -140,7 +140,7 @@ def fit(
 def _lines(found: RouteFit | str, missing: list[str]) -> Iterator[str]:
     if not isinstance(found, str):
         yield f"best single model  {found.best_single}"
-        against = "the route in force" if found.saves_against == "in force" else "it"
+        against = "it" if found.saves_against == found.best_single else "the route in force"
         yield f"saved              {_shown(found.saved)} USD a call against {against}"
         yield f"reward             {_shown(found.reward)} against the best single model"
         yield f"cost               {found.usd_per_call:.6f} USD a call"

@@ -14,7 +14,10 @@ from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned import MILLION, learned_score
 
-__all__ = ["LEAST_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
+__all__ = ["IN_FORCE", "LEAST_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
+
+IN_FORCE = "in force"
+"""What a route saves against, where it is to replace a learned head."""
 
 LEAST_PROMPTS = 200
 """Held-out prompts with graded answers of every model, below which nothing is proposed."""
@@ -39,7 +42,7 @@ class RouteFit:
             with the best single model measured.
         held_out: prompts that the figures are of.
         best_single: that model.
-        saves_against: ``in force``, where the rules in force have a learned head, else that model.
+        saves_against: `IN_FORCE`, where the rules in force have a learned head, else that model.
         saved: dollars a call that the route saves against that; the predicted effect.
         gate: the always-valid estimate of the same.
         reward: by how much its reward differs from the best single model's, always valid.
@@ -128,6 +131,7 @@ def fit_route(
     most = max(cost for one in held for cost in one.costs.values()) or 1.0
     taken = list(zip(held, chosen, strict=True))
     now = _chosen_now(rules, held, models)
+    against = IN_FORCE if now else best
     saved = paired_effect(
         [
             one.costs[old] - one.costs[name]
@@ -145,10 +149,10 @@ def fit_route(
     floor = (QUALITY_KEPT - 1) * _mean([one.rewards[best] for one in whole])
     progress(_FOLDS + 1, _FOLDS + 1)
     return RouteFit(
-        missing=_missing(len(held), usd, usd_per_call, saved.gate, reward, floor),
+        missing=_missing(len(held), usd, usd_per_call, saved.gate, against, reward, floor),
         held_out=len(held),
         best_single=best,
-        saves_against="in force" if now else best,
+        saves_against=against,
         saved=saved.predicted,
         gate=saved.gate,
         reward=reward,
@@ -165,8 +169,9 @@ def fit_route(
 
 
 def _missing(
-    held: int, usd: float, limit: float, saved: Estimate, reward: Estimate, floor: float
-) -> list[str]:
+    held: int, usd: float, limit: float, saved: Estimate, against: str, reward: Estimate,
+    floor: float,
+) -> list[str]:  # fmt: skip
     missing = []
     if held < LEAST_PROMPTS:
         missing.append(
@@ -175,7 +180,10 @@ def _missing(
     if usd > limit:
         missing.append(f"It costs {usd:.6f} USD a call, more than {limit:g}.")
     if saved.low <= 0:
-        missing.append(f"It may save nothing: {saved.low:.6f} to {saved.high:.6f} USD a call.")
+        than = "the route in force" if against == IN_FORCE else against
+        missing.append(
+            f"It may save nothing against {than}: {saved.low:.6f} to {saved.high:.6f} USD a call."
+        )
     if reward.low < floor:
         missing.append(
             f"It may lose {-reward.low:.4f} of reward, more than {-floor:.4f} "
