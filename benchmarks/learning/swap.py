@@ -90,9 +90,9 @@ class Run:
 
     @contextmanager
     def opened(self) -> Iterator[Runtime]:
-        """The root, as a program that starts now sees it; other prices go on record."""
-        with Runtime.open(self.place, providers={_PROVIDER: self.provider}) as runtime:
-            runtime.record_settings(_BY.name)
+        """The root, as a program that starts now sees it; that puts other prices on record."""
+        providers = {_PROVIDER: self.provider}
+        with Runtime.open(self.place, providers=providers, by=_BY.name) as runtime:
             yield runtime
 
     def says(self, step: str, what: str) -> None:

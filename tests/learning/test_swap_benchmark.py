@@ -14,13 +14,12 @@ from benchmarks.learning.swap import Sizes, begin, change
 
 from remit.learning.routes import GradedPrompt, held_out
 
-LEARNED, HELD_OUT, REST = 60, 205, 420
+LEARNED, HELD_OUT, REST = 60, 205, 200
 COSTS = (0.0001, 0.002, 0.02)
-KINDS = (  # the last model is the best; each of the others is as good or better at something
-    Recorded("add item {}", (0.1, 1.0, 1.0), COSTS),
-    Recorded("greet item {}", (1.0, 0.1, 0.3), COSTS),
-    Recorded("prove item {}", (0.1, 0.5, 1.0), COSTS),
-)
+# The last model is the best; each of the others is as good or better at something.
+ADD = Recorded("add item {}", (0.1, 1.0, 1.0), COSTS)
+GREET = Recorded("greet item {}", (1.0, 0.1, 0.3), COSTS)
+PROVE = Recorded("prove item {}", (0.1, 0.5, 1.0), COSTS)
 
 
 def rows() -> list[Recorded]:
@@ -28,7 +27,7 @@ def rows() -> list[Recorded]:
     left = {False: LEARNED, True: HELD_OUT}
     found: list[Recorded] = []
     for number in count():
-        kind = KINDS[number % 3]
+        kind = (ADD, GREET, ADD, PROVE)[number % 4]
         text = kind.prompt.format(number)
         side = held_out(GradedPrompt("", [{"role": "user", "content": text}], text, "", {}, {}))
         if left[side] or not any(left.values()):
@@ -39,12 +38,12 @@ def rows() -> list[Recorded]:
     raise AssertionError
 
 
-def test_swaps_are_seen_met_and_rolled_back_or_refused_for_want_of_pairs(tmp_path: Path) -> None:
+def test_a_swap_is_seen_met_and_rolled_back_or_refused_for_want_of_pairs(tmp_path: Path) -> None:
     asyncio.run(swaps(tmp_path / "root"))
 
 
 async def swaps(place: Path) -> None:
-    sizes = Sizes(learned=LEARNED + HELD_OUT, quiet=210, most=180, after=10, looks=180)
+    sizes = Sizes(learned=LEARNED + HELD_OUT, quiet=20, most=110, after=10, looks=110)
     begun = await begin(place, rows(), sizes)
     assert begun.outcome["signals before the change"] == "none"
 
@@ -58,8 +57,8 @@ async def swaps(place: Path) -> None:
     assert recovered < rolled_back / 2
 
     run = await change(begun, "models")
-    assert "reward" in run.outcome["alarm"]
+    assert run.outcome["alarm"] == "none in 110"  # the first 200 exchanges are the baseline
     assert "of 200: more graded exchanges are needed" in run.outcome["refused"]
     assert [what for _, what in run.marks] == [
-        "adopted: a learned route", "gemini answers as llama", "alarm"
+        "adopted: a learned route", "gemini answers as llama", "no alarm"
     ]  # fmt: skip
