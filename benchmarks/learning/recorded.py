@@ -21,6 +21,7 @@ from remit.routing import Candidate
 _PACKAGE = "paretobandit==0.1.1"
 _FOLDER = "pareto_bandit/data/examples"
 PROVIDER = "recorded"
+PRICES_FILE = "HOT/prices/recorded.toml"
 USD_PER_MILLION = {
     "meta-llama/llama-3.1-8b-instruct": "0.1",
     "mistralai/mistral-large-2512": "1.5",
@@ -79,6 +80,24 @@ def price_file(usd_per_million: Mapping[str, str], provider: str = PROVIDER) -> 
     )
     text = f'version = 2026-11-22\n[limits]\nlowest = "0.0001"\nhighest = "1000"\n{models}'
     return text.encode()
+
+
+def write_price_package(
+    directory: Path, version: str, usd_per_million: Mapping[str, str], provider: str
+) -> None:
+    """A package that brings their prices, to be packed with ``--update``."""
+    file = directory / PRICES_FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(price_file(usd_per_million, provider))
+    asset = {"path": PRICES_FILE, "sha256": f"sha256:{'0' * 64}", "classification": "prices"}
+    manifest = {
+        "package_id": "PKG-RECORDED-PRICES-001", "version": version, "schema_version": "1.0",
+        "title": "Prices of recorded answers", "package_type": "policy",
+        "spec_id": "SPEC-POLICY-001", "framework_id": "FMWK-POLICY-001", "plane_id": "hot",
+        "layer": 12, "permissions": {}, "assets": [asset],
+        "dependencies": [{"package_id": "PKG-POLICY-001", "version": ">=1.0.0,<2.0.0"}],
+    }  # fmt: skip
+    (directory / "manifest.json").write_text(json.dumps(manifest))
 
 
 def prices() -> PriceTable:

@@ -1,20 +1,31 @@
-"""A learned route when its best model becomes another.
+"""A learned route when models, or prices, are swapped in the middle.
 
-    python -m benchmarks.learning swap
+    python -m benchmarks.learning swap --seed 1
 
-Recorded answers through a real root: gateway, ledger, signals, proposals. A route is
-learned and adopted; the change; the alarm; the model that became worse set aside; a rollback.
+Recorded answers through a real root: gateway, ledger, signals, proposals, commands. A route is
+learned at 0.0125 USD a call and adopted; the change; the alarm; what the learner proposes against
+it; recovery; a rollback by one command. A refusal ends the run and is a result. The scenarios:
+
+- models: the dearest model, which is the best, answers as the cheapest one does. Remedy: the model
+  is set aside by paired answers of the second. (It was chosen after refusals, on seed 1.)
+- prices: the two dearest models, those that the route uses, exchange their prices, so that one
+  becomes 6.7 times dearer and the other, the best, as much cheaper. Remedy: ``remit route
+  calibrate`` and ``fit`` again, with the same limit. (It was chosen before its first run.)
+- rise: the price of the dearest model doubles, which makes the route too dear. The same remedy.
+  (It was chosen before its first run, when prices had been refused on seeds 1 and 2.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +34,12 @@ from typing import Any
 from benchmarks.learning import curve
 from benchmarks.learning.recorded import (
     MODELS,
+    PRICES_FILE,
     USD_PER_MILLION,
     Recorded,
     RecordedProvider,
-    price_file,
     read,
+    write_price_package,
 )
 from remit import Runtime
 from remit.gateway.auth import Identity
@@ -35,53 +47,67 @@ from remit.kernel.root import Root
 from remit.learning.evidence import read_samples
 from remit.learning.evidence.feedback import give_feedback
 from remit.learning.proposals import Change, Learner, ProposalError
-from remit.learning.routes import GradedPrompt, calibrate, fit_route, graded_prompts
+from remit.learning.routes import GradedPrompt, calibrate, graded_prompts
 from remit.learning.signals import SignalPolicy, read_signals
 from remit.learning.statistics import ConfidenceSequence
-from remit.providers.prices import PriceTable
 from remit.routing.asked import new_request
 from remit.testing import new_root
 
+PICTURE = Path(__file__).parents[1] / "swap.svg"
+SCENARIOS = {"models": "Models swapped", "prices": "Prices swapped", "rise": "A price doubled"}
 _PROVIDER = "openai"  # that a shipped package permits; its answers are the recorded ones
 _NAMES = {model: model.partition("/")[2].partition("-")[0] for model in MODELS}
-_BEST = _NAMES[MODELS[-1]]
-_LEARNED_FROM = 1_800
-_QUIET = 300
-_MOST = 450  # exchanges after the change
-_AFTER = 200
-_LOOKS = 25  # exchanges between two looks at the signals
+_WORST, _SECOND, _BEST = _NAMES.values()
 _TOKENS = 16_384
 _USD = 0.0125
 _BY = Identity("recorded data", "admin")
-_PICTURE = Path(__file__).parents[1] / "swap.svg"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of exchanges: to learn from, before the change, after it, after each remedy, and
+    between two looks at the signals."""
+
+    learned: int = 1_800
+    quiet: int = 300
+    most: int = 450
+    after: int = 200
+    looks: int = 25
 
 
 @dataclass
-class _Run:
+class Run:
     """One root, and what its exchanges came to."""
 
     place: Path
     provider: RecordedProvider
-    rows: Iterator[Recorded]
+    rows: Sequence[Recorded]
+    sizes: Sizes
     rewards: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     marks: list[tuple[int, str]] = field(default_factory=list)
+    outcome: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[Runtime]:
-        """The root, as a program that starts now sees it."""
-        flags = {"budget.mode": "off", "budget.prices": str(self.place / "prices.toml")}
-        with Runtime.open(self.place, providers={_PROVIDER: self.provider}, flags=flags) as runtime:
+        """The root, as a program that starts now sees it; that puts other prices on record."""
+        providers = {_PROVIDER: self.provider}
+        with Runtime.open(self.place, providers=providers, by=_BY.name) as runtime:
             yield runtime
+
+    def says(self, step: str, what: str) -> None:
+        """Keep and print what a step came to."""
+        self.outcome[step] = what
+        print(f"  {step}: {what}", flush=True)
 
     def mark(self, what: str) -> None:
         self.marks.append((len(self.rewards), what))
 
-    async def ask(self, runtime: Runtime, row: Recorded, model: str = "auto") -> None:
+    async def ask(self, runtime: Runtime, model: str = "auto") -> None:
         """One exchange, graded."""
         request = new_request(
             "benchmark", model_id=model, max_tokens=_TOKENS,
-            messages=[{"role": "user", "content": row.prompt}],
+            messages=[{"role": "user", "content": self.rows[len(self.rewards)].prompt}],
         )  # fmt: skip
         answer = await runtime.gateway.aroute(request)
         assert not answer.error_code, answer
@@ -96,166 +122,208 @@ class _Run:
         """Exchanges; reward and cost of a call."""
         with self.opened() as runtime:
             for _ in range(number):
-                await self.ask(runtime, next(self.rows), model)
+                await self.ask(runtime, model)
         return self.latest(number)
 
     def latest(self, number: int) -> str:
         rewards, costs = self.rewards[-number:], self.costs[-number:]
         return (f"reward {sum(rewards) / len(rewards):.4f}, "
-                f"{sum(costs) / len(costs):.5f} USD a call ({number} calls)")  # fmt: skip
+                f"{sum(costs) / len(costs):.5f} USD a call ({len(rewards)} calls)")  # fmt: skip
 
-    async def until_alarm(self) -> str:
-        """Exchanges until a signal of the route or a model in it is crossed; which."""
-        before = len(self.rewards)
+    async def until_alarm(self, look: Callable[[], str]) -> None:
+        """Exchanges until a signal of the route or of a model in it is crossed."""
+        before, found = len(self.rewards), ""
         with self.opened() as runtime:
-            policy = SignalPolicy.installed(Learner(
-                Root(self.place), runtime.ledger, runtime.loaded, _BY
-            ).installed)  # fmt: skip
-            while len(self.rewards) - before < _MOST:
-                for _ in range(_LOOKS):
-                    await self.ask(runtime, next(self.rows))
-                if crossed := self.crossed(runtime, policy):
-                    return f"after {len(self.rewards) - before} exchanges: {crossed}"
-        return ""
+            while len(self.rewards) - before < self.sizes.most and not found:
+                for _ in range(self.sizes.looks):
+                    await self.ask(runtime)
+                found = look()
+        number = len(self.rewards) - before
+        self.says("alarm", f"after {number} exchanges: {found}" if found else f"none in {number}")
+        self.mark("alarm" if found else "no alarm")
+        self.says("during", self.latest(min(100, number)))
 
-    def crossed(self, runtime: Runtime, policy: SignalPolicy) -> str:
-        """Signals of this epoch's routed calls against its first 200."""
-        samples = [one for one in read_samples(runtime.ledger) if one.route == "auto"]
+    def crossed(self) -> str:
+        """Signals of this epoch's routed calls against its first 200: the change is not known."""
+        with self.opened() as runtime:
+            policy = SignalPolicy.installed(self.learner(runtime).installed)
+            samples = [one for one in read_samples(runtime.ledger) if one.route == "auto"]
         latest = max((one.epoch for one in samples), default=0)
         signals = read_signals([one for one in samples if one.epoch == latest], policy)
-        return ", ".join(
-            f"{one.metric} of {one.dimension} {one.name}" for one in signals
-            if one.crossed and one.metric in ("cost", "reward")
-            and one.dimension in ("model", "route")
-        )  # fmt: skip
+        return _named([one.to_dict() for one in signals if one.crossed])
 
-    async def learn(self, prompts: int) -> str:
-        """Calibrate on the latest prompts, fit, propose and adopt; the proposal's id."""
+    def crossed_since_prices(self) -> str:
+        """Signals since the prices changed, which is on record: before against since."""
         with self.opened() as runtime:
-            graded = self.graded(runtime)[-prompts:]
-            candidates = runtime.router._registry.candidates(tuple(_NAMES.values()))
-            bought = await calibrate(
-                runtime.gateway, runtime.ledger, candidates, graded, _grade, usd=1_000.0,
-                prices=PriceTable.from_bytes((self.place / "prices.toml").read_bytes(), "prices"),
-                by=_BY.name, max_tokens=_TOKENS,
-            )  # fmt: skip
-            graded = self.graded(runtime)[-prompts:]
-            fit = fit_route(graded, _USD)
-            if isinstance(fit, str) or fit.missing:
-                print(f"  no proposal: {fit if isinstance(fit, str) else fit.missing}")
-                return ""
-            shares = ", ".join(f"{name} {share:.0%}" for name, share in fit.shares.items())
-            print(f"  {len(graded)} prompts, {bought.calls} calls for {bought.usd:.2f} USD; "
-                  f"predicted {fit.saved.value:.5f} USD saved a call against {fit.best_single}, "
-                  f"reward {fit.reward.value:+.4f}; {shares}")  # fmt: skip
-            return self.adopted(
-                runtime, Change("head", settings=fit.settings, files=fit.files),
-                evidence=fit.evidence, holds=fit.holds, predicted=fit.saved, gate=fit.gate,
-                replay={"reward": fit.reward.to_dict(), "usd_per_call": fit.usd_per_call},
-                reason="Recorded grades say that it pays.",
-            )  # fmt: skip
+            changes = runtime.ledger.query(event_type="CONFIG_CHANGED", order="desc", limit=1)
+            since = next(iter(changes)).timestamp
+        found = self.remit("learn", "signals", "--crossed", "--since", since, "--json")
+        return _named(json.loads(found.stdout)["signals"])
+
+    async def learn(self) -> str:
+        """Calibrate, fit, propose and adopt; the proposal's id, empty where it was refused."""
+        with self.opened() as runtime:
+            bought = await self.calibrated(runtime, self.graded(runtime), tuple(_NAMES.values()))
+        done = self.remit("route", "fit", "--usd-per-call", str(_USD), "--propose", "--reason",
+                          "Recorded grades say that it pays.", "--json", check=False)  # fmt: skip
+        fit = json.loads(done.stdout)
+        if "saved_usd" in fit:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in fit["shares"].items())
+            print(f"    {fit['held_out']} held out, calibration {bought:.2f} USD; saves "
+                  f"{fit['saved_usd']['value']:.5f} ({fit['saved_usd']['low']:.5f} to "
+                  f"{fit['saved_usd']['high']:.5f}) USD a call against {fit['saves_against']}, "
+                  f"reward {fit['reward']['value']:+.4f} ({fit['reward']['low']:+.4f} to "
+                  f"{fit['reward']['high']:+.4f}) against {fit['best_single']}; "
+                  f"takes {shares}")  # fmt: skip
+        return self.adopted("a learned route", fit["proposal_id"], " ".join(fit["missing"]))
 
     async def set_aside(self, name: str, other: str, after: str) -> str:
         """Set the model of a signal aside, by paired answers of another to its prompts."""
         with self.opened() as runtime:
             since = [one for one in self.graded(runtime) if one.exchange_id > after]
             its = [one for one in since if name in one.rewards]
-            best = runtime.router._registry.candidates((other,))
-            bought = await calibrate(
-                runtime.gateway, runtime.ledger, best, its, _grade, usd=1_000.0,
-                prices=PriceTable.from_bytes((self.place / "prices.toml").read_bytes(), "prices"),
-                by=_BY.name, max_tokens=_TOKENS,
-            )  # fmt: skip
+            bought = await self.calibrated(runtime, its, (other,))
             its = [one for one in self.graded(runtime)
                    if one.exchange_id > after and {name, other} <= one.rewards.keys()]  # fmt: skip
-            gains = [one.rewards[other] - one.rewards[name] for one in its]
             effect = ConfidenceSequence(low=-1.0, high=1.0)
-            for gain in gains:
-                effect.update(gain)
+            for one in its:
+                effect.update(one.rewards[other] - one.rewards[name])
             found = effect.estimate
-            print(f"  set {name} aside: {len(its)} of its prompts put to {other} for "
-                  f"{bought.usd:.2f} USD; reward better by {found.value:.5f} "
-                  f"({found.low:.5f} to {found.high:.5f}) for each of them")  # fmt: skip
-            return self.adopted(
-                runtime, Change("set_aside", settings={"routing": {"set_aside": [name]}}),
-                evidence=[entry for one in its for entry in one.evidence], predicted=found,
-                replay={"prompts": len(its)}, reason=f"The reward of {name} became worse.",
-            )  # fmt: skip
+            print(f"    {len(its)} prompts of {name} put to {other} for {bought:.2f} USD; reward "
+                  f"better by {found.value:.4f} ({found.low:.4f} to {found.high:.4f})")  # fmt: skip
+            try:
+                proposal = self.learner(runtime).propose(
+                    Change("set_aside", settings={"routing": {"set_aside": [name]}}),
+                    evidence=[entry for one in its for entry in one.evidence], predicted=found,
+                    replay={"prompts": len(its)}, reason=f"The reward of {name} became worse.",
+                ).proposal_id, ""  # fmt: skip
+            except ProposalError as error:
+                proposal = "", error.message
+        return self.adopted(f"{name} set aside", *proposal)
 
-    def adopted(self, runtime: Runtime, change: Change, **proposed: Any) -> str:
-        """Propose and adopt; the proposal's id, empty where there is none."""
-        learner = Learner(Root(self.place), runtime.ledger, runtime.loaded, _BY)
-        try:
-            proposal = learner.propose(change, **proposed)
-        except ProposalError as error:
-            print(f"  no proposal: {error.message}")
+    def adopted(self, what: str, proposal_id: str, missing: str) -> str:
+        """Adopt what was proposed; its id."""
+        if not proposal_id:
+            self.says("refused", missing)
             return ""
-        _command(self.place, "learn", "adopt", proposal.proposal_id, "--reason", "It pays.")
-        return proposal.proposal_id
+        self.remit("learn", "adopt", proposal_id, "--reason", "It pays.")
+        self.mark(f"adopted: {what}")
+        return proposal_id
+
+    async def calibrated(
+        self, runtime: Runtime, prompts: Sequence[GradedPrompt], names: Sequence[str]
+    ) -> float:
+        candidates = [one for one in runtime.router.candidates("auto") if one.model_id in names]
+        done = await calibrate(
+            runtime.gateway, runtime.ledger, candidates, prompts,
+            lambda prompt, model, answer: float(answer), usd=1_000.0, prices=runtime.prices,
+            by=_BY.name, max_tokens=_TOKENS,
+        )  # fmt: skip
+        return done.usd
+
+    def learner(self, runtime: Runtime) -> Learner:
+        return Learner(Root(self.place), runtime.ledger, runtime.loaded, _BY)
 
     def graded(self, runtime: Runtime) -> list[GradedPrompt]:
-        return graded_prompts(runtime.ledger, names=_NAMES)
+        return graded_prompts(runtime.ledger, candidates=runtime.router.candidates("auto"))
+
+    def prices(self, version: str, usd_per_million: Mapping[str, str]) -> None:
+        """Bring prices, as a version of a package."""
+        source, archive = self.place.parent / "prices", self.place.parent / f"{version}.tar.gz"
+        write_price_package(source, version, usd_per_million, _PROVIDER)
+        self.remit("package", "pack", str(source), "--update", "--out", str(archive))
+        self.remit("package", "install", "--dev", "--approve", str(archive))
+
+    def remit(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A command of Remit in this root."""
+        done = subprocess.run(
+            [sys.executable, "-m", "remit", *words], capture_output=True, text=True,
+            env={**os.environ, "REMIT_ROOT": str(self.place)},
+        )  # fmt: skip
+        if check and done.returncode:
+            raise RuntimeError(done.stderr)
+        return done
 
 
-def _grade(prompt: GradedPrompt, model: str, answer: str) -> float:
-    return float(answer)
+def _named(signals: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{one['metric']} of {one['dimension']} {one['name']}" for one in signals
+        if one["metric"] in ("cost", "reward") and one["dimension"] in ("model", "route")
+    )  # fmt: skip
 
 
-def _command(place: Path, *words: str) -> None:
-    environment = {**os.environ, "REMIT_ROOT": str(place)}
-    command = [sys.executable, "-m", "remit", *words]
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-
-
-async def _play(place: Path, rows: Sequence[Recorded], what: str) -> _Run:
+async def begin(place: Path, rows: Sequence[Recorded], sizes: Sizes) -> Run:
+    """A new root in which a route is learned and in use, unless it was refused."""
     stated = "".join(
         f'[routing.models.{name}]\nprovider = "{_PROVIDER}"\nserved_as = "{model}"\n'
         for model, name in _NAMES.items()
     )
+    settings = f'[budget]\nmode = "off"\nprices = "{PRICES_FILE}"\n'
     new_root(place)
-    (place / "prices.toml").write_bytes(price_file(USD_PER_MILLION, _PROVIDER))
     with (place / "remit.toml").open("a") as file:
-        file.write(f"\n{stated}"
-                   f"[routing.routes.auto]\nmodels = {list(_NAMES.values())}\n")  # fmt: skip
-    run = _Run(place, RecordedProvider(rows), iter(rows))
-    print(f"{what}:\n before: {await run.some(_LEARNED_FROM, _BEST)}, all by {_BEST}")
-    run.mark("adopted")
-    first = await run.learn(_LEARNED_FROM)
-    print(f" learned: {await run.some(_QUIET)}")
-    with run.opened() as runtime:
-        policy = SignalPolicy.installed(
-            Learner(Root(place), runtime.ledger, runtime.loaded, _BY).installed
-        )
-        print(f" signals before the change: {run.crossed(runtime, policy) or 'none'}")
-        head = runtime.ledger.head()
-        changed_at = f"LED-{head[0]:08x}" if head else ""
-    run.mark(what)
-    run.provider.answers_of[MODELS[2]] = MODELS[0]
-    print(f" alarm {await run.until_alarm() or 'none'}")
-    run.mark("alarm")
-    print(f" during: {run.latest(_LOOKS * 4)}")
-    await run.some(_MOST - (len(run.rewards) - run.marks[-2][0]))
-    second = await run.set_aside(_BEST, _NAMES[MODELS[1]], changed_at)
-    run.mark("adopted")
-    print(f" recovered: {await run.some(_AFTER)}")
-    if first and second:
-        _command(place, "learn", "rollback", second, "--reason", "To show it.")
+        file.write(f"\n{settings}{stated}[routing.routes.auto]\nmodels = {[*_NAMES.values()]}\n")
+    run = Run(place, RecordedProvider(rows), rows, sizes)
+    run.prices("1.0.0", USD_PER_MILLION)
+    run.says(f"{_BEST} alone", await run.some(sizes.learned, _BEST))
+    if await run.learn():
+        run.says("learned", await run.some(sizes.quiet))
+        run.says("signals before the change", run.crossed() or "none")
+    return run
+
+
+async def change(begun: Run, what: str) -> Run:
+    """What becomes of a copy of the root when something of `SCENARIOS` changes."""
+    place = begun.place.parent / what / "root"
+    shutil.copytree(begun.place, place, symlinks=True)
+    run = Run(
+        place, RecordedProvider(begun.rows), begun.rows, begun.sizes, [*begun.rewards],
+        [*begun.costs], [*begun.marks], {},
+    )  # fmt: skip
+    print(f" {what}", flush=True)
+    _, second, best = MODELS
+    if what == "models":
+        with run.opened() as runtime:
+            head = runtime.ledger.head()
+        changed = len(run.rewards)
+        run.mark(f"{_BEST} answers as {_WORST}")
+        run.provider.answers_of[best] = MODELS[0]
+        await run.until_alarm(run.crossed)
+        await run.some(run.sizes.most - (len(run.rewards) - changed))
+        remedy = await run.set_aside(_BEST, _SECOND, f"LED-{head[0]:08x}" if head else "")
+    else:
+        now = {best: USD_PER_MILLION[second], second: USD_PER_MILLION[best]}
+        if what == "rise":
+            now = {best: f"{2 * float(USD_PER_MILLION[best]):g}"}
+        run.mark(f"price of {_BEST} doubled" if what == "rise" else "prices swapped")
+        run.prices("1.1.0", {**USD_PER_MILLION, **now})
+        await run.until_alarm(run.crossed_since_prices)
+        remedy = await run.learn()
+    if remedy:
+        run.says("recovered", await run.some(run.sizes.after))
+        run.remit("learn", "rollback", remedy, "--reason", "To show it.")
         run.mark("rolled back")
-        print(f" rolled back: {await run.some(_AFTER)}")
+        run.says("rolled back", await run.some(run.sizes.after))
     return run
 
 
 def table(seed: int) -> None:
-    """Print what it came to, and draw it."""
+    """Print what both scenarios came to; of seed 1 draw it."""
     rows = [*read("val"), *read("test_holdout")]
     random.Random(seed).shuffle(rows)
-    print(f"{len(rows)} prompts")
-    what = f"{_BEST} answers as {_NAMES[MODELS[0]]}"
+    print(f"seed {seed}, {len(rows)} prompts")
     with tempfile.TemporaryDirectory(prefix="remit-swap-") as scratch:
-        run = asyncio.run(_play(Path(scratch) / "root", rows, what))
-    panels = [
-        (f"{what}: reward", run.rewards, run.marks),
-        (f"{what}: USD a call", run.costs, run.marks),
-    ]
-    _PICTURE.write_text(curve.drawn(panels))
-    print(f"drawn: {_PICTURE.name}")
+        asyncio.run(_play(Path(scratch), seed, rows))
+
+
+async def _play(scratch: Path, seed: int, rows: Sequence[Recorded]) -> None:
+    begun = await begin(scratch / "root", rows, Sizes())
+    if "refused" in begun.outcome:
+        return
+    panels = []
+    for what, title in SCENARIOS.items():
+        run = await change(begun, what)
+        panels.append((f"{title}: reward", run.rewards, run.marks))
+        panels.append((f"{title}: US dollars a call", run.costs, run.marks))
+    if seed == 1:
+        PICTURE.write_text(curve.drawn(panels, Sizes.learned - Sizes.quiet))
+        print(f"drawn: {PICTURE.name}")

@@ -14,6 +14,7 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence import give_feedback, read_samples
 from remit.learning.routes import (
+    IN_FORCE,
     Calibration,
     GradedPrompt,
     RouteFit,
@@ -30,15 +31,19 @@ from remit.providers.prices import PriceTable
 from remit.routing import Candidate, ScoringInputs, buckets_of, score_candidates
 from remit.routing.asked import new_request
 
-PRICES = PriceTable.from_bytes(
-    b'version = 2026-11-22\n[limits]\nlowest = "0.0001"\nhighest = "1000"\n'
-    + b"".join(
-        b'[models."%b"]\nprovider = "p"\ninput = "0"\noutput = "%b"\ndate = 2026-11-22\n'
-        b'source = "made up"\n' % pair
-        for pair in ((b"cheap", b"1"), (b"dear", b"100"))
-    ),
-    "made up",
-)
+
+def table(rates: dict[str, int], more: str = "") -> PriceTable:
+    """A table of output prices in US dollars per million tokens."""
+    models = "".join(
+        f'[models.{name}]\nprovider = "p"\ninput = "0"\noutput = "{usd}"\ndate = 2026-11-22\n'
+        for name, usd in rates.items()
+    )
+    limits = '[limits]\nlowest = "0.0001"\nhighest = "1000"\n'
+    text = f"version = 2026-11-22\n{limits}{models}{more}"
+    return PriceTable.from_bytes(text.encode(), "made up")
+
+
+PRICES = table({"cheap": 1, "dear": 100})
 CANDIDATES = [Candidate("cheap", "p"), Candidate("dear", "p")]
 
 
@@ -146,6 +151,45 @@ def test_what_is_graded_later_moves_no_prompt_to_the_other_side(ledger: LedgerCl
     assert set(sides.values()) == {True, False}
 
 
+def costs(ledger: LedgerClient, candidate: Candidate, prices: PriceTable | None) -> set[float]:
+    found = graded_prompts(ledger, candidates=[candidate], prices=prices)
+    return {one.costs[candidate.model_id] for one in found}
+
+
+def test_an_answer_costs_what_it_would_cost_now(
+    ledger: LedgerClient, logged: list[GradedPrompt]
+) -> None:
+    now, dear = table({"cheap": 1, "dear": 3}), Candidate("dear", "p")
+    assert {one.costs["dear"] for one in logged} == {0.01}  # 100 tokens at 100 USD a million
+    assert costs(ledger, dear, now) == {0.0003}
+    assert costs(ledger, Candidate("mine", "p", served_as="dear"), now) == {0.0003}
+    assert costs(ledger, dear, PRICES) == costs(ledger, dear, None) == {0.01}
+    assert costs(ledger, Candidate("dear", "q"), now) == {0.01}  # of which no price is known
+    assert costs(ledger, replace(dear, input_price=0, output_price=0), now) == {0.0}
+
+
+def test_tokens_from_a_cache_and_tools_of_the_provider_have_their_own_price(
+    ledger: LedgerClient,
+) -> None:
+    used = {
+        "input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 10,
+        "server_tool_uses": {"web_search": 2},
+    }  # fmt: skip
+    for text, tokens in (("add", used), ("sum", used | {"cached_input_tokens": 101})):
+        exchange = ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata={
+            "session_id": "SES-1", "prompt": text, "response": "1", "outcome": "success",
+            "model_id": "m", "cost_usd": 7.0, "price_version": "another"} | tokens))  # fmt: skip
+        give_feedback(ledger, exchange, score=1.0, by="ann")
+    prices = table(
+        {},
+        '[models.m]\nprovider = "p"\ninput = "10"\noutput = "100"\ncached_input = "1"\n'
+        "date = 2026-11-22\n[server_tools.p]\n"
+        'web_search = { per_use = "0.01", date = 2026-11-22, source = "x" }\n',
+    )
+    expected = (40 * 10 + 60 * 1 + 10 * 100) / 1e6 + 2 * 0.01
+    assert costs(ledger, Candidate("m", "p"), prices) == {expected, 7.0}
+
+
 def test_a_model_without_a_price_cannot_be_held_to_a_budget(
     ledger: LedgerClient, gateway: LLMGateway
 ) -> None:
@@ -206,6 +250,33 @@ def test_nothing_is_fitted_to_what_is_held_out(paying: RouteFit) -> None:
     assert isinstance(other, RouteFit)
     assert other.files == paying.files
     assert other.reward.value != paying.reward.value
+
+
+def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
+    assert paying.saves_against == "dear"
+    again = fit_route(parted(200, 400), 0.0058, rules=paying.weights)
+    assert isinstance(again, RouteFit)
+    assert (again.saves_against, again.saved.value) == (IN_FORCE, 0)
+    assert any("against the route in force" in line for line in again.missing)
+
+    swapped = [
+        replace(one, costs={"cheap": 0.01, "dear": 0.0001}) for one in parted(200, 400)
+    ]  # the better model is now the cheaper one
+    alone = fit_route(swapped, 0.0058)
+    assert isinstance(alone, RouteFit)
+    assert any("against dear" in line for line in alone.missing)  # which it is
+    fit = fit_route(swapped, 0.0058, rules=paying.weights)
+    assert isinstance(fit, RouteFit)
+    assert not fit.missing
+    assert fit.shares == {"cheap": 0, "dear": 1}
+    assert fit.saved.value == pytest.approx(paying.shares["cheap"] * (0.01 - 0.0001))
+    without = [
+        replace(one, rewards={"dear": 1.0, "new": 1.0}, costs={"dear": 0.01, "new": 0.0001})
+        for one in parted(60, 60)
+    ]
+    left = fit_route(without, 1.0, rules=paying.weights)  # in force it could take only the dear one
+    assert isinstance(left, RouteFit)
+    assert left.saves_against == IN_FORCE
 
 
 def test_a_quality_floor_is_estimated_as_it_is_served() -> None:

@@ -127,6 +127,7 @@ def fit(
         )  # fmt: skip
         missing = [found] if isinstance(found, str) else list(found.missing)
         figures = {} if isinstance(found, str) else _figures(found)
+        figures |= {"price_version": runtime.prices.version} if figures else {}
         made = ""
         if not isinstance(found, str) and propose and not missing:
             made = _propose(runtime, found, figures, reason).proposal_id
@@ -140,8 +141,9 @@ def fit(
 def _lines(found: RouteFit | str, missing: list[str]) -> Iterator[str]:
     if not isinstance(found, str):
         yield f"best single model  {found.best_single}"
-        yield f"saved              {_shown(found.saved)} USD a call"
-        yield f"reward             {_shown(found.reward)} against it"
+        against = "it" if found.saves_against == found.best_single else "the route in force"
+        yield f"saved              {_shown(found.saved)} USD a call against {against}"
+        yield f"reward             {_shown(found.reward)} against the best single model"
         yield f"cost               {found.usd_per_call:.6f} USD a call"
         shares = ", ".join(f"{model} {share:.1%}" for model, share in found.shares.items())
         yield f"takes              {shares}"
@@ -157,6 +159,7 @@ def _figures(found: RouteFit) -> dict[str, Any]:
     return {
         "best_single": found.best_single,
         "held_out": found.held_out,
+        "saves_against": found.saves_against,
         "saved_usd": found.saved.to_dict(),
         "reward": found.reward.to_dict(),
         "usd_per_call": found.usd_per_call,
@@ -178,14 +181,17 @@ def _propose(runtime: Runtime, found: RouteFit, figures: dict[str, Any], reason:
 
 
 def _prompts(runtime: Runtime, name: str) -> list[GradedPrompt]:
-    """Graded prompts, with the answers of the route's models alone."""
+    """Graded prompts at the prices in force, with the answers of the route's models alone."""
     from dataclasses import replace
 
     from remit.learning.routes import graded_prompts
 
-    names = {one.provider_model: one.model_id for one in runtime.router.candidates(name)}
-    known = set(names.values())
-    found = graded_prompts(runtime.ledger, names=names, rules=runtime.router.rules.weights)
+    candidates = runtime.router.candidates(name)
+    known = {one.model_id for one in candidates}
+    found = graded_prompts(
+        runtime.ledger, candidates=candidates, prices=runtime.prices,
+        rules=runtime.router.rules.weights,
+    )  # fmt: skip
     return [
         replace(one, rewards={name: one.rewards[name] for name in one.rewards if name in known})
         for one in found

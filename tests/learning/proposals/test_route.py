@@ -70,8 +70,8 @@ def decided(place: Path) -> tuple[str, str, str]:
 def proposed(place: Path) -> tuple[str, RouteFit]:
     """Proposed as by the command, with an effect that so few prompts cannot show."""
     with open_runtime(place) as runtime:
-        names = {"gpt-4o": "dear", "gpt-4o-mini": "cheap"}
-        fit = fit_route(graded_prompts(runtime.ledger, names=names), 0.01)
+        candidates = runtime.router.candidates("auto")
+        fit = fit_route(graded_prompts(runtime.ledger, candidates=candidates), 0.01)
         assert isinstance(fit, RouteFit), fit
         learner = Learner(
             runtime.root, runtime.ledger, runtime.loaded, Identity("otto", "operator")

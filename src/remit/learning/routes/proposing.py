@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -14,7 +14,10 @@ from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned import MILLION, learned_score
 
-__all__ = ["LEAST_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
+__all__ = ["IN_FORCE", "LEAST_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
+
+IN_FORCE = "in force"
+"""What a route saves against, where it is to replace a learned head."""
 
 LEAST_PROMPTS = 200
 """Held-out prompts with graded answers of every model, below which nothing is proposed."""
@@ -39,9 +42,10 @@ class RouteFit:
             with the best single model measured.
         held_out: prompts that the figures are of.
         best_single: that model.
-        saved: dollars a call that the route saves against it; the predicted effect.
+        saves_against: `IN_FORCE`, where the rules in force have a learned head, else that model.
+        saved: dollars a call that the route saves against that; the predicted effect.
         gate: the always-valid estimate of the same.
-        reward: by how much its reward differs, always valid.
+        reward: by how much its reward differs from the best single model's, always valid.
         usd_per_call: its cost.
         price_weight: reward that a dollar is worth.
         shares: how often it takes each model.
@@ -53,6 +57,7 @@ class RouteFit:
     missing: Sequence[str]
     held_out: int
     best_single: str
+    saves_against: str
     saved: Estimate
     gate: Estimate
     reward: Estimate
@@ -89,13 +94,15 @@ def fit_route(
     model are chosen on these: in five folds, each judged by a head fitted to the other four. The
     price weight leaves one standard error of the cost as headroom. The figures are those of the
     finished route on the held-out prompts, to which nothing was fitted. A prompt is held out by
-    its own hash, with all answers to it, whichever of them are graded, and when.
+    its own hash, with all answers to it, whichever of them are graded, and when. Dollars are
+    saved against what the route does now: the head in force, or else the best single model.
 
     Args:
         prompts: graded; those that have an answer of every model count for all figures, and for
             the head the latest :data:`MOST_PROMPTS`.
         usd_per_call: the most that a call may cost on average.
-        rules: what else they say; those that are shipped when left out.
+        rules: in force: their head, if any, and what else they say; those that are shipped when
+            left out.
         quality_floor: see docs/routing.md; there is then no price weight to choose.
         progress: called with how many heads are fitted, and of how many.
 
@@ -123,8 +130,15 @@ def fit_route(
     usd = _mean([one.costs[name] for one, name in zip(held, chosen, strict=True)])
     most = max(cost for one in held for cost in one.costs.values()) or 1.0
     taken = list(zip(held, chosen, strict=True))
+    now = _chosen_now(rules, held, models)
+    against = IN_FORCE if now else best
     saved = paired_effect(
-        [one.costs[best] - one.costs[name] for one, name in taken], low=-most, high=most
+        [
+            one.costs[old] - one.costs[name]
+            for (one, name), old in zip(taken, now or [best] * len(held), strict=True)
+        ],
+        low=-most,
+        high=most,
     )
     reward = paired_effect([one.rewards[name] - one.rewards[best] for one, name in taken]).gate
     named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight}
@@ -135,9 +149,10 @@ def fit_route(
     floor = (QUALITY_KEPT - 1) * _mean([one.rewards[best] for one in whole])
     progress(_FOLDS + 1, _FOLDS + 1)
     return RouteFit(
-        missing=_missing(len(held), usd, usd_per_call, saved.gate, reward, floor),
+        missing=_missing(len(held), usd, usd_per_call, saved.gate, against, reward, floor),
         held_out=len(held),
         best_single=best,
+        saves_against=against,
         saved=saved.predicted,
         gate=saved.gate,
         reward=reward,
@@ -154,8 +169,9 @@ def fit_route(
 
 
 def _missing(
-    held: int, usd: float, limit: float, saved: Estimate, reward: Estimate, floor: float
-) -> list[str]:
+    held: int, usd: float, limit: float, saved: Estimate, against: str, reward: Estimate,
+    floor: float,
+) -> list[str]:  # fmt: skip
     missing = []
     if held < LEAST_PROMPTS:
         missing.append(
@@ -164,13 +180,29 @@ def _missing(
     if usd > limit:
         missing.append(f"It costs {usd:.6f} USD a call, more than {limit:g}.")
     if saved.low <= 0:
-        missing.append(f"It may save nothing: {saved.low:.6f} to {saved.high:.6f} USD a call.")
+        than = "the route in force" if against == IN_FORCE else against
+        missing.append(
+            f"It may save nothing against {than}: {saved.low:.6f} to {saved.high:.6f} USD a call."
+        )
     if reward.low < floor:
         missing.append(
             f"It may lose {-reward.low:.4f} of reward, more than {-floor:.4f} "
             f"({1 - QUALITY_KEPT:.0%} of the best single model's)."
         )
     return missing
+
+
+def _chosen_now(
+    rules: Weights | None, prompts: Sequence[GradedPrompt], models: Sequence[str]
+) -> list[str]:
+    """What the head in force takes of these models; empty where there is none that knows any."""
+    if rules is None or rules.head is None or rules.learned is None:
+        return []
+    head, learned = rules.head, rules.learned
+    known = {name: of for name, of in head.models.items() if name in models}
+    head = replace(head, models=known)
+    weight, floor = learned.price_weight / MILLION, learned.quality_floor / MILLION
+    return [_chosen(head, one, weight, floor) for one in prompts] if known else []
 
 
 def _chosen(head: LearnedHead, one: GradedPrompt, price_weight: float, quality_floor: float) -> str:
