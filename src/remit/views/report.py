@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit._version import __version__
-from remit.ledger import LedgerClient, NoSignerError, VerificationReport, entry_id, instant, utc_now
+from remit.ledger import (
+    LedgerClient,
+    NoSignerError,
+    VerificationReport,
+    entry_id,
+    instant,
+    is_authentic,
+    utc_now,
+)
 from remit.ledger.tlog import SignedCheckpoint
 from remit.views.report_entries import SECTIONS, ReportEntries, Section
 from remit.views.report_sums import CALLS, Groups, Sum, calls_between, sums_of
@@ -196,7 +204,7 @@ def _named_sections(
     keys: dict[str, str] = {}
     if used and since is not None:
         for entry in ledger.query(event_type="KEY_CREATED", until=since, with_content=False):
-            if (name := entry.metadata.get("key_id")) in used:
+            if (name := entry.metadata.get("key_id")) in used and is_authentic(entry):
                 keys[name] = entry.id
     ids = [str(one.get("entry_id") or "") for one in (gates or {}).get("gates", ())]
     for name, title, part, events, of in (

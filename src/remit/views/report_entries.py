@@ -104,7 +104,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
         "tokens_per_minute", "window", "window_end", "by",
     ),
     "CONFIG_CHANGED": (
-        "by", "file", "sha256", "policy", "waiver", "settings", "prices", "distribution_version",
+        "by", "file", "sha256", "waiver", "settings", "prices", "distribution_version",
         "fork",
     ),
     "TOOL_PINNED": ("server", "tool_id", "definition_hash", "by"),
