@@ -24,8 +24,9 @@ _PARTS = (
     ("checks", "Gates and verification"),
 )
 _COLUMNS = (
-    ("entries", "calls"), ("failed", "failed"), ("input_tokens", "tokens in"),
-    ("output_tokens", "tokens out"), ("nano", "cost"), ("uncosted", "no cost on record"),
+    ("entries", "calls"), ("failed", "failed"), ("nano", "cost"),
+    ("uncosted", "no cost on record"), ("input_tokens", "tokens in"),
+    ("output_tokens", "tokens out"),
 )  # fmt: skip
 
 
