@@ -13,6 +13,7 @@ import pytest
 
 from remit import Runtime
 from remit.gateway.budget import BudgetScope
+from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.testing import ScriptedModel
 from tests.cli.conftest import Run
 from tests.support.browser import Browser, find_browser
@@ -105,6 +106,28 @@ def test_a_browser_verifies_the_report_of_a_root(remit: Run, root: Path, work: P
         banner = browser.run("document.getElementById('banner').innerText")
         assert banner.startswith("Verified in your browser."), banner
         assert browser.complaints == browser.requests == []
+
+
+def test_its_checkpoint_is_cosigned_by_a_witness(remit: Run, root: Path, work: Path) -> None:
+    key = remit("ledger", "key", "--root", root).stdout.strip()
+    made = remit("witness", "init", "--dir", work / "w", "--name", "witness.example/w1")
+    witness = made.stdout.strip()
+    command = [sys.executable, "-m", "remit", "witness", "run", "--dir", work / "w", "--log", key,
+               "--port", "0"]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            found = remit("report", "--root", root, "--no-gates", "--witness", url, witness,
+                          "--html", work / "r.html", "--json")  # fmt: skip
+        finally:
+            process.kill()
+    assert found.returncode == 0, found.stderr
+    log = json.loads(found.stdout)["log"]
+    assert log["witnesses"] == ["witness.example/w1"]
+    signed = SignedCheckpoint.parse(log["checkpoint"])
+    assert len(signed.cosignatures([VerifierKey.parse(witness)])) == 1
+    assert "Cosigned by witness.example/w1" in (work / "r.html").read_text("utf-8")
 
 
 def test_a_damaged_ledger_is_reported_as_such(remit: Run, root: Path, work: Path) -> None:

@@ -7,11 +7,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry, NoSignerError, entry_id, utc_now
@@ -106,6 +109,31 @@ def test_it_lists_what_an_auditor_asks_for(client: LedgerClient, signer: Signer)
     key = VerifierKey.parse(report["log"]["verifier_key"])
     assert hashlib.sha256(str(key).encode()).hexdigest() == report["log"]["fingerprint"]
     assert SAID not in json.dumps(rows)
+
+
+def test_it_is_the_same_on_both_stores(target: str, signer: Signer) -> None:
+    with LedgerClient(target, signer=signer) as client:
+        tell_auditor(client)
+        since = utc_now()
+        tell_auditor(client, calls=3)
+        report = _report(client, since=since, most=2)
+        found = _entries(report)
+        head = SignedCheckpoint.parse(report["log"]["checkpoint"]).verify(signer.verifier_key)
+        for row in (row for part in found.values() for row in part):
+            path = [base64.b64decode(item) for item in row["proof"]]
+            leaf = leaf_hash(row["record"].encode())
+            verify_inclusion(leaf, row["seq"], head.size, path, head.root)
+        assert {name: len(rows) for name, rows in found.items() if rows} == {
+            "used": 2, "calls": 3, "debits": 1, "rejected": 2, "denied": 1, "granted": 1,
+            "packages": 2, "keys": 3, "budgets": 1, "settings": 1, "learning": 3,
+        }  # fmt: skip
+        (total,) = _table(report, "total").values()
+        assert (total["entries"], total["nano"]) == (7, 3_000_003 + 1_235_000_000_000)
+
+
+@given(st.integers(-(10**18), 10**18))
+def test_money_loses_nothing_in_words(nano: int) -> None:
+    assert Decimal(re.sub("[$,]", "", nano_dollars(nano))) * 10**9 == nano
 
 
 def test_money_is_added_up_exactly(client: LedgerClient) -> None:
@@ -327,10 +355,10 @@ def test_a_browser_verifies_it_without_a_network(
     record = str(browser.run(f"document.querySelector('#{ids['KEY_REVOKED']} pre').textContent"))
     assert client.read(ids["KEY_REVOKED"]).entry_hash in record
     assert visible(said)[:60] in record.replace('\\"', '"').replace("\\\\", "\\")
-    for given, tone in ((report["log"]["verifier_key"], "good"), ("another", "bad")):
+    for typed, tone in ((report["log"]["verifier_key"], "good"), ("another", "bad")):
         browser.run(f"""(() => {{
             const input = document.querySelector("#banner input");
-            input.value = {json.dumps(given)};
+            input.value = {json.dumps(typed)};
             input.dispatchEvent(new Event("input"));
         }})()""")
         shown = browser.run("document.querySelector('#banner .answer').className")
