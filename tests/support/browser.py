@@ -41,7 +41,7 @@ class Browser:
             os.dup2(read, 3)
             os.dup2(write, 4)
 
-        self._process = subprocess.Popen(  # noqa: PLW1509 - no threads yet in a test
+        self._process = subprocess.Popen(
             [program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--disable-background-networking", "--disable-component-update", "--disable-sync",
              "--disable-quic", "--hide-scrollbars", "--remote-debugging-pipe",

@@ -52,10 +52,13 @@ def client(tmp_path: Path, signer: Signer) -> Iterator[LedgerClient]:
 
 
 def _write(client: LedgerClient, count: int) -> list[str]:
+    said = "entry \u202e ü"
     return client.write_many(
-        [LedgerEntry("NOTE", "SUB-1", "KEPT", f"entry {n} \u202e ü", metadata={"n": n, "prompt": "?"})
-         for n in range(count)]
-    )  # fmt: skip
+        [
+            LedgerEntry("NOTE", "SUB-1", "KEPT", said, metadata={"n": n, "prompt": "?"})
+            for n in range(count)
+        ]
+    )
 
 
 def _verify(browser: Browser, bundle: Any) -> dict[str, Any]:

@@ -13,11 +13,11 @@ import click
 from remit.cli.shared import emit, note, open_settings, progress_bar, reads, whoami
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from remit.packages.gates import GateContext, GateReport
 
-__all__ = ["gate"]
+__all__ = ["gate", "run_gates"]
 
 
 @click.group()
@@ -40,8 +40,7 @@ def check(
     full: bool,
 ) -> None:
     """Run gates, print and record their results. Without --enforce the exit is 0."""
-    from remit.ledger import LedgerError
-    from remit.packages.gates import GATES, GateReport, check_gates
+    from remit.packages.gates import GATES
 
     if every == bool(names):
         raise click.UsageError(f"Give --all, or --gate with one of {', '.join(GATES)}.")
@@ -49,23 +48,33 @@ def check(
         raise click.UsageError(
             f"There is no gate {unknown[0]!r}; the gates are {', '.join(GATES)}."
         )
+    report = run_gates(root, names or None, full=full)
+    emit(as_json, report.to_dict(), _lines(report))
+    if report.unrecorded:
+        note(f"The results are not on record: {report.unrecorded}")
+    if enforce and not report.passed:
+        sys.exit(1)
+
+
+def run_gates(
+    root: Path | None, names: Sequence[str] | None = None, *, full: bool = False
+) -> GateReport:
+    """Check gates of a root, all where none is named, and record their results."""
+    from remit.ledger import LedgerError
+    from remit.packages.gates import GATES, GateReport, check_gates
+
     try:
         with _context(root) as context:
-            report = check_gates(
+            return check_gates(
                 context,
-                names or None,
+                names,
                 full=full,
                 by=whoami(),
                 jobs=os.cpu_count() or 1,
                 progress=progress_bar(),
             )
     except LedgerError as error:
-        report = GateReport.without_ledger(names or GATES, error)
-    emit(as_json, report.to_dict(), _lines(report))
-    if report.unrecorded:
-        note(f"The results are not on record: {report.unrecorded}")
-    if enforce and not report.passed:
-        sys.exit(1)
+        return GateReport.without_ledger(names or GATES, error)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ _COMMANDS = {
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
+    "report": "remit.cli.report:report",
     "trail": "remit.cli.trail:trail",
     "route": "remit.cli.route:route",
     "learn": "remit.cli.learn:learn",

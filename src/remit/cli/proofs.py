@@ -203,13 +203,14 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
     with open_ledger(root, signing=True) as client:
         signed = SignedCheckpoint.parse(client.checkpoint())
         if keys:
-            signed = _cosigned(client, signed, keys)
+            signed = cosigned(client, signed, keys)
         elif (latest := client.checkpoints.latest()) and latest.note.text == signed.note.text:
             signed = latest
     _write(out, str(signed))
 
 
-def _cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
+def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
+    """A signed checkpoint with the cosignatures of witnesses, by URL and key; they are stored."""
     from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
 

@@ -1,10 +1,13 @@
-"""Journeys: how a prompt became an answer (SPEC 9.3); the learning report as a page; usage."""
+"""Journeys: how a prompt became an answer (SPEC 9.3); usage, the learning report, the auditor's report
+(SPEC 12)."""
 
 from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
 from remit.views.journey import JourneyNotFoundError, gates_of, open_journey, prompt_journey
 from remit.views.learned import learning_page
 from remit.views.page import journey_page, page_parts
 from remit.views.periods import PERIODS, instant_of
+from remit.views.report import audit_report
+from remit.views.report_page import report_parts, report_script_hash
 from remit.views.text import journey_text
 from remit.views.usage import BY, Usage, UsageRow, read_usage
 
@@ -16,6 +19,7 @@ __all__ = [
     "JourneyNotFoundError",
     "Usage",
     "UsageRow",
+    "audit_report",
     "gates_of",
     "instant_of",
     "journey_page",
@@ -26,4 +30,6 @@ __all__ = [
     "prompt_journey",
     "read_fallbacks",
     "read_usage",
+    "report_parts",
+    "report_script_hash",
 ]

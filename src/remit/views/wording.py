@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import dump
 
 _GOOD = frozenset(
@@ -16,6 +17,7 @@ _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
      "resumed", "replayed", "void", "rejected", "rolled back", "signed"}
 )  # fmt: skip
+_LONGEST_JSON = 1_000  # bytes that are shown in one line
 
 
 def tone(state: Any) -> str:
@@ -203,6 +205,29 @@ def visible_json(text: str) -> str:
 def number(value: Any) -> str:
     """``1,024``; ``?`` where it is not known."""
     return f"{value:,}" if isinstance(value, (int, float)) else "?"
+
+
+def nano_dollars(nano: int) -> str:
+    """An exact sum of money; zeros behind the cents are left out."""
+    sign, nano = ("-" if nano < 0 else ""), abs(nano)
+    part = f"{nano % 1_000_000_000:09}".rstrip("0")
+    return f"{sign}${nano // 1_000_000_000:,}.{part:0<2}"
+
+
+def shown_value(value: Any) -> str:
+    """A value of a record in one line: a text as it is, other values as canonical JSON.
+
+    Commitments say how much content they stand for, and JSON beyond 1,000 bytes only how long it
+    is. Nothing is the empty text. ``report.js`` says it in the same way.
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, dict) and "$content" in value:
+        return f"[content of {value.get('bytes')} bytes, not included]"
+    if isinstance(value, dict) and "$messages" in value:
+        return f"[{value.get('count')} messages, not included]"
+    text = canonical_json(value)
+    return text.decode() if len(text) <= _LONGEST_JSON else f"[JSON of {len(text)} bytes]"
 
 
 def dollars(value: float) -> str:

@@ -1,0 +1,125 @@
+"""``remit report``: one file for an auditor, which checks itself in a browser."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.shared import (
+    FILE,
+    is_great,
+    note,
+    open_ledger,
+    print_json_list,
+    progress,
+    reads,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    from remit.ledger import LedgerClient
+
+
+@click.command()
+@click.option("--since", help="First instant, inclusive (ISO 8601; default: from the beginning).")
+@click.option("--until", help="Last instant, exclusive (ISO 8601; default: to the end).")
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    default=2_000,
+    show_default=True,
+    help="List at most so many calls, refusals, charges and budgets, the latest of each event "
+    "type; sums count all.",
+)
+@click.option(
+    "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
+    help="Have its checkpoint cosigned by a witness; may be given more than once.",
+)  # fmt: skip
+@click.option("--gates/--no-gates", "with_gates", default=True, help="Check the gates for it.")
+@click.option(
+    "--html",
+    "page",
+    type=FILE,
+    help="Write one self-contained file; - is standard output.",
+)
+@reads
+def report(
+    root: Path | None,
+    as_json: bool,
+    since: str | None,
+    until: str | None,
+    most: int,
+    witnesses: tuple[tuple[str, str], ...],
+    with_gates: bool,
+    page: Path | None,
+) -> None:
+    """What ran, who asked, what it cost, what was refused and changed, with proofs, for an auditor.
+
+    The HTML file needs no network: it verifies its entries, and a checkpoint that they lead to, in
+    the reader's browser. Prompts and answers are not in it. With --json each entry has its record
+    and proof. The exit code is 1 where the ledger does not verify or a gate fails.
+    """
+    from remit.cli.gate import run_gates
+    from remit.ledger import instant
+    from remit.ledger.tlog import VerifierKey
+    from remit.views import audit_report, report_parts, report_script_hash
+
+    if page is None and not as_json:
+        raise click.UsageError("Give --html FILE, --json, or both.")
+    if as_json and page is not None and str(page) == "-":
+        raise click.UsageError("Only one of --html - and --json can go to standard output.")
+    keys = [(url, VerifierKey.parse(text)) for url, text in witnesses]
+    since, until = instant(since), instant(until)  # before anything is done
+    gates = run_gates(root) if with_gates else None  # first, so that the checkpoint covers them
+    with open_ledger(root, signing=True) as client:
+        verification = client.verify(
+            jobs=os.cpu_count() or 1,
+            since_mark=is_great(client, root),
+            progress=progress("verifying"),
+        )
+        checkpoint = _checkpoint(client, keys)
+        given: dict[str, Any] = {
+            "checkpoint": checkpoint, "since": since, "until": until, "most": most,
+            "verification": verification, "gates": None if gates is None else gates.to_dict(),
+            "witnesses": [key.name for _, key in keys],
+        }  # fmt: skip
+        if page is not None:
+            with write_file(page) as file:
+                for part in report_parts(audit_report(client, **given)):
+                    file.write(part.encode())
+            if str(page) != "-":
+                note(f"written to {page}")
+            note(f"its script is sha256-{report_script_hash()}")
+        if as_json:
+            found = audit_report(client, **given)
+            rest = {key: value for key, value in found.items() if key != "sections"}
+            print_json_list("entries", _entries(found), rest)
+    if not verification.verified or (gates is not None and not gates.passed):
+        raise SystemExit(1)
+
+
+def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
+    """A new checkpoint, cosigned; the latest of a ledger that cannot be written."""
+    from remit.cli.proofs import cosigned
+    from remit.ledger import LedgerWriteError, NoSignerError
+    from remit.ledger.tlog import SignedCheckpoint
+
+    try:
+        signed = SignedCheckpoint.parse(client.checkpoint())
+    except (LedgerWriteError, NoSignerError):
+        latest = client.checkpoints.latest()
+        if latest is None:
+            raise
+        note(f"No new checkpoint can be signed: that of {latest.checkpoint.size} entries is used.")
+        signed = latest
+    return cosigned(client, signed, witnesses) if witnesses else signed
+
+
+def _entries(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for section in found["sections"]:
+        for entry in section["entries"]:
+            yield {"section": section["name"], **entry}

@@ -1,0 +1,159 @@
+"""``remit report`` on a root, and its file by other means than Remit's."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit import Runtime
+from remit.gateway.budget import BudgetScope
+from remit.ledger.tlog import SignedCheckpoint, VerifierKey
+from remit.testing import ScriptedModel
+from tests.cli.conftest import Run
+from tests.support.browser import Browser, find_browser
+from tests.support.requests import prompt_request
+from tests.support.roots import new_root
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def root(work: Path) -> Path:
+    """A root in which a model was called, and a call was refused."""
+    place = new_root(work / "root")
+    model = ScriptedModel("one", "two")
+    with Runtime.open(place, providers={"scripted": model}) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        for _ in range(2):
+            request = prompt_request(
+                provider_id="scripted", model_id="scripted", work_order_id="", tier=""
+            )
+            assert runtime.gateway.route(request).outcome == "success"
+        runtime.gateway.route(prompt_request(session_id="SES-NOBUDGET"))
+    return place
+
+
+def test_a_report_of_a_root(remit: Run, root: Path, work: Path) -> None:
+    made = remit("key", "create", "--name", "ci", "--root", root, "--json")
+    key_id = json.loads(made.stdout)["id"]
+    found = remit("report", "--root", root, "--html", work / "r.html", "--json")
+    assert found.returncode == 0, found.stderr
+    assert re.search(r"its script is sha256-\S{43}=", found.stderr)
+    report = json.loads(found.stdout)
+    assert report["verification"]["verified"] is True
+    assert report["gates"]["passed"] is True
+    rows = {row["entry_id"]: row for row in report["entries"]}
+    events = [row["event_type"] for row in rows.values()]
+    assert events.count("EXCHANGE") == 2
+    assert events.count("PROMPT_REJECTED") == 1
+    assert events.count("GATE_PASSED") == 8  # of this report, under its own checkpoint
+    assert "INSTALLED" in events
+    assert any(row["shown"].get("/metadata/key_id") == key_id for row in rows.values())
+    assert report["log"]["size"] > max(row["seq"] for row in rows.values())
+    assert not report["log"]["witnesses"]
+    key = remit("ledger", "key", "--root", root).stdout.strip()
+    assert report["log"]["verifier_key"] == key
+    text = (work / "r.html").read_text("utf-8")
+    assert set(rows) == set(re.findall(r'<li class="entry" id="(LED-\w+)"', text))
+    # An export leads to its checkpoint.
+    (work / "checkpoint.txt").write_text(report["log"]["checkpoint"], "utf-8")
+    remit("ledger", "export", "--root", root, "--out", work / "export.jsonl")
+    verified = subprocess.run(
+        [sys.executable, DOCS / "verify_standalone.py", work / "export.jsonl", "--key", key,
+         "--checkpoint", work / "checkpoint.txt"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert verified.returncode == 0, verified.stderr
+
+
+def test_a_report_is_checked_without_its_script(remit: Run, root: Path, work: Path) -> None:
+    assert remit("report", "--root", root, "--html", work / "r.html").returncode == 0
+    key = remit("ledger", "key", "--root", root).stdout.strip()
+    (code,) = re.findall(r"```py\n(.*?)```", (DOCS / "report.md").read_text("utf-8"), re.DOTALL)
+    (work / "check_report.py").write_text(code, "utf-8")
+    shutil.copy(DOCS / "verify_standalone.py", work)
+
+    def check() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "check_report.py", "r.html", key],
+            cwd=work, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    found = check()
+    assert found.returncode == 0, found.stderr
+    listed = (work / "r.html").read_text("utf-8").count('<li class="entry"')
+    assert found.stdout.splitlines()[-1] == f"{listed} entries are proved"
+    text = (work / "r.html").read_text("utf-8")
+    changed = re.sub(r'("record":"\{\\"decision\\":\\")INSTALLED', r"\1INSTALLER", text, count=1)
+    assert changed != text
+    (work / "r.html").write_text(changed, "utf-8")
+    assert check().returncode == 1
+
+
+@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+def test_a_browser_verifies_the_report_of_a_root(remit: Run, root: Path, work: Path) -> None:
+    assert remit("report", "--root", root, "--html", work / "r.html").returncode == 0
+    with Browser(work / "profile") as browser:
+        browser.open((work / "r.html").as_uri())
+        browser.until("document.getElementById('banner').dataset.state !== 'wait' && "
+                      "document.getElementById('banner').dataset.state")  # fmt: skip
+        banner = browser.run("document.getElementById('banner').innerText")
+        assert banner.startswith("Verified in your browser."), banner
+        assert browser.complaints == browser.requests == []
+
+
+def test_its_checkpoint_is_cosigned_by_a_witness(remit: Run, root: Path, work: Path) -> None:
+    key = remit("ledger", "key", "--root", root).stdout.strip()
+    made = remit("witness", "init", "--dir", work / "w", "--name", "witness.example/w1")
+    witness = made.stdout.strip()
+    command = [sys.executable, "-m", "remit", "witness", "run", "--dir", work / "w", "--log", key,
+               "--port", "0"]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            found = remit("report", "--root", root, "--no-gates", "--witness", url, witness,
+                          "--html", work / "r.html", "--json")  # fmt: skip
+        finally:
+            process.kill()
+    assert found.returncode == 0, found.stderr
+    log = json.loads(found.stdout)["log"]
+    assert log["witnesses"] == ["witness.example/w1"]
+    signed = SignedCheckpoint.parse(log["checkpoint"])
+    assert len(signed.cosignatures([VerifierKey.parse(witness)])) == 1
+    assert "Cosigned by witness.example/w1" in (work / "r.html").read_text("utf-8")
+
+
+def test_a_damaged_ledger_is_reported_as_such(remit: Run, root: Path, work: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(root / "ledger.db") as database:
+        database.execute("UPDATE entries SET outcome = 'success' WHERE seq = 3")
+    found = remit("report", "--root", root, "--no-gates", "--html", work / "r.html", "--json")
+    assert found.returncode == 1
+    verification = json.loads(found.stdout)["verification"]
+    assert verification["verified"] is False
+    assert verification["problems"][0].startswith("seq 3: column")
+    assert "did not verify" in (work / "r.html").read_text("utf-8")
+
+
+def test_wrong_use_changes_nothing(remit: Run, root: Path, work: Path) -> None:
+    page = work / "r.html"
+    page.write_text("as it was", "utf-8")
+    before = json.loads(remit("ledger", "stats", "--root", root, "--json").stdout)["entries"]
+    for arguments in (
+        (), ("--html", page, "--since", "soon"), ("--html", "-", "--json"),
+        ("--html", page, "--most", "-1"),
+    ):  # fmt: skip
+        found = remit("report", "--root", root, *arguments)
+        assert found.returncode == 2, arguments
+        assert found.stdout == ""
+    assert page.read_text("utf-8") == "as it was"
+    after = json.loads(remit("ledger", "stats", "--root", root, "--json").stdout)["entries"]
+    assert after == before
