@@ -29,7 +29,7 @@ from remit.ledger.prepared import Prepared
 from remit.ledger.queries import instant
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
-from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
+from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.state import Finding, Select, Uncheckable, imported_size, of_other_types, settled
 from remit.ledger.store import Clock, Stage, Transaction, Write
 from remit.ledger.wire import call_answer, call_body, wire_body
@@ -92,6 +92,7 @@ __all__ = [
     "open_root_ledger",
     "parse_entry_id",
     "read_mark",
+    "remember_place",
     "settled",
     "utc_now",
     "wire_body",
