@@ -69,7 +69,9 @@ def prices_sha256(root: Path, file: str) -> str:
 
 def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
     """What is on record of the operator's prices."""
-    found = ledger.query(event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc")
+    found = ledger.query(
+        event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc", with_content=False
+    )
     for entry in filter(is_authentic, found):
         said = entry.metadata
         return RecordedPrices(entry.id, str(said.get("file", "")), str(said.get("sha256", "")))
