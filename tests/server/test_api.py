@@ -46,6 +46,7 @@ PERMISSIONS = {
     "GET /api/keys": "read",
     "POST /api/keys": "manage_keys",
     "POST /api/keys/{name_or_id}/rotate": "manage_keys",
+    "GET /api/keys/{name_or_id}": "read",
     "DELETE /api/keys/{name_or_id}": "manage_keys",
     "GET /api/learn/proposals": "read",
     "GET /api/learn/proposals/{proposal_id}": "read",
@@ -69,6 +70,16 @@ PERMISSIONS = {
     "GET /api/sessions": "read",
     "GET /api/sessions/{session_id}": "read",
     "GET /api/traces/{work_order_id}": "read",
+    **{
+        f"{method} /api/{kind}s{rest}": permission
+        for kind in ("user", "team", "organisation")
+        for method, rest, permission in (
+            ("GET", "", "read"),
+            ("POST", "", "manage_keys"),
+            ("GET", "/{id}", "read"),
+            ("PUT", "/{id}", "manage_keys"),
+        )
+    },
 }
 
 
@@ -255,7 +266,15 @@ WRONG_REQUESTS: list[tuple[str, bytes, int, str, str | None]] = [
     ("GET /api/traces/WO-1", b"", 404, "not_found", None),
     ("DELETE /api/keys/nobody", b"", 404, "not_found", None),
     ("POST /api/keys/nobody/rotate", b"", 404, "not_found", None),
-    ("PUT /api/budgets", b'{"key": "nobody"}', 404, "not_found", None),
+    ("PUT /api/budgets", b'{"key": "nobody", "usd": 1}', 404, "not_found", None),
+    ("PUT /api/budgets", b'{"user": "u"}', 400, "invalid_input", None),
+    ("PUT /api/budgets", b'{"user": "u", "usd": 1, "unlimited": true}', 400, "invalid_input", None),
+    ("GET /api/keys/nobody", b"", 404, "not_found", None),
+    ("GET /api/teams/nobody", b"", 404, "not_found", None),
+    ("PUT /api/teams/nobody", b'{"name": "x"}', 404, "not_found", None),
+    ("POST /api/teams", b'{"id": "x"}', 400, "invalid_input", "name"),
+    ("POST /api/teams", b'{"id": "x", "name": " x"}', 400, "invalid_input", "name"),
+    ("POST /api/teams", b'{"id": "x", "name": "x", "usd": -1}', 400, "invalid_input", "usd"),
     ("PUT /api/budgets", b'{"user": "u", "window": "year"}', 400, "invalid_input", "window"),
     ("PUT /api/budgets", b'{"user": "u", "time_zone": "UTC"}', 400, "invalid_input", None),
     ("PUT /api/budgets", b"", 400, "invalid_input", "body"),
@@ -346,8 +365,8 @@ def test_another_method_is_told_which_there_are(api: Api) -> None:
     for operation, allowed in (
         ("POST /api/budgets", "GET, PUT"),
         ("PATCH /api/ledger/checkpoint", "GET, POST"),
-        ("GET /api/keys/a/rotate", "POST"),
-        ("GET /api/keys/a", "DELETE"),
+        ("PATCH /api/keys/a", "DELETE, GET"),
+        ("DELETE /api/teams/a", "GET, PUT"),
     ):
         answer = api.ask(operation)
         assert (answer.status, answer.error["code"]) == (405, "method_not_allowed")
@@ -366,7 +385,7 @@ def test_a_body_has_an_end(api: Api) -> None:
     nobody = api.ask("PUT /api/budgets", chunks=long, key="")
     assert nobody.status == 401
     assert len(api.left) == len(long)
-    exact = b'{"user": "u"}'.ljust(65_536)
+    exact = b'{"user": "u", "usd": 1}'.ljust(65_536)
     assert api.ask("PUT /api/budgets", chunks=[exact[:5], exact[5:]]).status == 200
 
 
@@ -616,7 +635,7 @@ def test_limits_are_set_listed_and_checked(api: Api) -> None:
     limits = {"team": "t", "tokens": 10, "turns": 2, "rpm": 3, "tpm": 4}
     team = api.ask("PUT /api/budgets", limits).json["scope"]
     assert team == {
-        "scope": "team:t", "token_limit": 10, "turn_limit": 2, "limit_usd": None,
+        "scope": "team:t", "name": None, "token_limit": 10, "turn_limit": 2, "limit_usd": None,
         "requests_per_minute": 3, "tokens_per_minute": 4, "spent_tokens": 0,
         "reserved_tokens": 0, "spent_usd": 0.0, "reserved_usd": 0.0, "turns": 0,
         "unpriced_calls": 0, "minute": 0, "minute_requests": 0, "minute_tokens": 0,
@@ -632,6 +651,32 @@ def test_limits_are_set_listed_and_checked(api: Api) -> None:
     ]
     assert len(api.pages("/api/budgets", "scopes", limit=1)) == 7
     assert "nano" not in json.dumps(users)
+
+
+def test_owners_are_declared_shown_and_renamed(api: Api) -> None:
+    wanted = {"id": "pay", "name": "Payments", "usd": 5, "rpm": 60}
+    made = api.ask("POST /api/teams", wanted)
+    assert made.status == 201
+    assert made.json["by"].startswith("ops (KEY-")
+    assert made.json["budget"]["requests_per_minute"] == 60
+    assert api.ask("POST /api/teams", wanted).status == 409
+    key = {"name": "k", "team": "pay", "user": "ann", "tpm": 10, "budget_tokens": 100}
+    assert api.ask("POST /api/keys", key).status == 201
+    shown = api.ask("GET /api/keys/k").json
+    assert (shown["team_name"], shown["user_name"]) == ("Payments", "")
+    assert shown["limits"] == {"tokens_per_minute": 10, "token_limit": 100}
+    assert shown in api.pages("/api/keys", "keys", limit=50)
+    renamed = api.ask("PUT /api/teams/pay", {"name": "Pay"}).json
+    assert (renamed["name"], renamed["users"]) == ("Pay", ["ann"])
+    assert api.ask("GET /api/teams/pay").json == renamed
+    assert api.pages("/api/teams", "owners", limit=1) == [renamed]
+    assert [one["id"] for one in api.pages("/api/users", "owners", limit=50)] == ["ann"]
+    (scope,) = api.pages("/api/budgets", "scopes", prefix="team:", limit=50)
+    assert scope["name"] == "Pay"
+    changed = api.ask("PUT /api/budgets", {"team": "pay", "unlimited": True}).json
+    assert changed["before"] == {"usd_limit": 5.0, "requests_per_minute": 60}
+    assert changed["by"].startswith("ops (KEY-")
+    assert changed["scope"]["name"] == "Pay"
 
 
 def test_a_check_finds_what_was_changed_past_the_ledger(api: Api, target: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from remit.cli.shared import (
     emit,
     is_great,
     limited,
+    note,
     open_ledger,
     progress,
     reads,
@@ -22,8 +24,45 @@ from remit.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from remit.gateway.budget import BudgetScope, BudgetStatus
+    from remit.gateway.budget import BudgetLimits, BudgetScope, BudgetStatus
     from remit.ledger import LedgerClient
+
+_AMOUNTS = ("usd", "tokens", "turns", "rpm", "tpm")
+_OWNERS = ("key", "session", "user", "team", "organisation")
+
+
+def limit_options(prefix: str = "", least: int = 0) -> Callable[[Any], Any]:
+    """The options that state limits; :func:`limits_of` reads them.
+
+    Args:
+        prefix: of the names of those that are amounts: ``budget-``.
+        least: of limits a minute.
+    """
+
+    def decorate(function: Any) -> Any:
+        for option in (
+            windowed,
+            click.option("--tpm", type=click.IntRange(least), help="Most tokens a minute."),
+            click.option("--rpm", type=click.IntRange(least), help="Most calls a minute."),
+            click.option(f"--{prefix}turns", "turns", type=click.IntRange(0),
+                         help="Most model calls."),
+            click.option(f"--{prefix}tokens", "tokens", type=click.IntRange(0),
+                         help="Most tokens, in and out."),
+            click.option(f"--{prefix}usd", "usd", metavar="USD",
+                         help="Most US dollars, such as 12.50."),
+        ):  # fmt: skip
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def limits_of(given: dict[str, Any]) -> BudgetLimits:
+    """The limits that :func:`limit_options` were given, taken out of ``given``."""
+    from remit.gateway.budget import BudgetLimits
+
+    names = (*_AMOUNTS, "window", "time_zone", "on_short")
+    return BudgetLimits.of(**{name: given.pop(name) for name in names})
 
 
 def windowed(function: Any) -> Any:
@@ -39,9 +78,6 @@ def windowed(function: Any) -> Any:
     ):  # fmt: skip
         function = option(function)
     return function
-
-
-_OWNERS = ("key", "session", "user", "team", "organisation")
 
 
 @click.group()
@@ -63,11 +99,13 @@ def _scoped(function: Any) -> Any:
 @reads
 def show(root: Path | None, as_json: bool, limit: int | None, **named: str | None) -> None:
     """What was spent, is held, and may be spent; everything when nothing is named."""
+    from remit.gateway.auth import Directory
     from remit.gateway.budget import TokenBudgeter, usd_of
 
     with open_ledger(root) as client:
         scope = _scope(client, named)
         states = TokenBudgeter(client).list(scope.key if scope else "")
+        names = Directory(client).scope_names()
     if scope is None:
         # Each call counts once: by its key where there is one, else by its session.
         shown = [
@@ -85,7 +123,7 @@ def show(root: Path | None, as_json: bool, limit: int | None, **named: str | Non
             )
     limits = [state.nano_limit for state in shown if state.nano_limit is not None]
     found = {
-        "scopes": [state.to_dict() for state in states[:limit]],
+        "scopes": [{**state.to_dict(), "name": names.get(state.scope)} for state in states[:limit]],
         "spent_usd": usd_of(sum(state.spent_nano for state in shown)),
         "reserved_usd": usd_of(sum(state.reserved_nano for state in shown)),
         "limit_usd": usd_of(sum(limits)) if limits else None,
@@ -94,35 +132,45 @@ def show(root: Path | None, as_json: bool, limit: int | None, **named: str | Non
     if as_json:
         echo_json(found)
     else:
-        say_list(map(_line, states), limit)
+        say_list((state_line(state, names.get(state.scope, "")) for state in states), limit)
 
 
 @budget.command("set")
 @_scoped
-@click.option("--usd", help="US dollars, such as 12.50.")
-@click.option("--tokens", type=click.IntRange(0), help="Tokens, in and out.")
-@click.option("--turns", type=click.IntRange(0), help="Model calls.")
-@click.option("--rpm", type=click.IntRange(0), help="Calls a minute.")
-@click.option("--tpm", type=click.IntRange(0), help="Tokens a minute.")
-@windowed
+@limit_options()
+@click.option("--unlimited", is_flag=True, help="Take all limits away; what is used still counts.")
 @reads
-def set_(root: Path | None, as_json: bool, **given: Any) -> None:
+def set_(root: Path | None, as_json: bool, unlimited: bool, **given: Any) -> None:
     """Give a scope these limits, and no others.
 
     With a window, dollars, tokens and turns are of each day, week or month; to change the window
     starts a new one. Else what was spent stays.
     """
-    from remit.gateway.budget import BudgetLimits, TokenBudgeter
+    from remit.gateway.budget import TokenBudgeter
 
+    limits = limits_of(given)
+    if limits.any == unlimited:
+        raise click.UsageError(
+            "--unlimited takes all limits away: give it alone."
+            if unlimited
+            else "No limit was given. Pass --usd, --tokens, --turns, --rpm or --tpm (these limits "
+            "replace all there are), or --unlimited to take them away."
+        )
     named = {name: given.pop(name) for name in (*_OWNERS, "agent")}
     with open_ledger(root, signing=True) as client:
         scope = _scope(client, named)
         if scope is None:
             raise click.UsageError("Name one of --key, --session, --user, --team, --organisation.")
         budgeter = TokenBudgeter(client)
-        entry_id = budgeter.allocate(scope, limits=BudgetLimits.of(**given), by=whoami())
+        entry_id = budgeter.allocate(scope, limits=limits, by=whoami())
         (state,) = [state for state in budgeter.status(scope) if state.scope == scope.key]
-    emit(as_json, {"entry": entry_id, "scope": state.to_dict()}, [_line(state)])
+        said = client.read(entry_id).metadata
+    before = said.get("before")
+    found = {"entry": entry_id, "by": said["by"], "before": before, "scope": state.to_dict()}
+    emit(as_json, found, [state_line(state)])
+    if not as_json:
+        was = "no budget" if before is None else limits_line(before)
+        note(f"Before: {was}. Set by {said['by']}, on record as {entry_id}.")
 
 
 @budget.command()
@@ -177,7 +225,22 @@ def _scope(client: LedgerClient, named: dict[str, str | None]) -> BudgetScope | 
         return keys.budget_scope(*given[0], agent=agent) if given else None
 
 
-def _line(state: BudgetStatus) -> str:
+def limits_line(limits: BudgetLimits | Mapping[str, Any]) -> str:
+    """Limits in words; a mapping as :meth:`BudgetLimits.to_dict` gives it."""
+    stated = limits if isinstance(limits, Mapping) else limits.to_dict()
+    units = {
+        "usd_limit": "{} USD", "token_limit": "{} tokens", "turn_limit": "{} calls",
+        "requests_per_minute": "{} calls a minute", "tokens_per_minute": "{} tokens a minute",
+    }  # fmt: skip
+    parts = [text.format(stated[name]) for name, text in units.items() if name in stated]
+    line = ", ".join(parts) or "no limit"
+    if window := stated.get("window"):
+        line += f"; of each {window} ({stated.get('time_zone')})"
+    return line + ("; output lowered where short" if stated.get("on_short") == "clamp" else "")
+
+
+def state_line(state: BudgetStatus, name: str = "") -> str:
+    """A budget on one line, with what its owner is called."""
     shown = state.to_dict()
     money = f"{shown['spent_usd']:.6f} USD spent"
     if shown["limit_usd"] is not None:
@@ -192,6 +255,12 @@ def _line(state: BudgetStatus) -> str:
         calls += f" of {state.turn_limit}"
     if state.unpriced_calls:
         calls += f", {state.unpriced_calls} without a price"
+    if state.requests_per_minute is not None:
+        calls += f"; at most {state.requests_per_minute} calls a minute"
+    if state.tokens_per_minute is not None:
+        calls += f"; at most {state.tokens_per_minute} tokens a minute"
     if state.period:
         calls += f"; this {state.period}, until {shown['window_end']}"
-    return f"{state.scope}  {money}; {tokens}; {calls}"
+    if state.on_short:
+        calls += "; output lowered where short"
+    return f"{state.scope}{f' ({name})' if name else ''}  {money}; {tokens}; {calls}"

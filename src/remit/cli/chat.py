@@ -56,6 +56,7 @@ def run_chat(
     """Open the root, making it when there is none, and talk."""
     from remit.runtime import Runtime
 
+    _announce(root)
     with Runtime.open(root, model=model, create=True, by=whoami()) as runtime:
         runtime.require_model()
         agent = runtime if agent_id is None else runtime.packaged_agent(agent_id)
@@ -89,6 +90,7 @@ def ask(
     from remit.cli.turns import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
+    _announce(root)
     with Runtime.open(root, model=model, create=True, by=whoami()) as runtime:
         runtime.require_model()
         with runtime.session(session_id) as conversation:
@@ -105,6 +107,14 @@ def ask(
     else:
         note(f"session {result.session_id}, {result.cost_summary['total_tokens']} tokens")
     raise SystemExit(1 if result.failed or result.waiting else 0)
+
+
+def _announce(root: Path | None) -> None:
+    """Say that a root is about to be made, and where, when there is none."""
+    from remit.kernel.root import find_root
+
+    if not (place := find_root(root)).exists():
+        note(f"There is no root yet: making one at {place.path.resolve()} (as `remit init` does).")
 
 
 class Shell:

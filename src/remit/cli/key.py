@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.budget import windowed
+from remit.cli.budget import limit_options, limits_line, limits_of, state_line
 from remit.cli.shared import emit, note, open_ledger, reads, table, whoami
 
 if TYPE_CHECKING:
     from remit.gateway.auth import KeyStore, NewKey, VirtualKey
     from remit.ledger import LedgerClient
 
-_COLUMNS = ("key_id", "name", "role", "state", "prefix", "expires", "models")
-_LIMITS = {
-    "budget_usd": "usd", "budget_tokens": "tokens", "rpm": "rpm", "tpm": "tpm",
-    "window": "window", "time_zone": "time_zone", "on_short": "on_short",
-}  # fmt: skip
+_COLUMNS = ("key_id", "name", "role", "state", "team", "limits", "prefix", "expires", "models")
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -42,11 +38,7 @@ def key() -> None:
     "--role", type=click.Choice(["admin", "operator", "agent", "auditor"]), default="agent",
     show_default=True,
 )  # fmt: skip
-@click.option("--budget-usd", metavar="USD", help="Most US dollars that it may spend.")
-@click.option("--budget-tokens", type=click.IntRange(min=0), help="Most tokens.")
-@click.option("--rpm", type=click.IntRange(min=1), help="Most requests a minute.")
-@click.option("--tpm", type=click.IntRange(min=1), help="Most tokens a minute.")
-@windowed
+@limit_options("budget-", 1)
 @click.option("--models", callback=_names, metavar="A,B", help="Only these; gpt-4o* is a pattern.")
 @click.option("--agents", callback=_names, metavar="A,B", help="Only in the name of these agents.")
 @click.option("--tiers", callback=_names, metavar="A,B", help="Only in these: hot, ho2, ho1.")
@@ -58,9 +50,9 @@ def key() -> None:
 def create(root: Path | None, as_json: bool, name: str, expires: str | None, **scopes: Any) -> None:
     """Make a key. It is shown this once."""
     from remit.gateway.auth import expiry_of
-    from remit.gateway.budget import BudgetLimits, TokenBudgeter
+    from remit.gateway.budget import TokenBudgeter
 
-    limits = BudgetLimits.of(**{limit: scopes.pop(option) for option, limit in _LIMITS.items()})
+    limits = limits_of(scopes)
     with _keys(root) as (client, keys):
         made = keys.create(
             name,
@@ -77,10 +69,29 @@ def create(root: Path | None, as_json: bool, name: str, expires: str | None, **s
 @reads
 def list_all(root: Path | None, as_json: bool, everything: bool) -> None:
     """Keys by name, without their secrets."""
-    with _keys(root, signing=False) as (_, keys):
-        found = keys.list(include_revoked=everything)
-    rows = [[_cell(item, column) for column in _COLUMNS] for item in found]
-    emit(as_json, {"keys": [item.to_dict() for item in found]}, table(_COLUMNS, rows))
+    with _keys(root, signing=False) as (client, keys):
+        found = list(_with_limits(client, keys.list(include_revoked=everything)))
+    rows = [[_cell(item, shown, column) for column in _COLUMNS] for item, shown in found]
+    emit(as_json, {"keys": [shown for _, shown in found]}, table(_COLUMNS, rows))
+
+
+@key.command()
+@click.argument("name_or_id")
+@reads
+def show(root: Path | None, as_json: bool, name_or_id: str) -> None:
+    """One key, without its secret: what it may do, its limits and what it spent."""
+    from remit.gateway.budget import BudgetScope, TokenBudgeter
+
+    with _keys(root, signing=False) as (client, keys):
+        ((item, shown),) = _with_limits(client, [keys.find(name_or_id)])
+        scope = BudgetScope(key_id=item.key_id)
+        states = [one for one in TokenBudgeter(client).status(scope) if one.scope == scope.key]
+    lines = []
+    for name, value in shown.items():
+        text = ", ".join(value) if isinstance(value, list) else value
+        if text and not isinstance(text, dict):
+            lines.append(f"{name}: {text}")
+    emit(as_json, shown, [*lines, *map(state_line, states)])
 
 
 @key.command()
@@ -126,6 +137,21 @@ def _show_new(made: NewKey, as_json: bool) -> None:
          "again.")  # fmt: skip
 
 
-def _cell(item: VirtualKey, column: str) -> str:
+def _with_limits(
+    client: LedgerClient, found: Iterable[VirtualKey]
+) -> Iterator[tuple[VirtualKey, dict[str, Any]]]:
+    """Keys as they are shown: with the names of their owners, their limits and spending."""
+    from remit.gateway.auth import Directory, shown_keys
+    from remit.gateway.budget import TokenBudgeter
+
+    items = list(found)
+    return zip(items, shown_keys(items, Directory(client), TokenBudgeter(client)), strict=True)
+
+
+def _cell(item: VirtualKey, shown: Mapping[str, Any], column: str) -> str:
+    if column == "team":
+        return str(shown["team_name"] or item.team_id or "-")
+    if column == "limits":
+        return limits_line(shown["limits"])
     value = getattr(item, column)
     return (",".join(value) or "all") if isinstance(value, tuple) else value or "-"

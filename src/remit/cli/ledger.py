@@ -18,6 +18,7 @@ from remit.cli.shared import (
     echo_json_line,
     emit,
     limited,
+    nearest,
     note,
     open_ledger,
     open_settings,
@@ -68,6 +69,7 @@ def _filters(function: Any) -> Any:
 def query(root: Path | None, as_json: bool, **filters: Any) -> None:
     """Entries that match all that is given, in ledger order."""
     with open_ledger(root) as client:
+        _check_event_type(client, filters["event_type"])
         if filters["text"] is not None:
             client.index_text(progress("indexing"))
         if as_json:
@@ -75,6 +77,25 @@ def query(root: Path | None, as_json: bool, **filters: Any) -> None:
         else:
             limit = filters.pop("limit")
             say_list(map(_line, client.query(**filters)), limit)
+
+
+def _check_event_type(client: LedgerClient, event_type: str | None) -> None:
+    """Refuse a misspelt event type. One that is like no other may be a program's own.
+
+    Raises:
+        InvalidInputError: neither Remit nor this ledger knows it, and one is nearly the same.
+    """
+    from remit.ledger import EVENTS
+
+    if event_type is None or event_type in EVENTS or any(
+        client.query(event_type=event_type, limit=1, with_content=False)
+    ):  # fmt: skip
+        return
+    if near := nearest(event_type, {*EVENTS, *client.count_by_event()}):
+        raise InvalidInputError(
+            f"There is no event type {event_type!r}.", next_step=f"Did you mean {near}?"
+        )
+    note(f"No entry has the event type {event_type!r}, and Remit writes none.")
 
 
 @ledger.command()

@@ -14,13 +14,18 @@ from remit.kernel.errors import InvalidInputError, RemitError
 
 _COMMANDS = {
     "init": "remit.cli.setup:init",
-    "doctor": "remit.cli.setup:doctor",
+    "setup": "remit.cli.first_steps:setup",
+    "doctor": "remit.cli.doctor:doctor",
     "chat": "remit.cli.chat:chat",
     "ask": "remit.cli.chat:ask",
     "serve": "remit.cli.serve:serve",
     "mcp": "remit.cli.mcp:mcp",
     "key": "remit.cli.key:key",
+    "team": "remit.cli.owner:team",
+    "user": "remit.cli.owner:user",
+    "organisation": "remit.cli.owner:organisation",
     "budget": "remit.cli.budget:budget",
+    "price": "remit.cli.price:price",
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
@@ -53,6 +58,18 @@ class _Commands(click.Group):
         module, _, name = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            from remit.cli.shared import nearest
+
+            near = nearest(name, _COMMANDS)
+            hint = f"Did you mean {near}?" if near else "`remit --help` lists them."
+            raise click.UsageError(f"There is no command {name!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -182,6 +182,16 @@ def cut(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What was probably meant by a word that is not known; empty where nothing is like it."""
+    import difflib
+
+    names = {name.lower(): name for name in known}
+    begun = [name for name in names if word and name.startswith(word.lower())]
+    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return names[found[0]] if found else names[begun[0]] if len(begun) == 1 else ""
+
+
 def say(text: str, *, nl: bool = True) -> None:
     """Text of the record, a model, a tool or a user, on standard output.
 

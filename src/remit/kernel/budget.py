@@ -244,6 +244,20 @@ class BudgetLimits:
     time_zone: str = ""
     on_short: OnShort = "refuse"
 
+    def to_dict(self) -> dict[str, Any]:
+        """The limits there are, by name, with money in dollars; empty where there are none."""
+        stated = {
+            "usd_limit": None if self.nano is None else usd_of(self.nano),
+            "token_limit": self.tokens,
+            "turn_limit": self.turns,
+            "requests_per_minute": self.requests_per_minute,
+            "tokens_per_minute": self.tokens_per_minute,
+            "window": self.window,
+            "time_zone": self.time_zone or None,
+            "on_short": self.on_short if self.on_short != "refuse" else None,
+        }
+        return {name: value for name, value in stated.items() if value is not None}
+
     @classmethod
     def of(
         cls,
@@ -264,6 +278,13 @@ class BudgetLimits:
         """
         nano = None if usd is None else nano_of(usd)
         return cls(tokens, nano, turns, rpm, tpm, window, time_zone or "", on_short or "refuse")
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is limited at all."""
+        values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
+                  self.tokens_per_minute)  # fmt: skip
+        return any(value is not None for value in values)
 
     def __post_init__(self) -> None:
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,

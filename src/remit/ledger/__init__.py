@@ -30,7 +30,7 @@ from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
-from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
+from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.state import Finding, Select, Uncheckable, imported_size, of_other_types, settled
 from remit.ledger.store import Clock, Stage, Transaction, Write
 from remit.ledger.verification.usage import UsageDifference, audit_usage
@@ -97,6 +97,7 @@ __all__ = [
     "parse_entry_id",
     "proof_bundle",
     "read_mark",
+    "remember_place",
     "settled",
     "utc_now",
     "wire_body",

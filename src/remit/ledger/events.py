@@ -79,7 +79,7 @@ _TABLE = (
           "next.",
           ("work_order_id", "agent_id", "key_id", "user_id", "team_id", "organisation_id",
            "usd_limit", "requests_per_minute", "tokens_per_minute", "window", "time_zone",
-           "window_end", "on_short", "passed", "by")),
+           "window_end", "on_short", "passed", "by", "before")),
     Event("BUDGET_DEBIT", "budget",
           ("scope", "session_id", "input_tokens", "output_tokens", "model_id"),
           "Tokens or money spent outside the gateway were charged to a scope.",
@@ -208,11 +208,14 @@ _TABLE = (
           ("rotated", "old_until", "hash", "at", "changed")),
     Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
           "A virtual key was revoked.", ("at", "changed")),
+    Event("OWNER_NAMED", "auth", ("kind", "owner_id", "name", "by"),
+          "A user, team or organisation was declared (`CREATED`) or renamed (`RENAMED`)."),
     Event("CONFIG_CHANGED", "packages or ledger", ("by",),
           "The trusted package keys changed, something was let pass, other settings or prices came "
-          "into force (`settings`: of each, what it was and is), or the ledger was forked.",
+          "into force (`settings`, `price_changes`: of each, what it was and is), or the ledger "
+          "was forked.",
           ("file", "sha256", "policy", "waiver", "distribution_version", "settings",
-           "settings_sha256", "overrides", "prices", "fork")),
+           "settings_sha256", "overrides", "prices", "price_changes", "fork")),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

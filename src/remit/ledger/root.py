@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings
 from remit.ledger.client import LedgerClient
+from remit.ledger.errors import LedgerError
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.marks import Marks
 from remit.ledger.report import StateCheck
+
+_PLACE_FILE = "ledger.place"
 
 _log = logging.getLogger("remit.ledger")
 
@@ -42,8 +47,9 @@ def open_root_ledger(
 
     Raises:
         LedgerKeyError: the key is damaged, or the ledger belongs to another.
-        LedgerError: the ledger cannot be opened.
+        LedgerError: the ledger cannot be opened, or it is in a database that is not named.
     """
+    remember_place(root, settings)
     key = ledger_key(root, settings)
     public = key.verifier_key()
     target = settings.path if "://" in settings.path else root.path / settings.path
@@ -57,6 +63,35 @@ def open_root_ledger(
         checks=checks,
         kept=KeptHead(key) if public is not None else None,
     )
+
+
+def remember_place(root: Root, settings: LedgerSettings) -> None:
+    """Keep beside the root that its ledger is in PostgreSQL; refuse to look for a file then.
+
+    Without this a forgotten variable looks like a lost ledger, and a second one would be begun.
+
+    Raises:
+        LedgerError: the ledger is in a database, and the settings name none.
+    """
+    file = root.path / _PLACE_FILE
+    try:
+        kept = file.read_text("utf-8").strip()
+    except (OSError, ValueError):
+        kept = ""
+    if "://" in settings.path:
+        parts = urlsplit(settings.path)
+        address = f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}"
+        place = f"the PostgreSQL database {parts.path.lstrip('/') or '(default)'} at {address}"
+        if place != kept and root.path.is_dir():
+            with contextlib.suppress(OSError):  # a root that cannot be written to works as well
+                file.write_text(f"{place}\n", "utf-8")
+    elif kept and not (root.path / settings.path).exists():
+        raise LedgerError(
+            f"The ledger of this root is in {kept}, and neither REMIT_DATABASE_URL nor [ledger] "
+            "path names a database.",
+            next_step="Set REMIT_DATABASE_URL=postgresql://USER:PASSWORD@HOST/DATABASE and try "
+            f"again. If the ledger is a file now, restore it, and remove {file}.",
+        )
 
 
 class RetentionSchedule:

@@ -14,6 +14,14 @@ from remit.packages.manager import PackageManager
 from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
 from remit.packages.package_key import PackageKey
 from remit.packages.paths import path_problem
+from remit.packages.prices_record import (
+    PRICES_FILE,
+    PriceChange,
+    RecordedPrices,
+    change_prices,
+    prices_sha256,
+    recorded_prices,
+)
 from remit.packages.registry import (
     REGISTRY_FOLDER,
     InstalledPackage,
@@ -32,6 +40,7 @@ from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 __all__ = [
     "EDITABLE_INSTALL",
     "LEARNED_PACKAGES",
+    "PRICES_FILE",
     "REGISTRY_FOLDER",
     "Archive",
     "ArchiveError",
@@ -48,10 +57,13 @@ __all__ = [
     "PackageKey",
     "PackageManager",
     "Permissions",
+    "PriceChange",
+    "RecordedPrices",
     "Registry",
     "SignatureError",
     "TrustPolicy",
     "admit",
+    "change_prices",
     "check_envelope",
     "fitting",
     "found_packages",
@@ -61,10 +73,12 @@ __all__ = [
     "path_problem",
     "policy_epoch",
     "precedence",
+    "prices_sha256",
     "read_archive",
     "read_trust",
     "record_settings",
     "record_waiver",
+    "recorded_prices",
     "recorded_settings",
     "require_ownership",
     "shipped_archives",

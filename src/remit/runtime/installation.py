@@ -14,7 +14,7 @@ from remit.agents.tools.installed import GROUP
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root, RootError
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settings
-from remit.ledger import KeptHead, LedgerClient, ledger_key, open_root_ledger
+from remit.ledger import KeptHead, LedgerClient, ledger_key, open_root_ledger, remember_place
 from remit.ledger.forks import fork
 from remit.packages import (
     IncomingArchive,
@@ -194,6 +194,7 @@ def _open(
     # What is installed may be of another version, or changed: that is what is to be repaired.
     loaded = load_settings(root.config, flags=flags, installed=False)
     path = loaded.settings.ledger.path
+    remember_place(root, loaded.settings.ledger)
     if keep and "://" not in path and not (root.path / path).exists():
         raise _lost(f"there is no ledger {root.path / path}")
     ledger_key(root, loaded.settings.ledger).create()

@@ -88,7 +88,7 @@ def assemble_providers(
         key = variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
         own_url = variables.get(provider.base_url_env, "")
         shipped = bool(provider.base_url_env)
-        if not (key or own_url or not shipped):
+        if not (key or own_url or not shipped or _is_elsewhere(name, provider)):
             continue
         url = own_url or provider.base_url
         if not url.startswith(("http://", "https://")):
@@ -227,6 +227,12 @@ def _check_model_name(
             next_step=f"Did you mean {' or '.join(near)}? A model of that very name needs a "
             "price in a table of your own; see docs/prices.md.",
         )
+
+
+def _is_elsewhere(name: str, settings: ProviderSettings) -> bool:
+    """Whether ``remit.toml`` gives a shipped provider another address, which may need no key."""
+    shipped = default_settings().providers.get(name)
+    return shipped is not None and settings.base_url != shipped.base_url
 
 
 def is_own(name: str, settings: ProviderSettings) -> bool:

@@ -130,7 +130,8 @@ class Runtime(Closeable):
     ) -> None:
         providers, self.provider_id, self.model_id = resolve_model(settings, model, own)
         self._providers = providers
-        self.prices = prices_of(self.root, settings.budget.prices)
+        self.root_prices = prices_of(self.root, settings.budget.prices)
+        self.prices = self.root_prices.table
         self.budgeter = TokenBudgeter(self.ledger, allow_unpriced=settings.budget.allow_unpriced)
         self.gateway = LLMGateway(
             self.ledger,

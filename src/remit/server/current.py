@@ -96,9 +96,12 @@ class Current:
         await send({"type": "lifespan.shutdown.complete"})
 
     def is_behind(self) -> bool:
-        """Whether a proposal was adopted or rolled back since the root was opened."""
+        """Whether since the root was opened a proposal was adopted or rolled back, or prices were
+        changed."""
         runtime = self._app.runtime
-        return policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch
+        if policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch:
+            return True
+        return runtime.root_prices.behind(runtime.root, runtime.ledger)
 
     def drain(self) -> None:
         """Take no more calls; those that run go on."""

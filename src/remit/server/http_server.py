@@ -91,7 +91,7 @@ class HttpServer(Server):
         return task
 
     async def _follow(self) -> None:
-        """Read the configuration again after a proposal was adopted or rolled back."""
+        """Read the configuration again after an adoption, a rollback, or a change of prices."""
         while True:
             await asyncio.sleep(_FOLLOW_S)
             with contextlib.suppress(RemitError):  # a ledger that does not answer is asked again

@@ -1,5 +1,13 @@
 """Authentication and permissions: virtual keys, roles, agent tokens (SPEC 6)."""
 
+from remit.gateway.auth.directory import (
+    Directory,
+    Owner,
+    OwnerKind,
+    id_of,
+    scope_of,
+    shown_keys,
+)
 from remit.gateway.auth.errors import (
     AgentKeyError,
     AuthenticationError,
@@ -32,15 +40,21 @@ __all__ = [
     "AuthUnavailableError",
     "AuthenticationError",
     "ByTokenKind",
+    "Directory",
     "Identity",
     "KeyStore",
     "LocalOperator",
     "NewKey",
+    "Owner",
+    "OwnerKind",
     "VirtualKey",
     "VirtualKeyError",
     "VirtualKeyNotFoundError",
     "agent_secret",
     "duration_of",
     "expiry_of",
+    "id_of",
+    "scope_of",
+    "shown_keys",
     "token_from_headers",
 ]

@@ -276,15 +276,15 @@ def new_key_id() -> str:
     return _ID_PREFIX + "".join(secrets.choice(alphabet) for _ in range(_ID_CHARS))
 
 
-def check_text(what: str, value: object, longest: int = _MAX_CHARS) -> None:
+def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "key") -> None:
     """Raise :class:`InvalidInputError` for what is not one short line of printable text."""
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInputError(f"The key's {what} is empty, or not a text.")
+        raise InvalidInputError(f"The {of}'s {what} is empty, or not a text.")
     if len(value) > longest:
-        raise InvalidInputError(f"The key's {what} is longer than {longest} characters.")
+        raise InvalidInputError(f"The {of}'s {what} is longer than {longest} characters.")
     if not value.isprintable() or value != value.strip():
         raise InvalidInputError(
-            f"The key's {what} holds a control character, or begins or ends with a space."
+            f"The {of}'s {what} holds a control character, or begins or ends with a space."
         )
 
 

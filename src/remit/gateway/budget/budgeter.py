@@ -302,16 +302,15 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str
         "time_zone": limits.time_zone,
         "on_short": "" if limits.on_short == "refuse" else limits.on_short,
     }
-    found = tx.execute(
-        "SELECT period, time_zone, window_end, window_number FROM budgets WHERE scope = ?",
-        (scope.key,),
-    )
-    begins = not found or found[0][:2] != (period, limits.time_zone)
-    end = found[0][2] if found else 0
+    columns = ", ".join(FIELDS)
+    rows = tx.execute(f"SELECT {columns} FROM budgets WHERE scope = ?", (scope.key,))
+    before = BudgetStatus(*rows[0]) if rows else None
+    begins = before is None or (before.period, before.time_zone) != (period, limits.time_zone)
+    end = before.window_end if before else 0
     if begins:
         end = window_at(period, limits.time_zone, tx.wall_ms / 1000)[1] if period else 0
         row |= {"window_end": end, **dict.fromkeys(OF_A_WINDOW, 0)}
-        row["window_number"] = found[0][3] + 1 if found else 0
+        row["window_number"] = before.window_number + 1 if before else 0
     names = ", ".join(row)
     changes = ", ".join(f"{name} = excluded.{name}" for name in row)
     tx.execute(
@@ -335,6 +334,8 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str
         metadata |= reset_metadata(period, limits.time_zone, end)
     if row["on_short"]:
         metadata["on_short"] = limits.on_short
+    if before is not None:
+        metadata["before"] = before.limits.to_dict()
     return tx.append(
         LedgerEntry(
             event_type="BUDGET_ALLOCATED",

@@ -144,7 +144,8 @@ class BudgetSettings(Section):
         "say so: a stream of one that broke off is charged at its bound"
     )
     prices: str = Field(
-        description="file of prices over the shipped ones, relative to the root; empty: none"
+        description="file of prices over the shipped ones, relative to the root; empty: "
+        "prices.toml, where `remit price` keeps them"
     )
 
 

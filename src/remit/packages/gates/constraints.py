@@ -17,6 +17,7 @@ from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
 from remit.packages.gates.shapes import Stated, check_shapes
 from remit.packages.manifest import Permissions
 from remit.packages.permissions import permits_tool
+from remit.packages.prices_record import check_prices, recorded_prices
 from remit.packages.registry import InstalledPackage
 
 __all__ = ["check_constraints", "check_settings", "recorded_uses"]
@@ -104,6 +105,8 @@ def check_constraints(context: GateContext) -> GateRun:
     )
     if waived := [*waived, *(f"{what} ({entry_id})" for what, entry_id in stated.used.items())]:
         message += f"; of no package, and waived as it is on record: {', '.join(waived)}"
+    if (prices := recorded_prices(context.ledger)).sha256:
+        message += f"; prices of the operator's own as {prices.entry_id} says"
     if mark.verified:
         message += f"; uses in the {mark.verified_entries} entries before were {mark.verified}"
     return Summary(message, {"verified_entries": entries})
@@ -143,17 +146,19 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
             elif value is not None and (wrong := first_problem(schema, value)):
                 problem = f"The setting {name} is above what {framework_id} lets it be: {wrong}."
                 yield Finding(problem, "Change it in remit.toml, or in the environment.")
-    # Rules and prices shape agents: the settings name only files that packages brought.
-    named = {"routing.rules": settings.routing.rules, "budget.prices": settings.budget.prices}
+    # Rules and prices shape agents: packages brought them, or they are on record.
     here, owners = context.root.resolve(), {*context.registry.owners, *coming}
-    for name, given in named.items():
+
+    def brought(given: str) -> bool:
         file = (here / given).resolve()
-        if given and not (
-            file.is_relative_to(here) and file.relative_to(here).as_posix() in owners
-        ):
-            problem = f"The setting {name} names {given}, which no package brought."
-            fix = "Bring it in a package of FMWK-POLICY-001, or take the setting out."
-            yield Finding(problem, fix)
+        return file.is_relative_to(here) and file.relative_to(here).as_posix() in owners
+
+    if (rules := settings.routing.rules) and not brought(rules):
+        problem = f"The setting routing.rules names {rules}, which no package brought."
+        fix = "Bring it in a package of FMWK-POLICY-001, or take the setting out."
+        yield Finding(problem, fix)
+    if not (prices := settings.budget.prices) or not brought(prices):
+        yield from check_prices(context.root, context.ledger, prices)
 
 
 def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:

@@ -1,8 +1,25 @@
 """Prices of models: a governed table, exact costs, and bounds of what a call can cost (SPEC 5)."""
 
 from remit.providers.prices.errors import PriceError
+from remit.providers.prices.litellm import Imported, is_litellm, read_litellm
+from remit.providers.prices.overlay import Overlay, parse_decimal
 from remit.providers.prices.price import Price, Rates, Tier
+from remit.providers.prices.shown import differences, price_data
 from remit.providers.prices.table import PriceTable
 from remit.providers.prices.usage import Usage
 
-__all__ = ["Price", "PriceError", "PriceTable", "Rates", "Tier", "Usage"]
+__all__ = [
+    "Imported",
+    "Overlay",
+    "Price",
+    "PriceError",
+    "PriceTable",
+    "Rates",
+    "Tier",
+    "Usage",
+    "differences",
+    "is_litellm",
+    "parse_decimal",
+    "price_data",
+    "read_litellm",
+]

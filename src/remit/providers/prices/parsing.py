@@ -15,16 +15,16 @@ from typing import Any
 from remit.providers.prices.errors import PriceError
 from remit.providers.prices.price import Price, Rates, Tier
 
-__all__ = ["Entry", "Limits", "ParsedTable", "parse"]
+__all__ = ["RATES", "Entry", "Limits", "ParsedTable", "parse"]
 
-_RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
+RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
 _REQUIRED = ("provider", "date", "input", "output")
 _NAMES = ("aliases", "snapshots")
 _SIZES = ("max_output_tokens", "context_window")
 _FLAGS = ("thinks", "max_completion_tokens")
 _SOUND = ("audio_input", "audio_output", "per_second", "per_million_characters")
-_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_SOUND, *_NAMES, *_FLAGS, "tiers", "source")
-_TIER_KEYS = ("above_input_tokens", *_RATES)
+_MODEL_KEYS = (*_REQUIRED, *RATES[2:], *_SIZES, *_SOUND, *_NAMES, *_FLAGS, "tiers", "source")
+_TIER_KEYS = ("above_input_tokens", *RATES)
 _TOP_KEYS = ("version", "limits", "same_prices", "server_tools", "surcharges", "models")
 _TOOL_KEYS = ("per_use", "date", "source")
 _LIMIT_KEYS = ("lowest", "highest")
@@ -257,7 +257,7 @@ class _Reader:
         return Entry(price, self.names(raw, "aliases", at), snapshots)
 
     def rates(self, raw: Mapping[str, Any], at: str, limits: Limits) -> Rates:
-        got = {key: self.nano(raw[key], f"{at}{key}", limits) for key in _RATES if key in raw}
+        got = {key: self.nano(raw[key], f"{at}{key}", limits) for key in RATES if key in raw}
         write = got.get("cache_write", got["input"])
         return Rates(
             input=got["input"],
@@ -273,7 +273,7 @@ class _Reader:
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             raise self.wrong(f"{at}tiers", "must be a list of tables")
         tiers: list[Tier] = []
-        stated = [key for key in _RATES if key in raw]
+        stated = [key for key in RATES if key in raw]
         for number, tier in enumerate(value):
             here = f"{at}tiers[{number}]."
             self.known(tier, _TIER_KEYS, here)

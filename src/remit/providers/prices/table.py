@@ -91,7 +91,16 @@ class PriceTable:
             data = Path(path).read_bytes()
         except OSError as error:
             raise PriceError(f"The price table {path} cannot be read: {error}.") from error
-        return cls._read(data, str(path), cls.shipped())
+        return cls.overlay(data, str(path), cls.shipped())
+
+    @classmethod
+    def overlay(cls, data: bytes, name: str, base: PriceTable) -> PriceTable:
+        """A table to lie over ``base``, whose limits hold where it states none.
+
+        Raises:
+            PriceError: a key in it is wrong; the key is named.
+        """
+        return cls._read(data, name, base)
 
     @classmethod
     def _read(cls, data: bytes, name: str, base: PriceTable | None) -> PriceTable:
@@ -146,6 +155,19 @@ class PriceTable:
             self._found.clear()
         self._found[provider_id, model_id] = price
         return price
+
+    def entry_name(self, provider_id: str, model_id: str) -> str:
+        """The key of the entry that a model has itself; empty where it has none, or is only an
+        alias or a snapshot of another."""
+        found = self._index.get((provider_id, model_id))
+        is_its_own = found is not None and model_id in (found.model, _bare(found))
+        return found.model if found is not None and is_its_own else ""
+
+    @property
+    def providers(self) -> frozenset[str]:
+        """The providers that it knows prices of, other names of theirs included."""
+        named = {entry.price.provider for entry in self._parsed.entries}
+        return frozenset({*named, *self._parsed.same_prices})
 
     def __iter__(self) -> Iterator[Price]:
         """Every price, by provider and model."""

@@ -16,6 +16,7 @@ from remit.agents.sessions import SessionNotFoundError
 from remit.agents.tools import PinError
 from remit.gateway.auth import (
     AuthUnavailableError,
+    Directory,
     KeyStore,
     VirtualKeyError,
     VirtualKeyNotFoundError,
@@ -33,6 +34,7 @@ from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
 from remit.server.api.learning import learning_routes
 from remit.server.api.ledger import ledger_routes
+from remit.server.api.owners import owner_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.responses import Health
 from remit.server.api.routes import Routes, answer
@@ -80,11 +82,14 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         redirect_slashes=False,
     )
     ledger, budgeter = runtime.ledger, runtime.budgeter
+    directory = Directory(ledger)
+    full_entries = runtime.loaded.settings.gates.full_entries
     routers = [
         ledger_routes(ledger),
         session_routes(ledger),
-        budget_routes(ledger, budgeter, keys, runtime.loaded.settings.gates.full_entries),
-        key_routes(keys, budgeter),
+        budget_routes(ledger, budgeter, keys, directory, full_entries),
+        key_routes(keys, budgeter, directory),
+        owner_routes(directory, budgeter),
         approval_routes(ledger, runtime.approvals),
         pin_routes(ledger),
         feedback_routes(ledger),

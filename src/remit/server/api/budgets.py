@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.gateway.auth import KeyStore
+from remit.gateway.auth import Directory, KeyStore
 from remit.gateway.budget import USD_NAMES, BudgetLimits, TokenBudgeter, audit_budgets, usd_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import BudgetChange, PrefixQuery
@@ -19,7 +19,11 @@ _OWNERS = {"key", "session", "user", "team", "organisation"}
 
 
 def budget_routes(
-    ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore, full_entries: int
+    ledger: LedgerClient,
+    budgeter: TokenBudgeter,
+    keys: KeyStore,
+    directory: Directory,
+    full_entries: int,
 ) -> Routes:
     """What may be used, what has been, and whether the ledger says the same: of one with more than
     ``full_entries``, from where the last audit ended."""
@@ -30,7 +34,9 @@ def budget_routes(
         """Every scope that has a budget, by name: limits, what was spent, what is held."""
         found = budgeter.list(query.prefix or "")
         part, more = slice_of(found, (status.scope for status in found), query.cursor, query.limit)
-        return {"scopes": [status.to_dict() for status in part], "next_cursor": more}
+        names = directory.scope_names()
+        shown = [{**status.to_dict(), "name": names.get(status.scope)} for status in part]
+        return {"scopes": shown, "next_cursor": more}
 
     @routes.add(
         "PUT", "/budgets", "Set limits", needs="manage_budgets", shape=BudgetSet, fails=[404]
@@ -41,11 +47,21 @@ def budget_routes(
         if len(owners) != 1:
             why = "Name one of key, session, user, team, organisation, not more."
             raise HttpError(400, "invalid_input", why)
+        limits = BudgetLimits.of(**wanted.model_dump(exclude={*_OWNERS, "agent", "unlimited"}))
+        if limits.any == wanted.unlimited:
+            why = "Give usd, tokens, turns, rpm or tpm: these limits replace all there are; or "
+            raise HttpError(400, "invalid_input", f"{why}unlimited alone, to take them away.")
         scope = keys.budget_scope(*owners.popitem(), agent=wanted.agent or "")
-        limits = BudgetLimits.of(**wanted.model_dump(exclude={*_OWNERS, "agent"}))
         entry_id = budgeter.allocate(scope, limits=limits, by=name_of(caller))
-        (state,) = budgeter.status(scope)
-        return {"entry": entry_id, "scope": state.to_dict()}
+        (state,) = [state for state in budgeter.status(scope) if state.scope == scope.key]
+        said = ledger.read(entry_id).metadata
+        name = directory.scope_names().get(state.scope)
+        return {
+            "entry": entry_id,
+            "by": said["by"],
+            "before": said.get("before"),
+            "scope": {**state.to_dict(), "name": name},
+        }
 
     @routes.add(
         "GET", "/budgets/check", "Compare budgets with the ledger",

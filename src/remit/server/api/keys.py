@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.gateway.auth import ROLES, Identity, KeyStore, NewKey, expiry_of
+from remit.gateway.auth import ROLES, Directory, Identity, KeyStore, NewKey, expiry_of, shown_keys
 from remit.gateway.budget import BudgetLimits, TokenBudgeter
 from remit.server.api.requests import KeyQuery, KeyRequest, Rotation
-from remit.server.api.responses import KeyMade, KeyPage, KeyRevoked
+from remit.server.api.responses import KeyMade, KeyPage, KeyRevoked, KeyShape
 from remit.server.api.routes import Caller, Routes, slice_of
 from remit.server.refusals import HttpError
 
 _WILD = re.compile(r"[*?\[]")
 
 
-def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> Routes:
+def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) -> Routes:
     """Makes, lists, revokes and rotates virtual keys."""
     routes = Routes("keys")
 
@@ -32,7 +32,12 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> Routes:
             if query.revoked or not key.revoked or key.key_id == query.cursor
         ]
         part, more = slice_of(shown, (key.key_id for key in shown), query.cursor, query.limit)
-        return {"keys": [key.to_dict() for key in part], "next_cursor": more}
+        return {"keys": list(shown_keys(part, directory, budgeter)), "next_cursor": more}
+
+    @routes.add("GET", "/keys/{name_or_id:path}", "One key", needs="read", shape=KeyShape)
+    def show(name_or_id: str) -> dict[str, Any]:
+        """A key without its secret: what it may do, its limits and what it spent."""
+        return next(shown_keys([keys.find(name_or_id)], directory, budgeter))
 
     @routes.add(
         "POST", "/keys", "Make a key", needs="manage_keys", shape=KeyMade, status=201, fails=[409]

@@ -170,6 +170,9 @@ class BudgetChange(_Body):
     turns: _Count = Field(None, description="model calls")
     rpm: _Count = Field(None, description="calls a minute")
     tpm: _Count = Field(None, description="tokens a minute")
+    unlimited: bool = Field(
+        False, description="take all limits away; alone, without it a limit has to be given"
+    )
     window: Literal["day", "week", "month"] | None = Field(
         None, description="what dollars, tokens and turns are of; left out: for ever"
     )
@@ -177,6 +180,31 @@ class BudgetChange(_Body):
     on_short: Literal["refuse", "clamp"] = Field(
         "refuse", description="`clamp` lowers a call's output limit to what is left"
     )
+
+
+class OwnerRequest(_Body):
+    """A user, team or organisation to declare, and its limits where it is to have any."""
+
+    id: _Name = Field(description="by which keys and budgets name it")
+    name: _Name = Field(description="what people call it; content, that can be erased")
+    usd: _Usd = Field(None, description="US dollars")
+    tokens: _Count = Field(None, description="tokens, in and out")
+    turns: _Count = Field(None, description="model calls")
+    rpm: _Count = Field(None, description="calls a minute")
+    tpm: _Count = Field(None, description="tokens a minute")
+    window: Literal["day", "week", "month"] | None = Field(
+        None, description="what dollars, tokens and turns are of; left out: for ever"
+    )
+    time_zone: str | None = Field(None, description="whose midnight begins it; UTC")
+    on_short: Literal["refuse", "clamp"] = Field(
+        "refuse", description="`clamp` lowers a call's output limit to what is left"
+    )
+
+
+class Rename(_Body):
+    """Another name."""
+
+    name: _Name
 
 
 class KeyQuery(Page):

@@ -128,10 +128,24 @@ class Trace(_Paged):
     steps: list[Step]
 
 
+class Limits(BaseModel):
+    """The limits there are; those there are not are left out."""
+
+    usd_limit: float | None = None
+    token_limit: int | None = None
+    turn_limit: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    window: Literal["day", "week", "month"] | None = None
+    time_zone: str | None = None
+    on_short: Literal["clamp"] | None = None
+
+
 class Budget(BaseModel):
     """One scope as it stands. A limit of null is none."""
 
     scope: str
+    name: str | None = Field(None, description="what its key, user, team or organisation is called")
     token_limit: int | None
     turn_limit: int | None
     limit_usd: float | None
@@ -166,6 +180,8 @@ class BudgetSet(BaseModel):
     """The scope as it now stands, and the entry that says so."""
 
     entry: str
+    by: str = Field(description="who set them")
+    before: Limits | None = Field(description="the limits before; null where there was no budget")
     scope: Budget
 
 
@@ -220,6 +236,45 @@ class KeyShape(BaseModel):
     old_until: str
     revoked: str
     revoked_entry: str
+    user_name: str = Field(description="as it was declared; empty where it was not")
+    team_name: str
+    organisation_name: str
+    limits: Limits
+    budget: Budget | None = Field(description="what it may spend and has spent")
+
+
+class OwnerKey(BaseModel):
+    """A key of a user, team or organisation."""
+
+    id: str
+    name: str
+    role: str
+    state: Literal["live", "expired", "revoked"]
+
+
+class OwnerShape(BaseModel):
+    """A user, team or organisation. What was not declared is null."""
+
+    kind: Literal["user", "team", "organisation"]
+    id: str
+    name: str | None
+    scope: str = Field(description="the name of its budget")
+    entry: str | None = Field(description="the entry that gave it its name")
+    declared: str | None = Field(description="when")
+    by: str | None = Field(description="who declared it")
+    keys: list[OwnerKey] = Field(description="those that are not revoked")
+    users: list[str] = Field(description="ids of users that its keys name")
+    teams: list[str] = Field(description="ids of teams that its keys name")
+    budget: Budget | None
+    spent_usd: float = Field(description="of its budget; without one, of its keys together")
+    spent_tokens: int
+    limit_usd: float | None
+
+
+class OwnerPage(_Paged):
+    """Users, teams or organisations, by id."""
+
+    owners: list[OwnerShape]
 
 
 class KeyPage(_Paged):

@@ -1,0 +1,229 @@
+"""``remit doctor``: what conversations, calls and a server need, and what will soon be missing."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from remit.cli.shared import emit, is_great, open_ledger, open_settings, progress, reads
+from remit.kernel.errors import RemitError
+
+if TYPE_CHECKING:
+    from remit.kernel.root import Root
+    from remit.kernel.settings import Settings
+    from remit.ledger import LedgerClient
+
+_CLOCKS_APART_S = 60.0
+_FREE_BYTES = 1 << 28
+_NEAR = 0.9  # of a limit
+_LISTED = 5
+
+
+class _Check(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        name: what.
+        state: ``ok``, ``advice`` (works, and could be better) or ``fail``.
+        message: what was found.
+        next_step: what to do about it; empty where nothing has to be done.
+    """
+
+    name: str
+    state: str
+    message: str
+    next_step: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "check": self.name, "passed": self.state != "fail", "state": self.state,
+            "message": self.message, "next_step": self.next_step or None,
+        }  # fmt: skip
+
+
+@click.command()
+@click.option("--full", is_flag=True, help="Check the whole ledger, however great it is.")
+@reads
+def doctor(root: Path | None, as_json: bool, full: bool) -> None:
+    """Check that everything a conversation needs is there; exit 1 when something is not.
+
+    What works and could be better is advice. In a great ledger ([gates] full_entries) it goes on
+    from the last verification.
+    """
+    checks: list[_Check] = []
+    try:
+        for check in _checks(root, full):
+            checks.append(check)
+    except RemitError as error:
+        checks.append(_Check("failure", "fail", error.message, error.next_step))
+    passed = all(check.state != "fail" for check in checks)
+    found = {"passed": passed, "checks": [check.to_dict() for check in checks]}
+    emit(as_json, found, _lines(checks))
+    raise SystemExit(0 if passed else 1)
+
+
+def _lines(checks: list[_Check]) -> Iterator[str]:
+    marks = {"ok": "ok  ", "advice": "note", "fail": "FAIL"}
+    for check in checks:
+        yield f"{marks[check.state]}  {check.name}: {check.message}"
+        if check.next_step:
+            yield f"      next: {check.next_step}"
+
+
+def _checks(root: Path | None, full: bool) -> Iterator[_Check]:
+    yield _Check("python", "ok", platform.python_version())
+    yield _held("sqlite", sqlite3.sqlite_version_info >= (3, 38), sqlite3.sqlite_version,
+                "Use a Python with SQLite 3.38 or later.")  # fmt: skip
+    place, loaded = open_settings(root)
+    settings = loaded.settings
+    yield _Check("root", "ok", str(place.path))
+    yield from _files(place)
+    with open_ledger(root) as client:
+        yield from _ledger(client, root, full)
+        yield from _limits(client)
+        yield from _prices(place, settings, client)
+    yield from _port(settings)
+    yield from _models(place, settings)
+
+
+def _held(name: str, holds: bool, message: str, next_step: str, state: str = "fail") -> _Check:
+    return _Check(name, "ok", message) if holds else _Check(name, state, message, next_step)
+
+
+def _files(place: Root) -> Iterator[_Check]:
+    from remit.kernel.installed import InstalledFiles
+
+    changed = InstalledFiles(place.path).changed()
+    how = f"{len(changed)} files are not as installed, such as {changed[0]}" if changed else ""
+    yield _held("packages", not changed, how or "every file is as it was installed",
+                "`remit package restore` puts them back.")  # fmt: skip
+    open_ = [path for path in (place.config, *sorted(place.keys.glob("*"))) if _others_read(path)]
+    how = f"others may read {', '.join(path.name for path in open_)}" if open_ else ""
+    yield _held("modes", not open_, how or "only its owner reads remit.toml and the keys",
+                f"chmod 600 {' '.join(map(str, open_))}", "advice")  # fmt: skip
+    free = shutil.disk_usage(place.path).free
+    yield _held("disk", free > _FREE_BYTES, f"{free // (1 << 20):,} MiB free",
+                "Free space: calls are refused when nothing can be recorded.")  # fmt: skip
+
+
+def _others_read(path: Path) -> bool:
+    """Whether a file that holds or may hold a secret is open to others; public keys are."""
+    with contextlib.suppress(OSError):
+        mode = path.stat().st_mode
+        secret = path.name == "remit.toml" or path.suffix in (".key", ".pem")
+        return secret and stat.S_ISREG(mode) and bool(mode & 0o077)
+    return False
+
+
+def _ledger(client: LedgerClient, root: Path | None, full: bool) -> Iterator[_Check]:
+    from remit.ledger import entry_id
+
+    report = client.verify(
+        jobs=os.cpu_count() or 1,
+        since_mark=not full and is_great(client, root),
+        progress=progress("verifying"),
+    )
+    lost, back = client.checkpoints.problem(), client.steps_back()
+    apart_s = abs(client.wall_ms / 1000 - time.time())
+    how = f"{report.entries} entries, {report.problem_count} problems"
+    if report.last_full:
+        how += f"; {report.unread} not read again, all checked on {report.last_full} (--full)"
+    yield _held("ledger", report.verified, f"{how}. {lost}" if lost else how,
+                "`remit ledger verify` names each problem.")  # fmt: skip
+    how = "no step back among the latest entries"
+    if back:
+        how = f"it went back {len(back)} times lately, last at {entry_id(back[-1])}: order is "
+        how += "that of the entries' numbers"
+    if apart_s > _CLOCKS_APART_S:
+        how = f"this machine's and the database's differ by {apart_s:.0f} s"
+    yield _held("clock", apart_s <= _CLOCKS_APART_S, how, "Let NTP keep both clocks.")
+
+
+def _limits(client: LedgerClient) -> Iterator[_Check]:
+    """Keys, teams and others that will soon be refused."""
+    from remit.gateway.auth import Directory, KeyStore
+    from remit.gateway.budget import TokenBudgeter
+
+    names = Directory(client).scope_names()
+    with KeyStore(client) as keys:
+        revoked = {f"key:{key.key_id}" for key in keys.list(include_revoked=True) if key.revoked}
+    near = []
+    for state in TokenBudgeter(client).list():
+        if state.scope.startswith("session:") or state.scope in revoked:
+            continue
+        for spent, limit in (
+            (state.spent_nano, state.nano_limit), (state.spent_tokens, state.token_limit),
+            (state.turns, state.turn_limit),
+        ):  # fmt: skip
+            if limit is not None and spent >= limit * _NEAR:
+                near.append(names.get(state.scope, state.scope))
+                break
+    how = f"{len(near)} near their limit or at it: {', '.join(near[:_LISTED])}" if near else ""
+    yield _held("budgets", not near, how or "none is near its limit",
+                "`remit budget show` says how much; `remit budget set` gives more.",
+                "advice")  # fmt: skip
+
+
+def _prices(place: Root, settings: Settings, client: LedgerClient) -> Iterator[_Check]:
+    from remit.packages import prices_sha256, recorded_prices
+    from remit.runtime.prices import prices_of
+
+    found = prices_of(place, settings.budget.prices)
+    recorded = recorded_prices(client)
+    as_recorded = recorded.sha256 == prices_sha256(place.path, found.file) or not (
+        found.sha256 or recorded.sha256
+    )
+    how = found.table.version
+    if found.sha256:
+        how += f"; {len(found.own.models)} of the operator's own in {found.file}"
+    if not as_recorded:
+        how = f"{found.file} is not what is on record ({recorded.entry_id or 'nothing is'})"
+    yield _held("prices", as_recorded, how, f"Look at it with `remit price diff`; `remit price "
+                f"import {found.file}` puts it on record.")  # fmt: skip
+
+
+def _port(settings: Settings) -> Iterator[_Check]:
+    """Whether a server could listen where the settings say."""
+    host, port = settings.server.host, settings.server.port
+    where = f"{host}:{port}"
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        yield _Check("port", "advice", f"{where} cannot be listened on: {error.strerror or error}",
+                     "A server may run there already; else choose another with --port, or set "
+                     "[server] host and port.")  # fmt: skip
+    else:
+        yield _Check("port", "ok", f"{where} is free for `remit serve`")
+
+
+def _models(place: Root, settings: Settings) -> Iterator[_Check]:
+    from remit.routing import RULES_UNAVAILABLE
+    from remit.runtime import require_reachable, resolve_model
+    from remit.runtime.routing import rules_of
+
+    rules = rules_of(place, settings.routing)
+    there = rules.version_hash != RULES_UNAVAILABLE
+    yield _held("routing rules", there, rules.version_hash if there else "cannot be read",
+                "`remit init` puts the shipped ones back where they are missing.")  # fmt: skip
+    providers, provider_id, model_id = resolve_model(settings)
+    yield _Check("model", "ok", f"{provider_id}/{model_id}")
+    require_reachable(settings, providers, provider_id, model_id)
+    if provider_id == "local":
+        there = importlib.util.find_spec("xllamacpp") is not None
+        yield _held("local model runtime", there, "installed" if there else "missing",
+                    "pip install 'remit[local]'")  # fmt: skip

@@ -1,0 +1,385 @@
+"""``remit setup``: a provider, a key with a budget, a client, and one real call."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from remit.cli.shared import echo_json, nearest, note, open_ledger, reads, say, show_step, whoami
+from remit.cli.snippets import CLIENTS, snippet
+from remit.kernel.errors import RemitError
+
+if TYPE_CHECKING:
+    from remit.gateway.auth import NewKey
+    from remit.kernel.root import Root
+    from remit.kernel.settings import Settings
+
+_OLLAMA = "http://127.0.0.1:11434"
+_PROBE_S = 2.0
+_CALL_S = 300.0
+_MOST_BYTES = 1 << 20
+_TOKENS = 256  # most that the first call may answer
+_UNKNOWN_WINDOW = 131_072  # of a free model whose server does not say; it bounds tokens, no money
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which provider and model answer.
+
+    Attributes:
+        provider: as ``remit.toml`` names it.
+        model: as the provider calls it.
+        base_url: of a server of the user's own; empty for the provider's.
+        free: whether its calls cost nothing.
+    """
+
+    provider: str
+    model: str
+    base_url: str = ""
+    free: bool = False
+
+
+@click.command()
+@click.option("--provider", help="anthropic, openai, ollama, local, or one of remit.toml; the "
+              "first that is found when left out.")  # fmt: skip
+@click.option("--base-url", help="Of an OpenAI-compatible server, such as http://HOST:8000/v1.")
+@click.option("--model", help="Which model answers by default.")
+@click.option("--free", is_flag=True, help="The server at --base-url bills nothing: price 0.")
+@click.option("--budget-usd", default="5", show_default=True, help="What the key may spend.")
+@click.option("--key-name", default="first", show_default=True, help="What people call the key.")
+@click.option("--client", type=click.Choice(CLIENTS), help="Whose lines to print.")
+@click.option("--save-key", is_flag=True, help="Keep the provider's key in remit.toml, in plain "
+              "text (0600); else it stays in the environment.")  # fmt: skip
+@click.option("--no-call", is_flag=True, help="Make no call.")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+@reads
+def setup(root: Path | None, as_json: bool, **given: Any) -> None:
+    """Set up a provider, make a key with a budget, make one real call, show a client's lines.
+
+    Asks in a terminal only. It can be run again: what is there stays, and a new key is made.
+    """
+    from remit.gateway.budget import nano_of
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
+    from remit.runtime import make_root
+
+    asks = sys.stdin.isatty() and not given["yes"] and not as_json
+    nano_of(given["budget_usd"])  # wrong use shows before anything is made
+    place = find_root(root)
+    settings = load_settings(place.config if place.exists() else None).settings
+    choice = _chosen(settings, given, asks)
+    secret = _secret(settings, choice, asks)
+    if asks:
+        given["budget_usd"] = click.prompt(
+            "Most US dollars for the key", default=given["budget_usd"], err=True
+        )
+        nano_of(given["budget_usd"])
+    if not place.exists():
+        note(f"Making a root at {place.path.resolve()}.")
+        make_root(place, by=whoami(), step=show_step)
+    _configure(place, settings, choice, secret if given["save_key"] else "")
+    _price(place, choice)
+    made = _key(place, given)
+    settings = load_settings(place.config).settings
+    url = f"http://{settings.server.host}:{settings.server.port}"
+    name = f"{choice.provider}/{choice.model}"
+    client = given["client"] or ("anthropic" if choice.provider == "anthropic" else "openai")
+    lines = snippet(client, url=url, key=made.key, model=name)
+    told: dict[str, Any] = {
+        "root": str(place.path), "provider": choice.provider, "model": choice.model,
+        "key": {"id": made.key_id, "name": made.name, "key": made.key},
+        "budget_usd": float(given["budget_usd"]), "url": url, "client": client, "snippet": lines,
+        "call": None,
+    }  # fmt: skip
+    if not as_json:
+        note(f"{name} answers. The key {made.name} ({made.key_id}) may spend "
+             f"{given['budget_usd']} USD; it is shown this once:")  # fmt: skip
+        say(made.key)
+    if not given["no_call"]:
+        told["call"] = call = _call(place, choice, made)
+        if not as_json:
+            note(f"First call: {call['exchange']}, {_cost(call)}; `remit ledger show "
+                 f"{call['exchange']}` shows it whole.")  # fmt: skip
+    if as_json:
+        echo_json(told)
+        return
+    note(f"\nFor {client}, once `remit serve` runs (it answers at {url}):\n")
+    say(lines, nl=False)
+    if secret and not given["save_key"]:
+        note(f"\n`remit serve` needs {settings.providers[choice.provider].api_key_env} in its "
+             "environment.")  # fmt: skip
+    note("\nnext: `remit serve`; `remit doctor` says what could be better.")
+
+
+def _chosen(settings: Settings, given: dict[str, Any], asks: bool) -> _Choice:
+    """The provider that was named, or is found; a person may choose among these.
+
+    Raises:
+        RemitError: there is none.
+    """
+    wanted, base_url = given["provider"], given["base_url"]
+    names = [*settings.providers, "ollama", "local"]
+    if wanted is None and base_url:
+        wanted = "openai"
+    if wanted is not None and wanted not in names:
+        near = nearest(wanted, names)
+        hint = f"Did you mean {near}?" if near else f"Use {', '.join(names)}."
+        raise click.UsageError(f"There is no provider {wanted!r}. {hint}")
+    if wanted is None:
+        found = list(_found(settings))
+        if not found:
+            raise RemitError(
+                "No provider is set up: no key in the environment, no Ollama on this machine, and "
+                "no local model.",
+                next_step="Set ANTHROPIC_API_KEY or OPENAI_API_KEY, give --base-url, or run "
+                "`remit model pull` and `remit setup --provider local`.",
+            )
+        for name, why in found:
+            note(f"found {name}: {why}")
+        wanted = found[0][0]
+        if asks:
+            wanted = click.prompt("Which provider", type=click.Choice(names), default=wanted,
+                                  err=True)  # fmt: skip
+    if wanted == "ollama" or base_url:
+        return _own_server(wanted, base_url, given)
+    if wanted == "local":
+        return _Choice("local", given["model"] or settings.local.model, free=True)
+    return _Choice(wanted, given["model"] or settings.providers[wanted].default_model)
+
+
+def _found(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Providers that could answer, and how that shows."""
+    from remit.runtime import weight_store
+
+    order = [*settings.model.auto_order, *settings.providers]
+    for name in dict.fromkeys(order):
+        if name in settings.providers:
+            provider = settings.providers[name]
+            if os.environ.get(provider.api_key_env):
+                yield name, f"{provider.api_key_env} is set"
+            elif provider.api_key.get_secret_value():
+                yield name, "its key is in remit.toml"
+            elif os.environ.get(provider.base_url_env):
+                yield name, f"{provider.base_url_env} is set"
+    if models := _listed(f"{_ollama()}/v1", _PROBE_S):
+        yield "ollama", f"{len(models)} models at {_ollama()}"
+    if settings.local.model in {model.name for model in weight_store(settings).list()}:
+        yield "local", f"{settings.local.model} is here"
+
+
+def _own_server(wanted: str, base_url: str | None, given: dict[str, Any]) -> _Choice:
+    """A server of the user's own, which speaks OpenAI's dialect.
+
+    Raises:
+        RemitError: it cannot be reached, or lists no model.
+    """
+    url = (base_url or f"{_ollama()}/v1").rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--base-url is {url!r}, which is not an http(s) URL.")
+    model = given["model"]
+    if not model:
+        models = _listed(url, _PROBE_S)
+        if not models:
+            raise RemitError(
+                f"{url} lists no model.",
+                next_step="Start the server, pull a model (`ollama pull …`), or name one with "
+                "--model.",
+            )
+        model = models[0]
+    provider = "openai" if wanted == "ollama" else wanted
+    return _Choice(provider, model, url, given["free"] or _on_this_machine(url))
+
+
+def _ollama() -> str:
+    host = os.environ.get("OLLAMA_HOST", "")
+    return (host if "://" in host else f"http://{host}" if host else _OLLAMA).rstrip("/")
+
+
+def _on_this_machine(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    """Opens URLs, past any proxy those of this machine."""
+    direct = [urllib.request.ProxyHandler({})] if _on_this_machine(url) else []
+    return urllib.request.build_opener(*direct)
+
+
+def _listed(base_url: str, wait_s: float) -> list[str]:
+    """The models of an OpenAI-compatible server; none where it does not answer in time."""
+    try:
+        with _opener(base_url).open(f"{base_url}/models", timeout=wait_s) as reply:
+            data = json.loads(reply.read(_MOST_BYTES))
+        return [str(item["id"]) for item in data["data"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _secret(settings: Settings, choice: _Choice, asks: bool) -> str:
+    """The provider's key, which a person may type; empty where none is needed.
+
+    Raises:
+        RemitError: there is none.
+    """
+    if choice.provider == "local":
+        return ""
+    provider = settings.providers[choice.provider]
+    variable = provider.api_key_env
+    if key := os.environ.get(variable, ""):
+        return key
+    if choice.base_url or provider.api_key.get_secret_value() or not provider.base_url_env:
+        return ""
+    if os.environ.get(provider.base_url_env):
+        return ""
+    if asks:
+        key = str(click.prompt(f"Key of {choice.provider}", hide_input=True, err=True)).strip()
+        os.environ[variable] = key  # of this process and what it starts
+        note(f"It is not stored: `export {variable}=…` before `remit serve`, or --save-key.")
+        return key
+    raise RemitError(
+        f"The provider {choice.provider} has no key.", next_step=f"Set {variable} and try again."
+    )
+
+
+def _configure(place: Root, settings: Settings, choice: _Choice, secret: str) -> None:
+    """Put into ``remit.toml`` what has to be there, and nothing else."""
+    from remit.kernel.settings.edit import set_values
+
+    values = {}
+    default = "local" if choice.provider == "local" else f"{choice.provider}/{choice.model}"
+    if choice.provider == "local" and choice.model != settings.local.model:
+        values["local.model"] = choice.model
+    if settings.model.default != default:
+        values["model.default"] = default
+    if choice.base_url and settings.providers[choice.provider].base_url != choice.base_url:
+        values[f"providers.{choice.provider}.base_url"] = choice.base_url
+    if secret:
+        values[f"providers.{choice.provider}.api_key"] = secret
+    if values:
+        set_values(place.config, values)
+        note(f"remit.toml: {', '.join(sorted(values))}")
+
+
+def _price(place: Root, choice: _Choice) -> None:
+    """A budget in dollars needs a price: 0 for what is free, on record.
+
+    Raises:
+        RemitError: there is none, and the model is not free.
+    """
+    from datetime import UTC, datetime
+
+    from remit.kernel.settings import load_settings
+    from remit.providers.prices import Overlay
+    from remit.runtime.prices import RootPrices, change_own_prices, prices_of
+
+    settings = load_settings(place.config).settings
+    prices = prices_of(place, settings.budget.prices)
+    if choice.provider in settings.budget.free_providers:
+        return
+    if prices.table.find(choice.provider, choice.model) is not None and not choice.free:
+        return
+    if not choice.free:
+        raise RemitError(
+            f"{choice.provider}/{choice.model} has no price, and a budget in dollars refuses it.",
+            next_step=f"Set one: `remit price set {choice.provider}/{choice.model} --input … "
+            "--output … --context-window … --max-output-tokens …`; or pass --free.",
+        )
+    day = datetime.now(UTC).date()
+
+    def change(found: RootPrices) -> Overlay:
+        sizes = {"max_output_tokens": _UNKNOWN_WINDOW, "context_window": _UNKNOWN_WINDOW}
+        entry = {"provider": choice.provider, "date": day, "input": "0", "output": "0",
+                 "source": f"free, at {choice.base_url}", **sizes}  # fmt: skip
+        return found.own.with_entry(
+            found.own.key_of(choice.provider, choice.model, found.base), entry, day
+        )
+
+    with open_ledger(place.path, signing=True) as ledger:
+        _, entry_id = change_own_prices(
+            place, ledger, settings.budget.prices, change, by=whoami(),
+            wait_s=settings.packages.lock_timeout_s, reason="A free model was set up",
+        )  # fmt: skip
+    if entry_id:
+        note(f"{choice.provider}/{choice.model} has the price 0, on record as {entry_id}.")
+
+
+def _key(place: Root, given: dict[str, Any]) -> NewKey:
+    """A key with the budget, under a name that is free."""
+    from remit.gateway.auth import KeyStore
+    from remit.gateway.budget import BudgetLimits, TokenBudgeter
+
+    limits = BudgetLimits.of(usd=given["budget_usd"])
+    with open_ledger(place.path, signing=True) as ledger, KeyStore(ledger) as keys:
+        taken = {key.name for key in keys.list()}
+        names = [given["key_name"], *(f"{given['key_name']}-{n}" for n in range(2, len(taken) + 3))]
+        return keys.create(
+            next(name for name in names if name not in taken),
+            requested_by=whoami(),
+            in_transaction=TokenBudgeter(ledger).for_new_key(limits, whoami()),
+        )
+
+
+def _call(place: Root, choice: _Choice, made: NewKey) -> dict[str, Any]:
+    """One call with the key, over HTTP, as a client makes it.
+
+    Raises:
+        RemitError: it was refused or failed; the key stays.
+    """
+    from remit.runtime import Runtime
+    from remit.server.interop import Door
+
+    messages = [{"role": "user", "content": "Say hello in one short sentence."}]
+    body = {"model": f"{choice.provider}/{choice.model}", "messages": messages}
+    with Runtime.open(place.path, by=whoami()) as runtime, Door(runtime) as door:
+        price = runtime.prices.find(choice.provider, choice.model)
+        named_otherwise = price is not None and price.max_completion_tokens
+        limit = "max_completion_tokens" if named_otherwise else "max_tokens"
+        request = urllib.request.Request(  # noqa: S310 - of our own, on loopback
+            f"{door.url}/v1/chat/completions",
+            json.dumps({**body, limit: _TOKENS}).encode(),
+            {"authorization": f"Bearer {made.key}", "content-type": "application/json"},
+        )
+        try:
+            with _opener(door.url).open(request, timeout=_CALL_S) as reply:
+                headers, said = reply.headers, json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            raise RemitError(
+                f"The first call failed with status {error.code}: {_message(error.read())}",
+                next_step=f"The key {made.name} was made and stays. `remit ledger tail` shows what "
+                "happened; `remit doctor` looks everything over.",
+            ) from error
+    cost = headers.get("x-remit-cost-usd")
+    return {
+        "exchange": headers.get("x-remit-exchange"),
+        "cost_usd": None if cost is None else float(cost),
+        "cost_certainty": headers.get("x-remit-cost-certainty"),
+        "answer": said["choices"][0]["message"].get("content"),
+    }
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace")
+
+
+def _cost(call: dict[str, Any]) -> str:
+    if call["cost_usd"] is None:
+        return "its cost is not known"
+    return f"{call['cost_usd']:.9f} USD ({call['cost_certainty']})"

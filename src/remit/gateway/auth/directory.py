@@ -1,0 +1,314 @@
+"""Users, teams and organisations by name: declared on record, and read from it (SPEC 6)."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from remit.gateway.auth.errors import VirtualKeyError, VirtualKeyNotFoundError
+from remit.gateway.auth.virtual_key import KeyRow, VirtualKey, check_text
+from remit.kernel.budget import BudgetScope, BudgetStatus, owners_of, usd_of
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, is_authentic
+
+if TYPE_CHECKING:
+    from remit.gateway.budget import TokenBudgeter
+
+__all__ = ["Directory", "Owner", "OwnerKind", "id_of", "scope_of", "shown_keys"]
+
+OwnerKind = Literal["user", "team", "organisation"]
+"""Whose budgets a key's calls also count in."""
+
+_LATEST = "SELECT max(seq) FROM entries WHERE event_type = 'OWNER_NAMED'"
+_SCOPES = (
+    "SELECT scope FROM budgets WHERE scope LIKE 'user:%' OR scope LIKE 'team:%' "
+    "OR scope LIKE 'organisation:%'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A user, team or organisation. What there is not is empty.
+
+    Attributes:
+        kind: ``user``, ``team`` or ``organisation``.
+        id: as keys and budgets have it.
+        name: for people; empty where it was not declared, or was erased.
+        entry: id of the ``OWNER_NAMED`` that says so.
+        at: when.
+        by: who declared it.
+    """
+
+    kind: OwnerKind
+    id: str
+    name: str = ""
+    entry: str = ""
+    at: str = ""
+    by: str = ""
+
+    @property
+    def scope(self) -> str:
+        """The name of its account: ``team:payments``."""
+        return scope_of(self.kind, self.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same by name."""
+        return {
+            "kind": self.kind, "id": self.id, "name": self.name or None, "scope": self.scope,
+            "entry": self.entry or None, "declared": self.at or None, "by": self.by or None,
+        }  # fmt: skip
+
+
+class Directory:
+    """Declares users, teams and organisations, and finds them with the keys they have.
+
+    Ids work without a declaration: those that keys and budgets name are here too, without a name.
+    A name is content: erasing its entry takes it away, and the id goes on.
+
+    Args:
+        ledger: the record, which alone holds the names.
+    """
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._read: tuple[int | None, int, Mapping[str, Owner]] = (-1, -1, {})
+
+    def declare(
+        self,
+        kind: OwnerKind,
+        id_: str,
+        name: str,
+        *,
+        by: str,
+        in_transaction: Callable[[Transaction, BudgetScope], object] | None = None,
+    ) -> Owner:
+        """Give a user, team or organisation its name, for the first time.
+
+        Args:
+            kind: which of them.
+            id_: at most 128 printable characters; keys and budgets name it by this.
+            name: for people, likewise.
+            by: who declares it, on record.
+            in_transaction: called with the transaction and its budget's scope, to do what belongs
+                to it, such as to set that budget.
+
+        Raises:
+            InvalidInputError: a value cannot be used.
+            VirtualKeyError: it is declared already.
+        """
+
+        def check(known: Owner | None) -> None:
+            if known is not None:
+                raise VirtualKeyError(
+                    f"There is a {kind} {id_!r} already: {known.name or '(name erased)'}.",
+                    next_step=f"`remit {kind} rename` gives it another name.",
+                )
+
+        return self._named(kind, id_, name, by, "CREATED", check, in_transaction)
+
+    def rename(self, kind: OwnerKind, id_: str, name: str, *, by: str) -> tuple[Owner, Owner]:
+        """Give a declared one another name.
+
+        Returns:
+            What it was, and what it is; the same twice where nothing had to be changed.
+
+        Raises:
+            InvalidInputError: the name cannot be used.
+            VirtualKeyNotFoundError: it is not declared.
+        """
+        before: list[Owner] = []
+
+        def check(known: Owner | None) -> None:
+            if known is None:
+                raise _missing(kind, id_, self.declared())
+            before[:] = [known]
+
+        known = self.declared().get(scope_of(kind, id_))
+        if known is not None and known.name == name:
+            return known, known
+        after = self._named(kind, id_, name, by, "RENAMED", check)
+        return before[0], after
+
+    def declared(self) -> Mapping[str, Owner]:
+        """Those that have a name, by scope, as the record says now."""
+        ((latest,),) = self._ledger.select(_LATEST, ())
+        ((erased,),) = self._ledger.select(
+            "SELECT coalesce(max(seq), -1) FROM entries WHERE event_type = 'ERASURE'", ()
+        )
+        with self._lock:
+            if self._read[:2] == (latest, erased):
+                return self._read[2]
+        found: dict[str, Owner] = {}
+        for entry in self._ledger.query(event_type="OWNER_NAMED"):
+            said = entry.metadata
+            if is_authentic(entry) and said.get("kind") in get_args(OwnerKind):
+                name = said.get("name")
+                owner = Owner(
+                    said["kind"], str(said.get("owner_id")), name if type(name) is str else "",
+                    entry.id, entry.timestamp, str(said.get("by", "")),
+                )  # fmt: skip
+                found[owner.scope] = owner
+        with self._lock:
+            self._read = (latest, erased, found)
+        return found
+
+    def list(self, kind: OwnerKind) -> list[Owner]:
+        """All of a kind by id: declared, or named by a key or a budget."""
+        found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
+        ids = {getattr(key, f"{kind}_id") for key in self._keys()}
+        scopes = (str(scope) for (scope,) in self._ledger.select(_SCOPES, ()))
+        ids |= {owners_of([scope]).get(f"{kind}_id", "") for scope in scopes}
+        for id_ in ids - found.keys() - {""}:
+            found[id_] = Owner(kind, id_)
+        return [found[id_] for id_ in sorted(found)]
+
+    def find(self, kind: OwnerKind, id_: str) -> Owner:
+        """One of a kind, declared or not.
+
+        Raises:
+            VirtualKeyNotFoundError: neither is it declared, nor does a key or budget name it.
+        """
+        known = {owner.id: owner for owner in self.list(kind)}
+        if id_ not in known:
+            raise _missing(kind, id_, {owner.scope: owner for owner in known.values()})
+        return known[id_]
+
+    def described(
+        self, owners: Iterable[Owner], states: Iterable[BudgetStatus]
+    ) -> builtins.list[dict[str, Any]]:
+        """Owners with their members, keys that are not revoked, budget and spending.
+
+        Args:
+            owners: which.
+            states: the budgets there are.
+
+        Returns:
+            of each :meth:`Owner.to_dict`, ``keys``, ``users`` and ``teams`` (ids that its keys
+            name), ``budget`` (``None`` without one), ``spent_usd``, ``spent_tokens``,
+            ``limit_usd``. Without a budget the spending is that of its keys.
+        """
+        budgets, keys = {state.scope: state for state in states}, self._keys()
+        found = []
+        for owner in owners:
+            own = [key for key in keys if getattr(key, f"{owner.kind}_id") == owner.id]
+            budget = budgets.get(owner.scope)
+            scopes = [BudgetScope(key_id=key.key_id).key for key in own]
+            spent = [budget] if budget else [budgets[one] for one in scopes if one in budgets]
+            limit = budget.nano_limit if budget else None
+            found.append(
+                owner.to_dict()
+                | {
+                    "keys": [
+                        {"id": key.key_id, "name": key.name, "role": key.role, "state": key.state}
+                        for key in own
+                    ],
+                    "users": sorted({key.user_id for key in own} - {""}),
+                    "teams": sorted({key.team_id for key in own} - {""}),
+                    "budget": budget.to_dict() if budget else None,
+                    "spent_usd": usd_of(sum(state.spent_nano for state in spent)),
+                    "spent_tokens": sum(state.spent_tokens for state in spent),
+                    "limit_usd": None if limit is None else usd_of(limit),
+                }
+            )
+        return found
+
+    def names(self, key: VirtualKey) -> dict[str, str]:
+        """What the owners of a key are called: ``user_name``, ``team_name``,
+        ``organisation_name``; empty where that is not declared."""
+        declared, found = self.declared(), {}
+        for kind in get_args(OwnerKind):
+            id_ = getattr(key, f"{kind}_id")
+            known = declared.get(scope_of(kind, id_)) if id_ else None
+            found[f"{kind}_name"] = known.name if known else ""
+        return found
+
+    def scope_names(self) -> dict[str, str]:
+        """What the owners of budgets are called, by the name of their account: keys, and those
+        that are declared."""
+        rows = self._ledger.select("SELECT key_id, name FROM virtual_keys", ())
+        named = {BudgetScope(key_id=key_id).key: str(name) for key_id, name in rows}
+        declared = self.declared().items()
+        return named | {scope: owner.name for scope, owner in declared if owner.name}
+
+    def _keys(self) -> builtins.list[VirtualKey]:
+        rows = self._ledger.select(f"{KeyRow.SELECT} WHERE revoked = '' ORDER BY name", ())
+        return [KeyRow.of(row).key for row in rows]
+
+    def _named(
+        self,
+        kind: OwnerKind,
+        id_: str,
+        name: str,
+        by: str,
+        decision: str,
+        check: Callable[[Owner | None], None],
+        in_transaction: Callable[[Transaction, BudgetScope], object] | None = None,
+    ) -> Owner:
+        if kind not in get_args(OwnerKind):
+            raise InvalidInputError(f"There is no kind of owner {kind!r}.")
+        ids: dict[str, Any] = {f"{kind}_id": id_}
+        for what, value in (("id", id_), ("name", name), ("requested_by", by)):
+            check_text(what, value, of=kind)
+        entry = LedgerEntry(
+            "OWNER_NAMED", scope_of(kind, id_), decision, f"{kind.capitalize()} named",
+            metadata={"kind": kind, "owner_id": id_, "name": content(name), "by": by},
+        )  # fmt: skip
+
+        def call(tx: Transaction, seen: int | None) -> str:
+            ((latest,),) = tx.execute(_LATEST, ())
+            if latest != seen:
+                return ""  # somebody else was faster: look again
+            made = tx.append(entry)
+            if in_transaction is not None:
+                in_transaction(tx, BudgetScope(**ids))
+            return made
+
+        while True:
+            ((seen,),) = self._ledger.select(_LATEST, ())
+            check(self.declared().get(scope_of(kind, id_)))
+            if self._ledger.transact(lambda tx, seen=seen: call(tx, seen)):  # type: ignore[misc]
+                return self.declared()[scope_of(kind, id_)]
+
+
+def shown_keys(
+    keys: Iterable[VirtualKey], directory: Directory, budgeter: TokenBudgeter
+) -> Iterator[dict[str, Any]]:
+    """Keys as people see them: :meth:`VirtualKey.to_dict`, ``user_name``, ``team_name`` and
+    ``organisation_name``, ``limits`` (those there are) and ``budget`` (``None`` without one)."""
+    states = {state.scope: state for state in budgeter.list("key:")}
+    for key in keys:
+        state = states.get(BudgetScope(key_id=key.key_id).key)
+        yield {
+            **key.to_dict(),
+            **directory.names(key),
+            "limits": state.limits.to_dict() if state else {},
+            "budget": state.to_dict() if state else None,
+        }
+
+
+def scope_of(kind: str, id_: str) -> str:
+    """The name of an account: ``team:payments``."""
+    ids: dict[str, Any] = {f"{kind}_id": id_}
+    return BudgetScope(**ids).key
+
+
+def id_of(name: str) -> str:
+    """An id made of a name: ``Payments & Billing`` is ``payments-billing``; may be empty."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+
+
+def _missing(kind: str, id_: str, known: Mapping[str, Owner]) -> VirtualKeyNotFoundError:
+    ids = sorted(owner.id for owner in known.values() if owner.kind == kind)
+    return VirtualKeyNotFoundError(
+        f"There is no {kind} {id_!r}.",
+        next_step=f"`remit {kind} list` shows those there are"
+        + (f": {', '.join(ids[:5])}" if ids else "")
+        + f"; `remit {kind} create` declares one.",
+    )

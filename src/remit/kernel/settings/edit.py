@@ -1,0 +1,76 @@
+"""Changes of ``remit.toml``: a value is set in its text, all else stays as a person wrote it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from remit.kernel.errors import ConfigError
+
+__all__ = ["set_values"]
+
+
+def set_values(path: Path, values: Mapping[str, str]) -> None:
+    """Set texts in ``remit.toml``, in one step; its mode becomes 0600.
+
+    Args:
+        path: the file, which may be missing.
+        values: by dotted key of a table and a name in it: ``providers.openai.base_url``.
+
+    Raises:
+        ConfigError: the file is no TOML, is written in a way that is not understood here, or
+            cannot be written; nothing was changed.
+    """
+    try:
+        text = path.read_text("utf-8") if path.exists() else ""
+        wanted = _parsed(text, path)
+        for dotted, value in values.items():
+            text = _with(text, dotted, value)
+            *tables, name = dotted.split(".")
+            place = wanted
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[name] = value
+        if _parsed(text, path) != wanted:
+            raise ConfigError(
+                f"{path} is written in a way that cannot be changed here.",
+                next_step="Set it by hand: "
+                + "; ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()),
+            )
+        beside = path.with_name(f".{path.name}.new")
+        beside.unlink(missing_ok=True)
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be changed: {error.strerror}.") from error
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _with(text: str, dotted: str, value: str) -> str:
+    """The text with a value in it: in its line, else below its table's head, else at the end."""
+    table, _, name = dotted.rpartition(".")
+    line = f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    head = re.search(rf"(?m)^[ \t]*\[[ \t]*{re.escape(table)}[ \t]*\][ \t]*(#.*)?$", text)
+    if head is None:
+        return f"{text.rstrip()}\n\n[{table}]\n{line}\n".lstrip("\n")
+    rest = text[head.end() :]
+    after = re.search(r"(?m)^[ \t]*\[", rest)
+    body, behind = (rest[: after.start()], rest[after.start() :]) if after else (rest, "")
+    changed, found = re.subn(
+        rf"(?m)^[ \t]*{re.escape(name)}[ \t]*=.*$", lambda _: line, body, count=1
+    )
+    return text[: head.end()] + (changed if found else f"\n{line}{body}") + behind

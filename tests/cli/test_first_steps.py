@@ -1,0 +1,222 @@
+"""``remit setup`` and ``remit doctor``: from nothing to a call, and what is missing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.ledger import LedgerClient
+from tests.cli.conftest import Run
+from tests.support.postgres import PostgresServer
+from tests.support.roots import new_root
+from tests.support.upstream import Upstream
+from tests.support.upstream import upstream as run_upstream
+
+SECRET = "sk-of-the-provider"
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with run_upstream() as running:
+        yield running
+
+
+@pytest.fixture
+def root(work: Path) -> Path:
+    return new_root(work / ".remit")
+
+
+@pytest.fixture
+def nothing(tmp_path: Path) -> dict[str, str]:
+    """An environment in which no provider is found."""
+    return {"XDG_CACHE_HOME": str(tmp_path / "empty"), "OLLAMA_HOST": "127.0.0.1:9"}
+
+
+def _json(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _exchange(root: Path, entry_id: str) -> Any:
+    with LedgerClient(root / "ledger.db") as ledger:
+        return ledger.read(entry_id).metadata
+
+
+def test_from_nothing_to_a_call_with_a_key_and_its_cost(
+    remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    env = {**nothing, "OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": f"{upstream.url}/v1"}
+    told = _json(remit("setup", "--budget-usd", "3", "--client", "langchain", "--json", **env))
+    assert (told["provider"], told["model"]) == ("openai", "gpt-4o-mini")
+    assert told["key"]["key"] in told["snippet"]
+    assert "http://127.0.0.1:4000/v1" in told["snippet"]
+    call, root = told["call"], work / ".remit"
+    said = _exchange(root, call["exchange"])
+    assert said["key_id"] == told["key"]["id"]
+    assert (said["outcome"], said["cost_usd"]) == ("success", call["cost_usd"])
+    assert call["cost_usd"] > 0
+    spent = _json(remit("budget", "show", "--key", "first", "--json"))
+    assert (spent["limit_usd"], spent["spent_usd"]) == (3, call["cost_usd"])
+    assert SECRET not in (root / "remit.toml").read_text()
+    assert remit("gate", "check", "--all", "--enforce", **env).returncode == 0
+    again = remit("setup", "--no-call", "--yes", **env)
+    assert again.returncode == 0
+    assert again.stdout.startswith("sk-remit-")
+    assert "first-2" in again.stderr
+
+
+def test_a_server_of_ones_own_is_free_on_record(
+    remit: Run, work: Path, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    told = _json(remit("setup", "--base-url", f"{upstream.url}/v1", "--json", **nothing))
+    assert (told["provider"], told["model"]) == ("openai", "gpt-test-1")
+    assert told["call"]["cost_usd"] == 0
+    root = work / ".remit"
+    text = (root / "remit.toml").read_text()
+    assert f'base_url = "{upstream.url}/v1"' in text
+    assert text.startswith("# The settings of this root")  # what was there stays
+    with LedgerClient(root / "ledger.db") as ledger:
+        (entry,) = ledger.read_by_submission("prices")
+    assert entry.metadata["price_changes"][0]["after"]["input"] == "0"
+    assert remit("gate", "check", "--all", "--enforce", **nothing).returncode == 0
+
+
+def test_what_is_found_on_the_way_is_said(
+    remit: Run, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    ollama = {**nothing, "OLLAMA_HOST": upstream.url}
+    done = remit("setup", "--no-call", "--yes", **ollama)
+    assert done.returncode == 0, done.stderr
+    assert "found ollama: " in done.stderr
+    assert "Making a root at " in done.stderr
+
+
+def test_a_key_of_the_provider_is_kept_only_when_asked_for(
+    remit: Run, work: Path, nothing: dict[str, str]
+) -> None:
+    env = {**nothing, "ANTHROPIC_API_KEY": SECRET}
+    assert remit("setup", "--no-call", "--yes", **env).returncode == 0
+    config = work / ".remit" / "remit.toml"
+    assert SECRET not in config.read_text()
+    done = remit("setup", "--no-call", "--yes", "--save-key", **env)
+    assert done.returncode == 0
+    assert f'api_key = "{SECRET}"' in config.read_text()
+    assert config.stat().st_mode & 0o777 == 0o600
+    assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 1, "No provider is set up"),
+        (["--provider", "openai"], 1, "Set OPENAI_API_KEY"),
+        (["--provider", "opnai"], 2, "Did you mean openai?"),
+        (["--provider", "ollama"], 1, "lists no model"),
+        (["--base-url", "office.example"], 2, "not an http(s) URL"),
+        (["--budget-usd", "much"], 2, "not a sum"),
+    ],
+)
+def test_what_is_missing_is_said_and_nothing_is_made(
+    remit: Run, work: Path, nothing: dict[str, str], arguments: list[str], code: int, said: str
+) -> None:
+    done = remit("setup", *arguments, **nothing)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert not (work / ".remit").exists()
+
+
+def test_without_a_terminal_nothing_is_asked(work: Path, nothing: dict[str, str]) -> None:
+    """Standard input that never ends: it would wait for ever."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "remit", "setup", "--provider", "openai"],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=work, env=nothing,
+    )  # fmt: skip
+    with process:
+        assert process.wait(120) == 1
+        assert process.stderr is not None
+        assert b"Set OPENAI_API_KEY" in process.stderr.read()
+
+
+def test_a_call_that_fails_is_told_and_the_key_stays(
+    remit: Run, upstream: Upstream, nothing: dict[str, str]
+) -> None:
+    url = f"{upstream.url}/v1"
+    done = remit("setup", "--base-url", url, "--model", "m@status=400", **nothing)
+    assert done.returncode == 1
+    assert "The first call failed with status 400" in done.stderr
+    assert done.stdout.startswith("sk-remit-")
+    assert "first" in remit("key", "list").stdout
+
+
+def _doctor(remit: Run, **env: str) -> tuple[int, dict[str, Any]]:
+    done = remit("doctor", "--json", **env)
+    return done.returncode, {check["check"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+def test_doctor_advises(remit: Run, root: Path) -> None:
+    env = {"ANTHROPIC_API_KEY": "k"}
+    code, checks = _doctor(remit, **env)
+    assert code == 0, checks
+    assert {check["state"] for check in checks.values()} <= {"ok", "advice"}
+    (root / "remit.toml").chmod(0o644)
+    remit("team", "create", "--name", "Red", "--budget-tokens", "0")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        env["REMIT_SERVER__PORT"] = str(taken.getsockname()[1])
+        code, checks = _doctor(remit, **env)
+    assert code == 0
+    advised = {name for name, check in checks.items() if check["state"] == "advice"}
+    assert advised == {"modes", "budgets", "port"}
+    assert all(checks[name]["next_step"] for name in advised)
+    assert "Red" in checks["budgets"]["message"]
+    (root / "prices.toml").write_text("version = 2026-12-01\n")
+    code, checks = _doctor(remit, **env)
+    assert (code, checks["prices"]["state"]) == (1, "fail")
+
+
+@pytest.mark.usefixtures("root")
+def test_a_slip_of_the_pen_gets_the_nearest_name(remit: Run) -> None:
+    done = remit("ledger", "query", "--event-type", "EXCHNGE", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Did you mean EXCHANGE?" in done.stderr
+    own = remit("ledger", "query", "--event-type", "MY_OWN_THING", "--json")
+    assert json.loads(own.stdout) == {"entries": []}
+    done = remit("ldger", "query")
+    assert (done.returncode, "Did you mean ledger?" in done.stderr) == (2, True)
+    assert "Did you mean organisation?" in remit("org", "list").stderr
+    assert "query" in remit("ledger", "qury").stderr
+    assert "--event-type" in remit("ledger", "query", "--event-tpe", "X").stderr
+
+
+def test_chat_and_ask_say_that_they_make_a_root(
+    remit: Run, work: Path, nothing: dict[str, str]
+) -> None:
+    for command in (["ask", "hi"], ["chat"]):
+        (work / ".remit").rename(work / "old") if (work / ".remit").exists() else None
+        done = remit(*command, **nothing)
+        assert f"making one at {work / '.remit'}" in done.stderr
+    assert "making one" not in remit("ask", "hi", **nothing).stderr
+
+
+def test_a_root_remembers_that_its_ledger_is_in_a_database(
+    remit: Run, work: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.database()
+    assert remit("init", REMIT_DATABASE_URL=url).returncode == 0
+    for command in (["ledger", "stats"], ["init"], ["ask", "hi"], ["key", "list"]):
+        done = remit(*command)
+        assert done.returncode == 1, (command, done.stdout)
+        assert "is in the PostgreSQL database" in done.stderr
+        assert "Set REMIT_DATABASE_URL=" in done.stderr
+    assert not (work / ".remit" / "ledger.db").exists()
+    kept = (work / ".remit" / "ledger.place").read_text()
+    assert "@" not in kept
+    assert "postgresql://" not in kept
+    assert remit("ledger", "stats", REMIT_DATABASE_URL=url).returncode == 0

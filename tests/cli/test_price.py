@@ -1,0 +1,181 @@
+"""``remit price``: prices of the operator's own, on record, with all gates passing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.kernel.settings import load_settings
+from remit.ledger import LedgerClient
+from tests.cli.conftest import Run
+from tests.support.roots import new_root
+
+
+@pytest.fixture
+def root(work: Path) -> Path:
+    return new_root(work / ".remit")
+
+
+def _json(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _gates(remit: Run) -> list[str]:
+    """The errors of all gates."""
+    done = remit("gate", "check", "--all", "--enforce", "--json")
+    report = json.loads(done.stdout)
+    assert len(report["gates"]) == 8
+    assert report["passed"] == (done.returncode == 0)
+    return [error for gate in report["gates"] for error in gate["errors"]]
+
+
+def _changes(root: Path) -> list[Any]:
+    with LedgerClient(root / "ledger.db") as ledger:
+        return ledger.read_by_submission("prices")
+
+
+def test_a_price_is_set_on_record_and_every_gate_passes(remit: Run, root: Path) -> None:
+    before = _json(remit("price", "show", "gpt-4o-mini", "--json"))
+    assert before["price"]["origin"] == "shipped"
+    rates = ["--input", "0.12", "--output", "0.48", "--cached-input", "0.06"]
+    set_it = ["price", "set", "gpt-4o-mini", *rates, "--source", "a contract", "--json"]
+    made = _json(remit(*set_it))
+    assert _gates(remit) == []
+    after = _json(remit("price", "show", "openai/gpt-4o-mini-2024-07-18", "--json"))
+    assert after["price"]["origin"] == "own"
+    assert (after["price"]["input"], after["price"]["cached_input"]) == ("0.12", "0.06")
+    assert after["price"]["context_window"] == before["price"]["context_window"]
+    assert after["version"] == made["version"]
+    (entry,) = _changes(root)
+    assert entry.id == made["entry"]
+    said = entry.metadata
+    assert said["by"]
+    assert said["file"] == "prices.toml"
+    assert said["sha256"] == hashlib.sha256((root / "prices.toml").read_bytes()).hexdigest()
+    assert said["prices"] == [before["version"], after["version"]]
+    (change,) = said["price_changes"]
+    assert (change["before"]["input"], change["after"]["input"]) == ("0.15", "0.12")
+    assert _json(remit("price", "diff", "--json"))["changes"] == [change]
+    listed = _json(remit("price", "list", "--own", "--json"))["prices"]
+    assert [price["model"] for price in listed] == ["gpt-4o-mini"]
+    # To set the same again changes nothing, and is not put on record again.
+    assert _json(remit(*set_it))["entry"] is None
+    assert len(_changes(root)) == 1
+    assert _json(remit("price", "unset", "gpt-4o-mini", "--json"))["version"] == before["version"]
+    assert not (root / "prices.toml").exists()
+    assert _gates(remit) == []
+
+
+def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Path) -> None:
+    remit("price", "set", "gpt-4o", "--input", "2", "--output", "8")
+    file = root / "prices.toml"
+    file.write_text(file.read_text().replace('"2"', '"0.2"'))
+    (error,) = _gates(remit)
+    assert "prices.toml are not those that LED-" in error
+    assert remit("price", "import", file).returncode == 0
+    assert _gates(remit) == []
+    (change,) = _json(remit("price", "diff", "--json"))["changes"]
+    assert change["after"]["input"] == "0.2"
+    file.unlink()
+    (error,) = _gates(remit)
+    assert "are missing" in error
+    assert remit("price", "unset", "--all").returncode == 0
+    assert _gates(remit) == []
+
+
+def test_a_file_that_was_never_put_on_record_is_found(remit: Run, root: Path) -> None:
+    text = 'version = 2026-12-01\n[models."gpt-4o"]\nprovider = "openai"\n'
+    (root / "prices.toml").write_text(text + 'date = 2026-12-01\ninput = "0"\noutput = "0"\n')
+    (error,) = _gates(remit)
+    assert "prices.toml are not on record" in error
+
+
+def test_a_file_that_a_setting_names_is_kept_the_same_way(remit: Run, root: Path) -> None:
+    with (root / "remit.toml").open("a") as file:
+        file.write('[budget]\nprices = "deals.toml"\n')
+    assert remit("price", "set", "gpt-4o", "--input", "2", "--output", "8").returncode == 0
+    assert (root / "deals.toml").exists()
+    assert (
+        remit("ask", "hello", "--model", "nothing/such").returncode == 1
+    )  # puts settings on record
+    assert [error for error in _gates(remit) if "price" in error] == []
+    assert load_settings(root / "remit.toml").settings.budget.prices == "deals.toml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gpt-4o", "--input", "-1", "--output", "2"], "--input is '-1'"),
+        (["gpt-4o", "--input", "1e3", "--output", "2"], "--input is '1e3'"),
+        (["gpt-4o", "--input", "5000", "--output", "2"], "outside what is believable"),
+        (["gpt-4o", "--input", "0.0000025", "--output", "2"], "not per token"),
+        (["gpt-4o", "--input", "1.0000000001", "--output", "2"], "9 places"),
+        (["gpt-4o-mni", "--input", "1", "--output", "2"], "Did you mean gpt-4o-mini?"),
+        (["gpt-4o-mni", "--input", "1", "--output", "2", "--context-window", "9"], "no bound"),
+        (
+            ["gpt-4o", "--input", "1", "--output", "2", "--provider", "opnai"],
+            "Did you mean openai?",
+        ),
+        (["no-such", "--input", "1", "--output", "2"], "Name its provider"),
+        (["gpt-4o", "--input", "1"], "Missing option '--output'"),
+    ],
+)
+def test_what_cannot_be_a_price_changes_nothing(
+    remit: Run, root: Path, arguments: list[str], said: str
+) -> None:
+    done = remit("price", "set", *arguments)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert not (root / "prices.toml").exists()
+    assert _changes(root) == []
+
+
+def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: Path) -> None:
+    table = work / "mine.toml"
+    head = 'version = 2026-12-01\n[models."gpt-4o"]\nprovider = "openai"\ndate = 2026-12-01\n'
+    table.write_text(head + 'input = "2"\noutput = "8"\n')
+    planned = _json(remit("price", "import", table, "--dry-run", "--json"))
+    assert (planned["entry"], planned["dry_run"]) == (None, True)
+    assert not (root / "prices.toml").exists()
+    assert _json(remit("price", "diff", table, "--json"))["changes"] == planned["changes"]
+    assert _json(remit("price", "import", table, "--json"))["changes"] == planned["changes"]
+    assert _gates(remit) == []
+    kept = (root / "prices.toml").read_bytes()
+    for bad, said in (
+        ('inptu = "2"\noutput = "8"\n', "Did you mean input?"),
+        ('input = "-2"\noutput = "8"\n', "must be US dollars"),
+        ('input = "2"\noutput = "8"\n[models.new]\nprovider = "openai"\ndate = 2026-12-01\n'
+         'input = "1"\noutput = "1"\n', "no context_window"),
+    ):  # fmt: skip
+        table.write_text(head + bad)
+        done = remit("price", "import", table)
+        assert done.returncode == 1
+        assert said in done.stderr
+    assert (root / "prices.toml").read_bytes() == kept
+    assert len(_changes(root)) == 1
+
+
+def test_litellms_list_is_imported(remit: Run, root: Path, work: Path) -> None:
+    cost = {"input_cost_per_token": 1.25e-06, "output_cost_per_token": 1e-05}
+    sizes = {"max_input_tokens": 1000, "max_output_tokens": 100, "litellm_provider": "openai"}
+    listed = work / "list.json"
+    listed.write_text(json.dumps({"gpt-98": {**sizes, **cost}, "gpt-99": {**sizes, **cost}}))
+    done = _json(remit("price", "import", listed, "--models", "gpt-99", "--json"))
+    assert [change["model"] for change in done["changes"]] == ["gpt-99"]
+    shown = _json(remit("price", "show", "gpt-99", "--json"))["price"]
+    assert (shown["input"], shown["output"], shown["origin"]) == ("1.25", "10", "own")
+    assert _gates(remit) == []
+
+
+def test_a_price_that_a_package_brought_is_not_changed(remit: Run, root: Path) -> None:
+    with (root / "remit.toml").open("a") as file:
+        file.write('[budget]\nprices = "HOT/prices/prices.toml"\n')
+    done = remit("price", "set", "gpt-4o", "--input", "2", "--output", "8")
+    assert done.returncode == 1
+    assert "PKG-TOKEN-BUDGETER-001 brought" in done.stderr
