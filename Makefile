@@ -89,9 +89,9 @@ docs: $(VENV)/.dev $(VENV)/.docs  ## the documentation as a site in site/VERSION
 	@$(BIN)/python -m tools.site.document $(VENV)/openapi.json
 	@$(VENV)/docs/bin/python -m tools.site --openapi $(VENV)/openapi.json --version $(VERSION)
 
-release: $(VENV)/.release  ## wheel, source archive, SBOM and provenance into dist/; KEY=FILE signs
+release: $(VENV)/.release $(VENV)/.dev  ## wheel, source archive, bootstrap, SBOM, sums and provenance into dist/; KEY=FILE signs
 	@rm -rf dist
-	@$(VENV)/release/bin/python -m tools.release build $(if $(KEY),--key $(KEY))
+	@$(VENV)/release/bin/python -m tools.release build --python $(abspath $(BIN)/python) $(if $(KEY),--key $(KEY))
 	@$(VENV)/release/bin/python -m tools.release verify
 
 clean:  ## remove what make made; never a root
