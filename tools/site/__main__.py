@@ -23,7 +23,7 @@ TOP = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 TAKEN = ("docs", "deploy", "benchmarks", "examples", ".github")
 FILES = ("*.md", "LICENSE", "Makefile", "pyproject.toml")
-_LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)]*)?\))")
+_LINK = re.compile(r"\[([^\]\[]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def build(out: Path, version: str, document: Path) -> None:
@@ -65,20 +65,19 @@ def build(out: Path, version: str, document: Path) -> None:
 
 
 def _without_folders(path: Path) -> None:
-    """Links to folders, which a site has no page for, become their names alone."""
+    """Links to folders, which a site has no page for, lead to their README, or are text alone."""
 
     def shown(found: re.Match[str]) -> str:
-        target = found[2]
+        text, target, heading = found.groups()
         if "://" in target or not (path.parent / target).is_dir():
             return found[0]
-        readme = path.parent / target / "README.md"
-        return f"{found[1]}{target.rstrip('/')}/README.md{found[3]}" if readme.is_file() else ""
+        page = f"{target.rstrip('/')}/README.md"
+        return f"[{text}]({page}{heading or ''})" if (path.parent / page).is_file() else str(text)
 
-    text = path.read_text("utf-8")
-    lines = [_LINK.sub(shown, line) for line in text.split("\n")]
-    again = re.sub(r"\[([^\]\[]+)(?<!\])(?=$|[\s,.;:)])(?!\])", r"[\1", "\n".join(lines))
-    if again != text:
-        path.write_text(again, "utf-8")
+    before = path.read_text("utf-8")
+    after = _LINK.sub(shown, before)
+    if after != before:
+        path.write_text(after, "utf-8")
 
 
 def _lead(out: Path, newest: str) -> None:

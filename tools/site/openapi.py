@@ -19,7 +19,7 @@ Keys go into `Authorization: Bearer` or `x-api-key`.
 def page(document: dict[str, Any]) -> str:
     """The whole page, in MyST's Markdown."""
     by_tag: dict[str, list[str]] = {}
-    for path, methods in sorted(document["paths"].items()):
+    for path, methods in document["paths"].items():
         for method, told in methods.items():
             tag = (told.get("tags") or ["other"])[0]
             by_tag.setdefault(tag, []).append(_operation(document, method.upper(), path, told))
