@@ -16,7 +16,7 @@ WORKERS ?= 3
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-clients test-programs test-mcp clients development test-live lint bench bench-gateways bench-agents packages lock audit release clean
+.PHONY: run test test-clients test-programs test-mcp clients development test-live lint bench bench-gateways bench-agents packages lock audit docs release clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -41,7 +41,7 @@ test-programs: clients
 test-mcp: clients
 	@$(BIN)/python -m tests.mcp
 
-development: $(VENV)/.dev $(VENV)/.oracles $(VENV)/.release  ## the environments of all that is not a client
+development: $(VENV)/.dev $(VENV)/.oracles $(VENV)/.release $(VENV)/.docs  ## the environments of all that is not a client
 
 clients: $(VENV)/.dev $(CLIENTS:%=$(VENV)/clients/.%)  ## the clients' environments
 
@@ -76,19 +76,26 @@ lock: $(BIN)/uv  ## rewrite requirements/ from pyproject.toml
 	$(LOCK) -c requirements/run.txt --extra dev -o requirements/dev.txt
 	$(LOCK) -c requirements/run.txt $(if $(UPGRADE),,-c requirements/local.txt) --extra local \
 	| sed -n '/^xllamacpp/,/[^\\]$$/p' > requirements/local.new && mv requirements/local.new requirements/local.txt
+	$(LOCK) -c requirements/dev.txt --extra postgres --extra otel -o requirements/server.txt
 	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group build -o requirements/build.txt
 	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group build --group release -o requirements/release.txt
+	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group docs -o requirements/docs.txt
 
 audit: $(VENV)/.release  ## known vulnerabilities of what is locked
 	@$(VENV)/release/bin/python -m tools.release audit
 
-release: $(VENV)/.release  ## wheel, source archive, SBOM and provenance into dist/; KEY=FILE signs
+VERSION ?= latest
+docs: $(VENV)/.dev $(VENV)/.docs  ## the documentation as a site in site/VERSION, every link checked
+	@$(BIN)/python -m tools.site.document $(VENV)/openapi.json
+	@$(VENV)/docs/bin/python -m tools.site --openapi $(VENV)/openapi.json --version $(VERSION)
+
+release: $(VENV)/.release $(VENV)/.dev  ## wheel, source archive, bootstrap, SBOM, sums and provenance into dist/; KEY=FILE signs
 	@rm -rf dist
-	@$(VENV)/release/bin/python -m tools.release build $(if $(KEY),--key $(KEY))
+	@$(VENV)/release/bin/python -m tools.release build --python $(abspath $(BIN)/python) $(if $(KEY),--key $(KEY))
 	@$(VENV)/release/bin/python -m tools.release verify
 
 clean:  ## remove what make made; never a root
-	rm -rf $(VENV) .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -118,6 +125,12 @@ $(VENV)/.dev: pyproject.toml requirements/build.txt requirements/dev.txt require
 $(VENV)/.release: requirements/release.txt | $(BIN)/uv
 	@$(PYTHON) -m venv $(VENV)/release
 	@$(call install,$(VENV)/release/bin/python,--require-hashes -r $<)
+	@touch $@
+
+# What makes the documentation's site.
+$(VENV)/.docs: requirements/docs.txt | $(BIN)/uv
+	@$(PYTHON) -m venv $(VENV)/docs
+	@$(call install,$(VENV)/docs/bin/python,--require-hashes -r $<)
 	@touch $@
 
 # Other people's verifiers, which only tests use, in an environment of their own. One says that it

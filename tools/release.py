@@ -1,9 +1,9 @@
 """Makes a release that others can check: archives, bill of materials, provenance.
 
-``build`` writes into a folder the wheel and the source archive (built twice: both must be equal
-byte for byte), a CycloneDX bill of materials of what the wheel needs, and an in-toto statement of
-provenance (SLSA v1) over all three in a DSSE envelope. ``verify`` checks such a folder. ``audit``
-looks for known vulnerabilities in everything that is locked.
+``build`` writes into a folder the wheel, the source archive, a CycloneDX bill of materials of what
+the wheel needs and the bootstrap (all made twice: equal byte for byte), ``SHA256SUMS``, and an
+in-toto statement of provenance (SLSA v1) over all of them in a DSSE envelope. ``verify`` checks
+such a folder. ``audit`` looks for known vulnerabilities in everything that is locked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,33 +35,64 @@ _BUILD_TYPE = "urn:remit:release:hatchling:v1"
 _LOCKS = ("requirements/run.txt", "requirements/build.txt", "requirements/release.txt")
 
 
-def build(out: Path, key: Path | None) -> None:
-    """Write a release of the commit that is checked out into ``out``, which must be empty."""
+def build(out: Path, key: Path | None, python: str) -> None:
+    """Write a release of the commit that is checked out into ``out``, which must be empty.
+
+    Args:
+        out: the folder.
+        key: PEM file of the Ed25519 key that signs.
+        python: a Python with what Remit needs; the wheel runs in it to make the bootstrap.
+    """
     if _git("status", "--porcelain", "--untracked-files=no"):
         raise SystemExit("The checkout has changes that are in no commit: commit them first.")
     if out.exists() and any(out.iterdir()):
         raise SystemExit(f"{out} is not empty: remove what an earlier release left there.")
     commit, made = _git("log", "-1", "--format=%H %ct").split()
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": made}
     started = datetime.now(UTC)
     with tempfile.TemporaryDirectory() as scratch:
-        for folder in (out, Path(scratch)):
-            _run("-m", "hatchling", "build", "-d", str(folder.resolve()), env=environment)
-        differing = [
-            path.name
-            for path in out.iterdir()
-            if _sha256(path) != _sha256(Path(scratch, path.name))
-        ]
-    if differing:
-        raise SystemExit(f"Two builds of one commit differ: {', '.join(differing)}.")
-    [wheel] = out.glob("*.whl")
-    bill = out / f"{'-'.join(wheel.name.split('-')[:2])}.cdx.json"
-    _run("-m", "cyclonedx_py", "requirements", "requirements/run.txt",
-         "--pyproject", "pyproject.toml", "--output-reproducible", "--validate",
-         "-o", str(bill), env=environment)  # fmt: skip
-    attest(out, bill.name.removesuffix(".cdx.json"), commit, started, key)
+        again = Path(scratch)
+        for folder in (out, again):
+            name = _made(folder, made, python)
+        if differing := unequal(out, again):
+            raise SystemExit(f"Two builds of one commit differ: {', '.join(differing)}.")
+    write_sums(out)
+    attest(out, name, commit, started, key)
     print(f"{out}: a release of commit {commit[:12]}, "
           f"provenance {'signed' if key else 'NOT SIGNED (give --key)'}")  # fmt: skip
+
+
+def _made(folder: Path, epoch: str, python: str) -> str:
+    """Make wheel, source archive, bill of materials and bootstrap; name and version of them."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
+    _run("-m", "hatchling", "build", "-d", str(folder.resolve()), env=environment)
+    [wheel] = folder.glob("*.whl")
+    name = "-".join(wheel.name.split("-")[:2])
+    _run("-m", "cyclonedx_py", "requirements", "requirements/run.txt",
+         "--pyproject", "pyproject.toml", "--output-reproducible", "--validate",
+         "-o", str(folder / f"{name}.cdx.json"), env=environment)  # fmt: skip
+    with tempfile.TemporaryDirectory() as place, zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)
+        _run("-m", "remit", "bootstrap", "build",
+             "--out", str((folder / f"{name}.bootstrap.tar.gz").resolve()),
+             env={**environment, "PYTHONPATH": place}, python=python, cwd=place)  # fmt: skip
+    return name
+
+
+def unequal(one: Path, other: Path) -> list[str]:
+    """The files that are not in both folders with the same bytes."""
+    names = {path.name for folder in (one, other) for path in folder.iterdir()}
+    return sorted(
+        name
+        for name in names
+        if not all((folder / name).is_file() for folder in (one, other))
+        or _sha256(one / name) != _sha256(other / name)
+    )
+
+
+def write_sums(out: Path) -> None:
+    """Write the SHA-256 of every file, for ``sha256sum --check SHA256SUMS``."""
+    lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(out.iterdir())]
+    (out / "SHA256SUMS").write_text("".join(lines), "utf-8")
 
 
 def attest(out: Path, name: str, commit: str, started: datetime, key: Path | None) -> None:
@@ -164,8 +196,10 @@ def _git(*words: str) -> str:
     ).stdout.strip()
 
 
-def _run(*words: str, env: dict[str, str]) -> None:
-    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True)
+def _run(
+    *words: str, env: dict[str, str], python: str = sys.executable, cwd: str | None = None
+) -> None:
+    done = subprocess.run([python, *words], env=env, cwd=cwd, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(words[:2])} failed:\n{done.stderr}")
 
@@ -184,6 +218,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("build", help="make a release of the commit that is checked out")
     making.add_argument("--key", type=Path, help="PEM file of the Ed25519 key that signs")
+    making.add_argument(
+        "--python", default=sys.executable, help="a Python with what Remit needs (default: this)"
+    )
     checking = commands.add_parser("verify", help="check a release")
     checking.add_argument("--key", help="the public key, ed25519:<64 hex digits>")
     for command in (making, checking):
@@ -194,8 +231,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "audit":
         audit()
+    elif given.command == "build":
+        build(given.out, given.key, given.python)
     else:
-        {"build": build, "verify": verify}[given.command](given.out, given.key)
+        verify(given.out, given.key)
 
 
 if __name__ == "__main__":

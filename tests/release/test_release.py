@@ -1,6 +1,7 @@
 """A release that was changed, or that another signed, is refused."""
 
 import json
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,3 +65,21 @@ def test_what_is_no_provenance_is_refused(made: Path) -> None:
     (made / "remit-1.intoto.jsonl").write_text("[]")
     with pytest.raises(SystemExit, match="no release"):
         release.verify(made, None)
+
+
+def test_two_builds_are_held_against_each_other(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / "same").write_bytes(b"x")
+        (folder / "differs").write_text(folder.name)
+    (one / "missing").write_bytes(b"x")
+    assert release.unequal(one, other) == ["differs", "missing"]
+
+
+def test_the_sums_are_those_that_others_check(made: Path) -> None:
+    release.write_sums(made)
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    assert subprocess.run(check, cwd=made, capture_output=True, check=False).returncode == 0
+    (made / "remit-1.whl").write_bytes(b"another wheel")
+    assert subprocess.run(check, cwd=made, capture_output=True, check=False).returncode == 1

@@ -197,11 +197,12 @@ def api(target: str, tmp_path: Path) -> Iterator[Api]:
 
 
 def operations(api: Api) -> dict[str, Any]:
-    """What the OpenAPI document tells, by ``METHOD /path``."""
+    """What the OpenAPI document tells of what is under ``/api``, by ``METHOD /path``."""
     document = api.ask("GET /api/openapi.json", key="").json
     return {
         f"{method.upper()} {path}": told
         for path, methods in document["paths"].items()
+        if path.startswith("/api/")
         for method, told in methods.items()
     }
 

@@ -43,6 +43,11 @@ class PostgresServer:
         """Of the database that every server has."""
         return str(self._server.get_uri())
 
+    @property
+    def programs(self) -> Path:
+        """Where its own version's ``pg_dump`` and the others are."""
+        return Path(self._server.bin_path)
+
     def execute(self, sql: str) -> None:
         """Run one statement in that database."""
         run_sql(self.url, sql)

@@ -357,10 +357,9 @@ def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
     """Have calls counted, traced and logged; what ends the traces, where there are any."""
     settings, observers = runtime.loaded.settings, runtime.gateway.observers
     observers.append(metrics)
-    traces = None
     telemetry = settings.telemetry
-    if telemetry.otlp_endpoint:
-        traces = set_up_tracing(telemetry.otlp_endpoint, telemetry.service_name)
+    traces = set_up_tracing(telemetry.otlp_endpoint, telemetry.service_name)
+    if traces is not None:
         observer = tracing_observer(traces, capture_content=telemetry.capture_content)
         if observer is not None:
             observers.append(observer)

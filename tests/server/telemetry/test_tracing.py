@@ -6,15 +6,12 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -30,6 +27,7 @@ from remit.server.telemetry import (
     with_parent,
 )
 from tests.server.telemetry.calls import call_report, watched_gateway
+from tests.server.telemetry.collector import Collector
 from tests.support.requests import prompt_request
 from tests.support.wire import Raw, completion, function_call, serve
 
@@ -232,45 +230,14 @@ def test_a_replayed_answer_is_not_added_up_again(seen: _Seen) -> None:
     assert "remit.cost_usd" not in attributes
 
 
-class _Collector:
-    """A real OTLP/HTTP endpoint."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[str, dict[str, str], ExportTraceServiceRequest]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                message = ExportTraceServiceRequest.FromString(body)
-                outer.got.append((self.path, dict(self.headers), message))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def __enter__(self) -> _Collector:
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
 def test_spans_reach_a_collector_also_with_names_that_nobody_can_encode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "region=north")
-    with _Collector() as collector:
+    with Collector() as collector:
         provider = set_up_tracing(collector.url, "my-gateway")
+        assert provider is not None
         observe = tracing_observer(provider, capture_content=True)
         assert observe is not None
         with with_parent(context_from_headers(TRACEPARENT)):
@@ -293,7 +260,7 @@ def test_spans_reach_a_collector_also_with_names_that_nobody_can_encode(
     assert len(session[0]) == 512
 
 
-@pytest.mark.parametrize("endpoint", ["", "collector:4318", "ftp://x", "http://"])
+@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://x", "http://"])
 def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
     with pytest.raises(ConfigError, match="not an http"):
         set_up_tracing(endpoint, "x")

@@ -199,9 +199,11 @@ class TelemetrySettings(Section):
 
     max_models: int = Field(ge=1, description="models with their own metrics; the rest is 'other'")
     otlp_endpoint: str = Field(
-        description="OTLP/HTTP URL that spans are sent to; empty: none are made"
+        description="OTLP/HTTP URL that spans go to; empty: that of the OTEL_ variables, if any"
     )
-    service_name: str = Field(description="service.name of the spans")
+    service_name: str = Field(
+        description="service.name of the spans; empty: that of the OTEL_ variables, else remit"
+    )
     capture_content: bool = Field(description="put prompts and answers into spans")
 
 

@@ -29,6 +29,7 @@ from remit.packages import PackageError
 from remit.runtime import Runtime
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
+from remit.server.api.calls_described import paths_beside_the_api
 from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
@@ -74,7 +75,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
     """The ASGI application that answers what is under ``/api``."""
     app = _Application(
         title="Remit",
-        summary="The record, its proofs, budgets and keys of one Remit installation.",
+        summary="Model calls, and the record, its proofs, budgets and keys of one installation.",
         version="1",
         openapi_url=_OPENAPI,
         docs_url=None,
@@ -137,7 +138,7 @@ def _health_routes(runtime: Runtime, keys: KeyStore) -> Routes:
 
 
 class _Application(FastAPI):
-    """FastAPI with the ways to authenticate in its OpenAPI document."""
+    """FastAPI with the ways to authenticate, and all other paths, in its OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -145,6 +146,7 @@ class _Application(FastAPI):
             document = super().openapi()
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
             document["security"] = [{name: []} for name in _SCHEMES]
+            document["paths"].update(paths_beside_the_api())
         return super().openapi()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,9 @@ _log = logging.getLogger("remit.telemetry")
 
 _INSTALL = "Install it with: pip install 'remit[otel]'."
 _TRACES_PATH = "/v1/traces"  # OTLP/HTTP's own path, where an endpoint names none
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL = "http/protobuf"
 
 _parent: ContextVar[Any] = ContextVar("remit_trace_parent", default=None)
 
@@ -71,41 +75,81 @@ def with_parent(context: object | None) -> Iterator[None]:
         _parent.reset(token)
 
 
-def set_up_tracing(endpoint: str, service_name: str) -> SdkTracerProvider:
-    """A tracer provider that sends spans to an OTLP/HTTP endpoint, in batches, from a thread.
+def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvider | None:
+    """A tracer provider that sends spans by OTLP/HTTP, in batches, from a thread.
 
     It is Remit's own, not the process's global one. Each process needs one, made after a fork;
-    its ``shutdown()`` sends what is still queued. ``OTEL_…`` variables set the rest (headers,
-    attributes of the resource, sampling, batches, timeouts).
+    its ``shutdown()`` sends what is still queued. What is not given comes from OpenTelemetry's
+    standard ``OTEL_…`` variables: endpoint, headers, TLS, compression, timeouts, service name,
+    attributes of the resource, sampling, batches and limits.
 
     Args:
-        endpoint: URL; ``/v1/traces`` is added when it has no path.
-        service_name: ``service.name`` of the spans.
+        endpoint: URL; ``/v1/traces`` is added when it has no path. Empty: the variables decide.
+        service_name: ``service.name`` of the spans. Empty: that of the variables, else ``remit``.
+
+    Returns:
+        ``None`` where no spans are asked for, ``OTEL_SDK_DISABLED`` is true, or the variables
+        ask for what Remit has not (then a warning says so).
 
     Raises:
         ConfigError: the endpoint is no HTTP URL, or the extra ``otel`` is not installed.
     """
+    if _variable("OTEL_SDK_DISABLED") == "true" or not (endpoint or _asked_by_variables()):
+        return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
+        if not endpoint:  # variables are often set for a whole machine
+            _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
+            return None
         raise ConfigError(
             "Traces are asked for, and OpenTelemetry is not installed.", next_step=_INSTALL
         ) from error
+    attributes = {"service.version": __version__}
+    resource = Resource.create(attributes)
+    named = str(resource.attributes.get("service.name", ""))
+    if service_name or named.startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": service_name or "remit"}))
+    exporter = OTLPSpanExporter(endpoint=_url(endpoint) if endpoint else None)
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _asked_by_variables() -> bool:
+    """Whether the ``OTEL_…`` variables alone ask for spans that can be sent from here."""
+    exporters = {name.strip() for name in _variable("OTEL_TRACES_EXPORTER").split(",")} - {""}
+    if not exporters and not any(_variable(name) for name in _ENDPOINTS):
+        return False
+    if exporters and "otlp" not in exporters:
+        if exporters != {"none"}:
+            _log.warning("calls are not traced: OTEL_TRACES_EXPORTER has no 'otlp', the only one")
+        return False
+    protocol = next((value for name in _PROTOCOLS if (value := _variable(name))), _PROTOCOL)
+    if protocol != _PROTOCOL:
+        _log.warning(
+            "calls are not traced: OTEL_EXPORTER_OTLP_PROTOCOL is not %s, the only one. Set it, "
+            "and the endpoint's port for HTTP (4318).", _PROTOCOL,
+        )  # fmt: skip
+        return False
+    return True
+
+
+def _variable(name: str) -> str:
+    return os.environ.get(name, "").strip().lower()
+
+
+def _url(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(
             "The endpoint for traces is not an http or https URL.",
             next_step="Give it as http://host:4318.",
         )
-    if parts.path in ("", "/"):
-        endpoint = parts._replace(path=_TRACES_PATH).geturl()
-    attributes = {"service.name": service_name, "service.version": __version__}
-    provider = TracerProvider(resource=Resource.create(attributes))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
-    return provider
+    return parts._replace(path=_TRACES_PATH).geturl() if parts.path in ("", "/") else endpoint
 
 
 def tracing_observer(

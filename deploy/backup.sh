@@ -1,0 +1,24 @@
+#!/bin/sh
+# backup.sh DIRECTORY: a copy of a root on SQLite, made while calls run, as DIRECTORY/TIME.
+# The copy is a root of its own: `remit ledger verify --root DIRECTORY/TIME` reads it.
+# Needs REMIT_ROOT, and remit and its Python on the PATH or in /opt/remit/bin.
+set -eu
+umask 077
+PATH="$PATH:/opt/remit/bin"
+to="${1:?where to, please}/$(date -u +%Y%m%dT%H%M%SZ)"
+mkdir -p "$to.part"
+# First the files, then the database: so the copy's head, HOT/keys/ledger.head, is never newer
+# than its ledger, and the copy opens.
+tar -C "${REMIT_ROOT:?}" --exclude='./ledger.db*' -cf - . | tar -C "$to.part" -xf -
+"${PYTHON:-python3}" - "$REMIT_ROOT/ledger.db" "$to.part/ledger.db" <<'PYTHON'
+import sqlite3, sys
+source = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+copy = sqlite3.connect(sys.argv[2])
+source.backup(copy)
+copy.close()
+PYTHON
+remit ledger verify --root "$to.part"
+mv "$to.part" "$to"
+# To be kept elsewhere, with the auditor: it shows after a restore what is missing.
+remit ledger checkpoint --out "$to.checkpoint"
+echo "$to"

@@ -1,0 +1,249 @@
+"""The proxies' files in ``deploy/proxies``, read by the real nginx and the real Caddy, with TLS."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.places import DEPLOY, PATIENCE_S, free_port, program, running
+from tests.server.running import Served, serving
+from tests.support.waiting import until
+
+
+def chunk(text: str, reason: str | None = None) -> bytes:
+    """An event of a stream of Chat Completions."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
+    event = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o-mini"}
+    return b"data: " + json.dumps({**event, "choices": [choice]}).encode() + b"\n\n"
+
+
+class Provider:
+    """A provider whose stream stops after its first piece until it is let go on."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.hung_up = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["content-length"]))
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.end_headers()
+                self.wfile.write(chunk("first"))
+                self.wfile.flush()
+                outer.go_on.wait(PATIENCE_S)
+                try:
+                    self.wfile.write(chunk("last", "stop"))
+                    self.wfile.write(b"data: [DONE]\n\n")
+                except OSError:
+                    outer.hung_up.set()
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.go_on.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@dataclass
+class Proxied:
+    """A proxy before a server before a provider."""
+
+    port: int
+    plain: int
+    served: Served
+    provider: Provider
+    trusted: ssl.SSLContext
+    log: Path
+    names: dict[str, str] = field(default_factory=lambda: {"Host": "remit.example.org"})
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, key: str | None = None
+    ) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
+        """A request over TLS; the connection is the caller's to close."""
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=PATIENCE_S, context=self.trusted
+        )
+        key = self.served.token if key is None else key
+        headers = {**self.names, "authorization": f"Bearer {key}", "x-remit-session": self.session}
+        connection.request(method, path, body, headers)
+        return connection, connection.getresponse()
+
+    session = "SES-PROXIED1"
+
+
+def certificate(place: Path) -> tuple[Path, Path]:
+    """A key and a certificate that signs itself."""
+    key, made = place / "key.pem", place / "fullchain.pem"
+    subprocess.run(
+        [program("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt",
+         "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=remit.example.org",
+         "-addext", "subjectAltName=DNS:remit.example.org,IP:127.0.0.1", "-keyout", str(key),
+         "-out", str(made)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return key, made
+
+
+def changed(name: str, changes: dict[str, str]) -> str:
+    """A file of ``deploy/proxies`` with what every operator changes."""
+    text = (DEPLOY / "proxies" / name).read_text()
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def nginx(place: Path, remit: str, port: int, plain: int) -> list[str]:
+    key, chain = certificate(place)
+    site = changed("nginx.conf", {
+        "127.0.0.1:4000": remit, "listen 443": f"listen 127.0.0.1:{port}",
+        "listen 80": f"listen 127.0.0.1:{plain}", "/etc/ssl/remit/fullchain.pem": str(chain),
+        "/etc/ssl/remit/key.pem": str(key),
+    })  # fmt: skip
+    temporary = "".join(
+        f"{name}_temp_path {place}/{name};\n"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    user = "user root;\n" if os.getuid() == 0 else ""
+    (place / "nginx.conf").write_text(
+        f"{user}daemon off;\npid {place}/pid;\nerror_log stderr;\nevents {{}}\n"
+        f"http {{\naccess_log {place}/access.log;\n{temporary}{site}}}\n"
+    )
+    return [program("nginx"), "-p", str(place), "-c", str(place / "nginx.conf"), "-e", "stderr"]
+
+
+def caddy(place: Path, remit: str, port: int, plain: int) -> list[str]:
+    key, chain = certificate(place)
+    site = changed("Caddyfile", {
+        "remit.example.org {": f"https://remit.example.org:{port} {{\n\ttls {chain} {key}",
+        "127.0.0.1:4000": remit, "health_interval 5s": "health_interval 100ms",
+    })  # fmt: skip
+    (place / "Caddyfile").write_text(
+        f"{{\n\tadmin off\n\thttp_port {plain}\n\tstorage file_system {place}/kept\n"
+        f"\tauto_https disable_certs\n}}\n{site}"
+    )
+    os.environ.setdefault("XDG_CONFIG_HOME", str(place))
+    return [program("caddy"), "run", "--adapter", "caddyfile", "--config", str(place / "Caddyfile")]
+
+
+@pytest.fixture(params=[nginx, caddy], ids=lambda made: made.__name__)
+def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxied]:
+    program(request.param.__name__)
+    provider = Provider()
+    place = tmp_path / "proxy"
+    place.mkdir()
+    port, plain = free_port(), free_port()
+    try:
+        with serving(tmp_path / "root", provider.url) as served:
+            remit = served.url.removeprefix("http://")
+            command = request.param(place, remit, port, plain)
+            with running(command, place / "log", place):
+                trusted = ssl.create_default_context(cafile=str(place / "fullchain.pem"))
+                found = Proxied(port, plain, served, provider, trusted, place / "access.log")
+
+                def ready() -> bool:
+                    try:
+                        connection, answer = found.ask("GET", "/readyz")
+                    except OSError:
+                        return False
+                    with closing(connection):
+                        return answer.status == 200
+
+                until(ready)
+                yield found
+                provider.go_on.set()
+    finally:
+        provider.close()
+
+
+def body(**more: Any) -> bytes:
+    messages = [{"role": "user", "content": "hi"}]
+    return json.dumps(
+        {"model": "gpt-4o-mini", "max_tokens": 9, "messages": messages, **more}
+    ).encode()
+
+
+def test_a_stream_comes_through_as_it_is_made(proxied: Proxied) -> None:
+    connection, answer = proxied.ask("POST", "/v1/chat/completions", body(stream=True))
+    with closing(connection):
+        assert answer.status == 200
+        seen = b""
+        while b"first" not in seen:  # the provider says no more until this has arrived
+            line = answer.readline()
+            assert line, seen
+            seen += line
+        assert not proxied.provider.go_on.is_set()
+        proxied.provider.go_on.set()
+        assert answer.read().rstrip().endswith(b"data: [DONE]")
+    exchange = proxied.served.exchange(proxied.session)
+    assert exchange.metadata["response"] == "firstlast"
+
+
+def test_who_hangs_up_ends_the_call(proxied: Proxied) -> None:
+    connection, answer = proxied.ask("POST", "/v1/chat/completions", body(stream=True))
+    seen = b""
+    while b"first" not in seen:
+        seen += answer.readline()
+    answer.close()
+    connection.close()
+    until(lambda: proxied.served.entries("EXCHANGE", proxied.session))
+    exchange = proxied.served.exchange(proxied.session)
+    assert exchange.metadata["error_code"] == "CANCELLED"
+    assert exchange.metadata["response"] == "first"
+
+
+def test_what_is_refused_before_remit(proxied: Proxied) -> None:
+    connection, answer = proxied.ask("GET", "/metrics")
+    with closing(connection):
+        assert answer.status == 403
+    connection, answer = proxied.ask("GET", "/v1/models", key="sk-remit-of-somebody-else")
+    with closing(connection):
+        assert (answer.status, b"invalid_api_key" in answer.read()) == (401, True)
+        assert answer.getheader("strict-transport-security") == "max-age=31536000"
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", proxied.plain, timeout=PATIENCE_S)
+    ) as plain:
+        plain.request("POST", "/v1/messages?x=1", b"{}", {"Host": "remit.example.org"})
+        moved = plain.getresponse()
+        assert moved.status == 308
+        assert (moved.getheader("location") or "").startswith("https://remit.example.org")
+    assert proxied.served.entries("DISPATCH", proxied.session) == []
+
+
+def test_a_body_that_is_too_long_is_refused(proxied: Proxied) -> None:
+    long = body(user="x" * (33 << 20))
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", proxied.port, timeout=PATIENCE_S, context=proxied.trusted
+    )
+    with closing(connection):
+        connection.putrequest("POST", "/v1/chat/completions", skip_host=True)
+        for name, value in {**proxied.names, "authorization": f"Bearer {proxied.served.token}",
+                            "content-length": str(len(long))}.items():  # fmt: skip
+            connection.putheader(name, value)
+        with suppress(OSError):  # it may answer, and close, before all was sent
+            connection.endheaders(long)
+            assert connection.getresponse().status == 413
+    connection, answer = proxied.ask("GET", "/v1/models")
+    with closing(connection):
+        assert answer.status == 200
+    assert [*proxied.served.ledger.query(event_type="DISPATCH")] == []
