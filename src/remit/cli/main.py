@@ -21,6 +21,7 @@ _COMMANDS = {
     "mcp": "remit.cli.mcp:mcp",
     "key": "remit.cli.key:key",
     "budget": "remit.cli.budget:budget",
+    "usage": "remit.cli.usage:usage",
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",

@@ -32,7 +32,7 @@ SELECT_NAMES = {
     "model": "u.model_id",
     "certainty": "u.certainty",
 }
-"""By name, its SQL, of ``usage AS u LEFT JOIN virtual_keys AS k``: a key's owners never change."""
+"""By name, its SQL, of ``usage AS u LEFT JOIN usage_keys AS k``: a key's owners never change."""
 
 BY = (*PERIODS, *SELECT_NAMES)
 """What usage can be by."""
@@ -230,7 +230,7 @@ class _Query:
             f"SELECT {', '.join([*self._group, name, *_SUMS])} "
             f"FROM (VALUES {windows}) AS w "
             "JOIN usage AS u ON u.quarter >= w.column1 AND u.quarter < w.column2 "
-            f"LEFT JOIN virtual_keys AS k ON k.key_id = u.key_id WHERE 1 = 1{self._filter}"
+            f"LEFT JOIN usage_keys AS k ON k.key_id = u.key_id WHERE 1 = 1{self._filter}"
         )
         if group:
             sql += f" GROUP BY {group} ORDER BY {', '.join(self._order)}"

@@ -37,6 +37,7 @@ from remit.server.api.pins import pin_routes
 from remit.server.api.responses import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
+from remit.server.api.usage import usage_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
@@ -84,6 +85,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         ledger_routes(ledger),
         session_routes(ledger),
         budget_routes(ledger, budgeter, keys, runtime.loaded.settings.gates.full_entries),
+        usage_routes(ledger),
         key_routes(keys, budgeter),
         approval_routes(ledger, runtime.approvals),
         pin_routes(ledger),
