@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import appends, deciding, governing, ledger, routing, size, trail, turns
+from benchmarks import appends, deciding, governing, ledger, routing, size, trail, turns, usage
 from benchmarks.machine import describe_machine
 from benchmarks.table import HEADING, row
 
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "deciding": deciding.compare,
     "trail": trail.compare,
     "governing": governing.compare,
+    "usage": usage.compare,
 }
 
 

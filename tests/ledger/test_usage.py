@@ -35,6 +35,11 @@ def _exchange(**metadata: Any) -> LedgerEntry:
     return LedgerEntry("EXCHANGE", "PRC-1", "SUCCESS", "Exchange completed", metadata=given)
 
 
+def _made(key_id: str, **metadata: Any) -> LedgerEntry:
+    given = {"key_id": key_id, "name": "chat", "user_id": "ann", "team_id": "search", **metadata}
+    return LedgerEntry("KEY_CREATED", key_id, "CREATED", "Key created", metadata=given)
+
+
 def _rows(ledger: LedgerClient) -> list[dict[str, Any]]:
     found = ledger.select(f"SELECT {', '.join(_FIELDS)} FROM usage ORDER BY quarter, session_id")
     return [dict(zip(_FIELDS, row, strict=True)) for row in found]
@@ -165,6 +170,30 @@ def test_a_row_that_differs_is_named_and_mended(
     assert _rows(ledger) == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE usage_keys SET user_id = 'bob' WHERE key_id = 'KEY-1'",
+        "DELETE FROM usage_keys WHERE key_id = 'KEY-1'",
+        "UPDATE usage_keys SET key_id = 'KEY-9' WHERE key_id = 'KEY-1'",
+    ],
+)
+def test_whose_a_key_is_follows_from_the_entry_that_made_it(
+    ledger: LedgerClient, target: str, statement: str
+) -> None:
+    ledger.write_many([_made("KEY-1"), _made("KEY-2"), _made("KEY-1", rotated=True)])
+    ledger.write(_made("KEY-3", scope={"tier": "ho1"}))  # what a worker says makes none
+    keys = ledger.select("SELECT * FROM usage_keys ORDER BY key_id")
+    assert [row[0] for row in keys] == ["KEY-1", "KEY-2"]
+    outside(target, statement)
+    found = audit_usage(ledger)
+    assert found
+    assert all("KEY-2" not in one.row for one in found)
+    assert audit_usage(ledger, repair=True) == found
+    assert ledger.select("SELECT * FROM usage_keys ORDER BY key_id") == keys
+    assert audit_usage(ledger) == []
+
+
 def test_what_is_written_meanwhile_is_no_difference(ledger: LedgerClient) -> None:
     stop = threading.Event()
 
@@ -234,14 +263,19 @@ def test_a_ledger_of_the_layout_before_is_added_up(target: str) -> None:
         for n in range(40):
             ledger.write_many([_exchange(session_id=f"SES-{n % 3}", input_tokens=n)] * 3)
         ledger.write(LedgerEntry("CONFIG_CHANGED", "s", "d", "r"))
+        ledger.write(_made("KEY-1"))
         before = _rows(ledger)
-    outside(target, "DROP TABLE usage", "DELETE FROM migrations WHERE version = 6")
+        keys = ledger.select("SELECT * FROM usage_keys")
+    statements = ("DROP TABLE usage", "DROP TABLE usage_keys")
+    outside(target, *statements, "DELETE FROM migrations WHERE version = 6")
     if target.startswith("postgresql"):
         outside(target, "INSERT INTO migrations VALUES (5, '') ON CONFLICT DO NOTHING")
     else:
         outside(target, "INSERT OR IGNORE INTO migrations VALUES (5, '')", "PRAGMA user_version=5")
     with LedgerClient(target) as ledger:
         assert _rows(ledger) == before
+        assert ledger.select("SELECT * FROM usage_keys") == keys
+        assert keys == [("KEY-1", "chat", "ann", "search", "")]
         assert audit_usage(ledger) == []
         report = ledger.verify()
         assert report.verified, report.problems

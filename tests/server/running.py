@@ -61,6 +61,7 @@ class Served:
         usd_nano: int | None = None,
         tokens: int | None = None,
         rpm: int | None = None,
+        user: str = "",
     ) -> NewKey:
         """A new virtual key; counts within ``[auth] revocation_s``: it is waited for."""
 
@@ -73,8 +74,9 @@ class Served:
 
         with KeyStore(self.ledger) as keys:
             made = keys.create(
-                uuid.uuid4().hex, role=role, models=models, agents=agents, in_transaction=limit
-            )
+                uuid.uuid4().hex, role=role, models=models, agents=agents, user_id=user,
+                in_transaction=limit,
+            )  # fmt: skip
         until(lambda: self.ask("GET", "/v1/models", token=made.key)[0] == 200)
         return made
 

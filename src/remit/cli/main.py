@@ -26,6 +26,7 @@ _COMMANDS = {
     "organisation": "remit.cli.owner:organisation",
     "budget": "remit.cli.budget:budget",
     "price": "remit.cli.price:price",
+    "usage": "remit.cli.usage:usage",
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",

@@ -171,6 +171,8 @@ class Appends(ABC):
         )
         if prepared.usage is not None:
             self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
+        elif prepared.made_key is not None:
+            self._rows["usage_keys"].append(prepared.made_key)
         head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, timestamp
         if (seq + 1) % TILE_WIDTH == 0:
             self._complete_tile(seq // TILE_WIDTH)

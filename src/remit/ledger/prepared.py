@@ -33,7 +33,7 @@ from remit.ledger.record import (
     content_scope,
     is_plain_text,
 )
-from remit.ledger.usage import usage_of
+from remit.ledger.usage import key_of, usage_of
 
 _DEEPEST = 100
 _HOLE = b"\xff"  # which UTF-8 never has
@@ -74,6 +74,7 @@ class Prepared:
         keys: what finds each of ``values`` again in the entry's session; without one, nothing does,
             and there are none.
         usage: what it adds to the table ``usage``.
+        made_key: the row of ``usage_keys`` that it makes.
     """
 
     event_type: str
@@ -85,6 +86,7 @@ class Prepared:
     values: Mapping[bytes, EncodedValue]
     keys: Sequence[Key]
     usage: tuple[Any, ...] | None
+    made_key: tuple[Any, ...] | None
     _pieces: list[bytes]  # of the record; what fills a hole at every other place
     _holes: Sequence[int]  # the places of commitments
     _previous: int  # the place of the previous hash
@@ -197,7 +199,7 @@ def prepare(
         keys = [(scope, digest) for digest in values]
     return Prepared(
         event_type, submission_id, columns, subject_id, subject, walk.contents, values, keys,
-        usage_of(event_type, metadata, entry.metadata), pieces, holes,
+        usage_of(event_type, metadata, entry.metadata), key_of(event_type, metadata), pieces, holes,
         -6 if stands is reason else -8,
     )  # fmt: skip
 

@@ -297,13 +297,21 @@ INSERT INTO ledger_info
     WHERE EXISTS (SELECT 1 FROM content_subjects);
 """
 
-# What calls used and cost, by quarter of an hour. A migration fills it from the entries.
+# What calls used and cost, by quarter of an hour, and whose keys they were made with. A migration
+# fills both from the entries.
 _USAGE = f"""
 CREATE TABLE usage (
     quarter $int NOT NULL,
     {" TEXT NOT NULL, ".join(DIMENSIONS)} TEXT NOT NULL,
     {" $int NOT NULL, ".join(SUMS)} $int NOT NULL,
     PRIMARY KEY (quarter, {", ".join(DIMENSIONS)})
+) $clustered;
+CREATE TABLE usage_keys (
+    key_id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    team_id TEXT NOT NULL,
+    organisation_id TEXT NOT NULL
 ) $clustered;
 """
 

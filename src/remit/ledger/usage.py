@@ -1,7 +1,8 @@
 """What calls used and cost, added up by quarter of an hour: the table ``usage`` (SPEC 12).
 
 Every row follows from the entries alone: :func:`usage_of` says what one entry adds to which row,
-in the transaction that writes it, in a migration, and when the table is checked.
+in the transaction that writes it, in a migration, and when the table is checked. So do the rows of
+``usage_keys``: whose key it is never changes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.ledger.record import columns_of
 
 __all__ = [
-    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "fill", "quarter_of",
-    "rows_of", "usage_of",
+    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "fill", "key_of",
+    "quarter_of", "rows_of", "usage_of",
 ]  # fmt: skip
 
 DIMENSIONS = (
@@ -44,6 +45,7 @@ QUARTER_S = 900
 """Seconds in a quarter of an hour: midnight of every time zone is the beginning of one."""
 
 _TEXTS = DIMENSIONS[:-1]
+_KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
 _MOST = 1 << 62  # sums stop here: it fits the columns
 _LONGEST = 200  # bytes of one name; together they fit what PostgreSQL indexes
 _KEPT = 160
@@ -64,11 +66,16 @@ INSERT = (
     f"VALUES ({', '.join('?' * (_KEY + len(SUMS)))})"
 )
 
+INSERT_KEY = (
+    f"INSERT INTO usage_keys ({', '.join(_KEY_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * len(_KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
+)
+
 _AT_ONCE = 4096  # entries looked at together
 # Without the index of event types: nearly half of all entries are of these, and read in order.
 _READ = (
-    "SELECT seq, timestamp, event_type, {} FROM entries WHERE seq > ? AND seq <= ? "
-    f"AND event_type IN ({', '.join(map(repr, USAGE_EVENTS))}) ORDER BY seq"
+    "SELECT timestamp, event_type, {} FROM entries WHERE seq > ? AND seq <= ? "
+    f"AND event_type || '' IN ({', '.join(map(repr, (*USAGE_EVENTS, 'KEY_CREATED')))}) ORDER BY seq"
 )
 
 
@@ -94,10 +101,8 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
         metadata: as it is on record, commitments in place of content.
         given: the same before it was encoded: of some numbers ``metadata`` has the text already.
     """
-    if event_type not in USAGE_EVENTS or (
-        event_type == "BUDGET_DEBIT" and columns_of(metadata).tier not in (None, "hot")
-    ):
-        return None  # what another tier says that it spent is no charge
+    if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
+        return None
     get = metadata.get
 
     def count(name: str) -> int:
@@ -121,7 +126,7 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
     try:
         names = _names(*map(get, _TEXTS))
     except TypeError:  # an object, which no cache finds
-        names = _names(*(value if isinstance(value, str) else "" for value in map(get, _TEXTS)))
+        names = _names(*map(_text, map(get, _TEXTS)))
     called = event_type != "BUDGET_DEBIT"
     return (
         *names,
@@ -138,6 +143,22 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
     )
 
 
+def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
+    """The row of ``usage_keys`` that an entry makes, if any."""
+    if event_type != "KEY_CREATED" or not _is_own(metadata):
+        return None
+    return _names(*(_text(metadata.get(name)) for name in _KEY_COLUMNS))
+
+
+def _is_own(metadata: Mapping[str, Any]) -> bool:
+    """Whether no worker wrote it: what such an entry says that was spent, or made, counts not."""
+    return columns_of(metadata).tier in (None, "hot")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _number(value: Any, name: str, given: Mapping[str, Any]) -> float | None:
     if type(value) is orjson.Fragment:
         value = given[name]
@@ -150,7 +171,7 @@ def _names(*found: Any) -> tuple[str, ...]:
     hash."""
     names = []
     for name in found:
-        text = name.replace("\x00", "\ufffd") if isinstance(name, str) else ""
+        text = _text(name).replace("\x00", "\ufffd")
         encoded = text.encode()
         if len(encoded) > _LONGEST:
             text = encoded[:_KEPT].decode(errors="ignore")
@@ -172,32 +193,41 @@ def added(rows: Iterable[Row]) -> list[Row]:
     return [(*key, *(min(value, _MOST) for value in values)) for key, values in sums.items()]
 
 
-def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[Row]:
-    """What entries add, by time, event type and record; what cannot be read adds nothing."""
+def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[str, Row]]:
+    """What entries add to which table, by their time, event type and record.
+
+    What cannot be read adds nothing: verification says what is wrong with it.
+    """
     for timestamp, event_type, record in entries:
         try:
             metadata = orjson.loads(record)["metadata"]
-            row = usage_of(event_type, metadata, metadata)
-            if row is not None:
-                yield (quarter_of(timestamp), *row)
+            if (row := usage_of(event_type, metadata, metadata)) is not None:
+                yield "usage", (quarter_of(timestamp), *row)
+            elif (row := key_of(event_type, metadata)) is not None:
+                yield "usage_keys", row
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # verification says what is wrong with it
+            continue
 
 
 def fill(
     read: Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]],
     record: str,
-    write: Callable[[Sequence[Row]], object],
+    write: Callable[[str, Sequence[Row]], object],
 ) -> None:
-    """Add up all entries into an empty table.
+    """Make the rows of all entries, in empty tables.
 
     Args:
         read: runs a query.
         record: reads the column of that name, whatever is in it.
-        write: runs :data:`INSERT` with :data:`ON_CONFLICT` for each row.
+        write: runs a statement for each row.
     """
     [(last,)] = read("SELECT max(seq) FROM entries", ())
     for first in range(-1, -1 if last is None else last, _AT_ONCE):
         found = read(_READ.format(record), (first, first + _AT_ONCE))
-        if rows := added(rows_of((time, event, data) for _, time, event, data in found)):
-            write(rows)
+        rows: dict[str, list[Row]] = {"usage": [], "usage_keys": []}
+        for table, row in rows_of((time, event, data) for time, event, data in found):
+            rows[table].append(row)
+        if rows["usage"]:
+            write(INSERT + ON_CONFLICT, added(rows["usage"]))
+        if rows["usage_keys"]:
+            write(INSERT_KEY, rows["usage_keys"])

@@ -23,6 +23,7 @@ from remit.server.files import Files
 from remit.server.guard import Guard
 from remit.server.listening import most_connections
 from remit.server.listing import ModelListing
+from remit.server.own_key import OwnKey
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
 from remit.server.replies import (
@@ -121,6 +122,7 @@ class App:
         files, batches = Files(door), Batches(door)
         self._routes: dict[tuple[str, str], _Handler] = {
             **{("GET", path): self._listing.models for path in paths_of("/models")},
+            **OwnKey(runtime.budgeter, self._authenticator).routes(),
             **files.routes(),
             **batches.routes(),
             **agents.cards(),

@@ -85,7 +85,7 @@ def read_fallbacks(
     columns = [name for name in by if name in SELECT_NAMES]
     filters = "".join(f" AND {SELECT_NAMES[name]} = ?" for name in where or {})
     source = (
-        "FROM usage AS u LEFT JOIN virtual_keys AS k ON k.key_id = u.key_id "
+        "FROM usage AS u LEFT JOIN usage_keys AS k ON k.key_id = u.key_id "
         f"WHERE u.quarter >= ? AND u.quarter < ? AND u.fallbacks > 0{filters}"
     )
     values = [first, end, *(where or {}).values()]

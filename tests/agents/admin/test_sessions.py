@@ -188,7 +188,7 @@ def test_what_calls_used_and_cost(office: Offices) -> None:
     first = it.output("usage", by="user")["rows"][0]
     assert first == {
         "name": "ada", "calls": 1, "failed": 0, "input_tokens": 5, "output_tokens": 0,
-        "tokens": 5, "usd": 0.25, "unpriced_calls": 0,
+        "tokens": 5, "usd": 0.25, "exact": True, "unpriced_calls": 0,
     }  # fmt: skip
     assert it.run("usage", by="colour").status == "error"
     assert it.run("usage", days=0).status == "error"

@@ -1,8 +1,9 @@
-"""What calls used and cost, added up from the record: by key, user, agent, model or day."""
+"""What calls used and cost: by key, user, agent, model or day."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -11,11 +12,12 @@ from pydantic import Field
 from remit.agents.admin.output import Toolset
 from remit.agents.tools import current_call, tool
 from remit.kernel.budget import usd_of
-from remit.ledger import LedgerEntry, is_authentic
+from remit.ledger import LedgerEntry
+from remit.ledger.usage import SUMS, usage_of
+from remit.views import UsageRow, read_usage
 
 _MAX_ROWS = 100
 _NOBODY = "(none)"
-_FIELDS = {"key": "key_id", "agent": "agent_id", "model": "model_id"}
 
 By = Literal["key", "user", "agent", "model", "day"]
 
@@ -72,25 +74,16 @@ class UsageTools(Toolset):
         """
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = today - timedelta(days=days - 1)
-        users = self._users() if by == "user" else {}
-        sums: dict[str, _Sum] = {}
-        total, of_today = _Sum(), _Sum()
-        for event in ("EXCHANGE", "EXCHANGE_ORPHANED"):
-            for entry in self.ledger.query(event_type=event, since=since, with_content=False):
-                total.add(entry)
-                if entry.timestamp[:10] == today.date().isoformat():
-                    of_today.add(entry)
-                sums.setdefault(_name(entry, by, users), _Sum()).add(entry)
-        ranked = sorted(sums.items(), key=lambda row: (-row[1].nano, -row[1].tokens, row[0]))
+        found = read_usage(self.ledger, since=since, by=[by], limit=_MAX_ROWS)
         return {
             "status": "ok",
             "by": by,
             "days": days,
             **self._here(),
-            "today": of_today.shown(),
-            **total.shown(),
-            "count": len(ranked),
-            "rows": [{"name": name, **one.shown()} for name, one in ranked[:_MAX_ROWS]],
+            "today": _shown(read_usage(self.ledger, since=today).rows[0]),
+            **_shown(read_usage(self.ledger, since=since).rows[0]),
+            "count": len(found.rows),
+            "rows": [{"name": row.names[by] or _NOBODY, **_shown(row)} for row in found.rows],
         }
 
     def _here(self) -> dict[str, Any]:
@@ -102,71 +95,42 @@ class UsageTools(Toolset):
             session_id=call.session_id, event_type="TURN_RECORDED", order="desc", limit=2,
             with_content=False,
         )]  # fmt: skip
-        begin, end = (ended[1] if len(ended) > 1 else ""), (ended[0] if ended else "")
-        session, turn = _Sum(), _Sum()
-        for entry in self.ledger.query(
-            session_id=call.session_id, event_type="EXCHANGE", with_content=False
-        ):
-            session.add(entry)
-            if _seq(begin) < _seq(entry.id) < _seq(end):
-                turn.add(entry)
-        return {"this_session": session.shown(), **({"last_turn": turn.shown()} if ended else {})}
-
-    def _users(self) -> dict[str, str]:
-        """Who owns each key."""
-        made = filter(is_authentic, self.ledger.query(event_type="KEY_CREATED"))
-        return {
-            str(entry.metadata.get("key_id")): str(entry.metadata.get("user_id") or "")
-            for entry in made
-        }
+        first = next(self.ledger.query(session_id=call.session_id, limit=1, with_content=False))
+        since = datetime.fromisoformat(first.timestamp)
+        session = read_usage(self.ledger, since=since, where={"session": call.session_id}).rows[0]
+        if not ended:
+            return {"this_session": _shown(session)}
+        calls = self.ledger.query(
+            session_id=call.session_id,
+            event_type="EXCHANGE",
+            with_content=False,
+            after=ended[1] if len(ended) > 1 else None,
+        )
+        turn = itertools.takewhile(lambda entry: _seq(entry.id) < _seq(ended[0]), calls)
+        return {"this_session": _shown(session), "last_turn": _shown(_added(turn))}
 
 
-class _Sum:
-    """Calls added up; money in nano-dollars."""
-
-    def __init__(self) -> None:
-        self.calls = self.failed = self.unpriced = 0
-        self.input = self.output = self.tokens = self.nano = 0
-
-    def add(self, entry: LedgerEntry) -> None:
-        meta = entry.metadata
-        self.calls += 1
-        self.failed += meta.get("outcome") != "success"
-        self.input += _count(meta.get("input_tokens"))
-        self.output += _count(meta.get("output_tokens"))
-        self.tokens = self.input + self.output
-        cost = meta.get("cost_usd")
-        if isinstance(cost, (int, float)) and not isinstance(cost, bool):
-            self.nano += round(cost * 1e9)
-        else:
-            self.unpriced += 1
-
-    def shown(self) -> dict[str, Any]:
-        return {
-            "calls": self.calls,
-            "failed": self.failed,
-            "input_tokens": self.input,
-            "output_tokens": self.output,
-            "tokens": self.tokens,
-            "usd": usd_of(self.nano),
-            "unpriced_calls": self.unpriced,
-        }
+def _added(calls: Iterable[LedgerEntry]) -> UsageRow:
+    """The sums of a few calls, as the table has them of many."""
+    rows = [usage_of(one.event_type, one.metadata, one.metadata) for one in calls]
+    sums = [sum(column) for column in zip(*(row[-len(SUMS) :] for row in rows if row), strict=True)]
+    found = dict(zip(SUMS, sums, strict=False))
+    nano = found.pop("nano", 0)
+    return UsageRow(measured_nano=nano, **found)
 
 
-def _name(entry: LedgerEntry, by: By, users: Mapping[str, str]) -> str:
-    meta = entry.metadata
-    if by == "day":
-        return entry.timestamp[:10]
-    if by == "user":
-        found = meta.get("user_id") or users.get(str(meta.get("key_id")))
-    else:
-        found = meta.get(_FIELDS[by])
-    return str(found) if found else _NOBODY
+def _shown(row: UsageRow) -> dict[str, Any]:
+    return {
+        "calls": row.calls,
+        "failed": row.failed,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
+        "tokens": row.input_tokens + row.output_tokens,
+        "usd": usd_of(row.nano),
+        "exact": row.exact,
+        "unpriced_calls": row.unpriced_calls,
+    }
 
 
 def _seq(entry_id: str) -> int:
-    return int(entry_id[4:], 16) if entry_id else -1
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    return int(entry_id[4:], 16)

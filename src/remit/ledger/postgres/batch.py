@@ -47,6 +47,7 @@ _CONFLICT = {
     "content_subjects": " ON CONFLICT DO NOTHING",
     "tree_hashes": " ON CONFLICT (level, idx) DO UPDATE SET hash = excluded.hash",
     "usage": ON_CONFLICT,
+    "usage_keys": " ON CONFLICT DO NOTHING",
 }
 
 

@@ -165,8 +165,8 @@ def prepare(writer: Writer, location: str, *, create: bool) -> None:
         )
 
 
-def _put_usage(writer: Writer, rows: Sequence[usage.Row]) -> None:
-    writer.put(usage.INSERT + usage.ON_CONFLICT, *rows)
+def _put_all(writer: Writer, sql: str, rows: Sequence[usage.Row]) -> None:
+    writer.put(sql, *rows)
     writer.flush()
 
 
@@ -186,7 +186,7 @@ def _migrate(writer: Writer) -> None:
             if number > version:
                 writer.script(statements)
                 if number == _USAGE:
-                    usage.fill(writer.fetch, "record", functools.partial(_put_usage, writer))
+                    usage.fill(writer.fetch, "record", functools.partial(_put_all, writer))
                 writer.fetch(
                     "INSERT INTO migrations VALUES ($1, to_char(clock_timestamp(), "
                     '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\'))',

@@ -25,7 +25,7 @@ _ROWS = (32, 16, 8, 4, 2, 1)  # sizes of multi-row statements, so few that they 
 # A person may be named twice; a hash put in beforehand must not stop the tree from growing.
 # All else fails, to be undone by the owner of the transaction or savepoint: to undo the statement
 # alone, SQLite would write down every page before it changes.
-_OR = {"content_subjects": "IGNORE", "tree_hashes": "REPLACE"}
+_OR = {"content_subjects": "IGNORE", "tree_hashes": "REPLACE", "usage_keys": "IGNORE"}
 _INTO = {
     name: {
         size: f"INSERT OR {_OR.get(name, 'FAIL')} INTO {name} "

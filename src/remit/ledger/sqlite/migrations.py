@@ -199,7 +199,7 @@ def _add_up_usage(connection: sqlite3.Connection) -> None:
     usage.fill(
         lambda sql, values: connection.execute(sql, values).fetchall(),
         "CAST(record AS BLOB)",
-        lambda rows: connection.executemany(usage.INSERT + usage.ON_CONFLICT, rows),
+        connection.executemany,
     )
 
 

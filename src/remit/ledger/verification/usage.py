@@ -1,4 +1,4 @@
-"""The table ``usage`` held against the entries, hour by hour: memory does not grow with them."""
+"""``usage`` held against the entries, hour by hour: memory does not grow with them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.usage import (
     DIMENSIONS,
     INSERT,
+    INSERT_KEY,
     QUARTER_S,
     SUMS,
     USAGE_EVENTS,
@@ -47,6 +48,12 @@ _ENTRIES = (
     f"AND (timestamp, seq) > (?, ?) ORDER BY timestamp, seq LIMIT {_AT_ONCE}"
 )
 _DELETE = f"DELETE FROM usage WHERE quarter = ? AND {' AND '.join(f'{n} = ?' for n in DIMENSIONS)}"
+_KEYS = "SELECT key_id, name, user_id, team_id, organisation_id FROM usage_keys"
+_DELETE_KEY = "DELETE FROM usage_keys WHERE key_id = ?"
+_MADE = (
+    "SELECT timestamp, event_type, record FROM entries WHERE event_type = 'KEY_CREATED' "
+    "ORDER BY seq"
+)
 _SINCE = "SELECT DISTINCT substr(timestamp, 1, 13) FROM entries WHERE seq >= ?"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _END = (int((day - _EPOCH).total_seconds()) // 3600 for day in (
@@ -111,8 +118,52 @@ def audit_usage(
             found += differing[: _MOST_NAMED - len(found)]
         if repair or not differing:
             digests[name] = _digest(live)
+    found += _audit_keys(ledger, repair=repair)[: _MOST_NAMED - len(found)]
     keep_mark(ledger, _MARK, size, {"hours": digests})
     return found
+
+
+def _audit_keys(ledger: LedgerClient, *, repair: bool) -> list[UsageDifference]:
+    """Compare ``usage_keys`` with the entries that made keys."""
+
+    def compare(select: Select) -> list[tuple[Row, Row | None, Row | None]]:
+        made: dict[Any, Row] = {}
+        entries = ((time, event, _as_read(data)) for time, event, data in select(_MADE, ()))
+        for _, row in rows_of(entries):
+            made.setdefault(row[0], row)
+        live = {row[0]: tuple(row) for row in select(_KEYS, ())}
+        return [
+            (key, live.get(key), made.get(key))
+            for key in {**live, **made}
+            if live.get(key) != made.get(key)
+        ]
+
+    wrong = compare(ledger.select)
+    if not wrong:
+        return []
+
+    def call(tx: Transaction) -> list[tuple[Row, Row | None, Row | None]]:
+        found = compare(tx.execute)
+        if repair:
+            tx.execute_many(
+                "DELETE FROM usage_keys WHERE key_id = ?", [(key,) for key, *_ in found]
+            )
+            tx.execute_many(INSERT_KEY, [made for _, _, made in found if made is not None])
+        return found
+
+    try:
+        wrong = ledger.transact(call)
+    except LedgerWriteError:  # a read-only medium has no writers
+        if repair:
+            raise
+    return [
+        UsageDifference(f"usage_keys {key}", "row", *(_said(one) for one in both))
+        for key, *both in wrong
+    ]
+
+
+def _said(row: Row | None) -> str:
+    return "missing" if row is None else " ".join(map(str, row[1:])) or "there"
 
 
 def _hours(select: Select) -> Iterator[int]:
@@ -153,7 +204,7 @@ def _expected(select: Select, hour: int, first: int, end: int) -> dict[Row, Row]
     while True:
         rows = select(_ENTRIES, (low, high, first, end, *place))
         entries = ((time, event, _as_read(data)) for _, time, event, data in rows)
-        sums = added(chain(sums, rows_of(entries)))
+        sums = added(chain(sums, (row for _, row in rows_of(entries))))
         if len(rows) < _AT_ONCE:
             return {row[:_KEY]: row[_KEY:] for row in sums}
         place = (rows[-1][1], rows[-1][0])

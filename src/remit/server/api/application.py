@@ -40,6 +40,7 @@ from remit.server.api.pins import pin_routes
 from remit.server.api.responses import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
+from remit.server.api.usage import usage_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
@@ -91,6 +92,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         budget_routes(ledger, budgeter, keys, directory, full_entries),
         key_routes(keys, budgeter, directory),
         owner_routes(directory, budgeter),
+        usage_routes(ledger),
         approval_routes(ledger, runtime.approvals),
         pin_routes(ledger),
         feedback_routes(ledger),

@@ -1,0 +1,235 @@
+"""``remit usage``: what calls used and cost, by time, who and what."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.shared import FILE, emit, note, open_ledger, reads, table, write_file
+
+if TYPE_CHECKING:
+    from remit.views import Fallbacks, Usage, UsageRow
+
+_OWNERS = ("key", "user", "team", "organisation", "agent", "session", "contract", "model")
+_LISTED = 50
+
+
+def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(name for one in value.split(",") if (name := one.strip()))
+
+
+def _filtered(function: Any) -> Any:
+    """An option for each thing that usage can be of."""
+    for name in reversed(_OWNERS):
+        what = "A virtual key, by name or id" if name == "key" else f"Only of this {name}"
+        function = click.option(f"--{name}", help=f"{what}.")(function)
+    return function
+
+
+@click.command()
+@click.option("--since", default="7d", show_default=True,
+              help="today, yesterday, monday, 24h, 7d, or a date or time (ISO 8601).")  # fmt: skip
+@click.option("--until", default="now", show_default=True, help="The end, exclusive; likewise.")
+@click.option("--by", default="model", show_default=True, callback=_split, metavar="A,B",
+              help="hour, day, week or month; key, user, team, organisation, agent, session, "
+              "contract, provider, model, certainty. Empty for the total alone.")  # fmt: skip
+@_filtered
+@click.option("--time-zone", default="UTC", show_default=True,
+              help="Whose midnight begins a day, such as Europe/Berlin.")  # fmt: skip
+@click.option("--why", is_flag=True, help="Why calls went to another model, with exchanges.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many rows, the dearest.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--parquet", type=FILE, help="Write a Parquet file (extra parquet).")
+@reads
+def usage(
+    root: Path | None,
+    as_json: bool,
+    since: str,
+    until: str,
+    by: tuple[str, ...],
+    time_zone: str,
+    why: bool,
+    limit: int | None,
+    as_csv: bool,
+    parquet: Path | None,
+    **only: str | None,
+) -> None:
+    """What calls used and cost: who spent what, on which model, and how sure that is.
+
+    Costs stand apart by how sure they are: measured, estimated, or the most that calls of unknown
+    usage can have cost. Calls without a price are counted, and cost nothing here.
+    """
+    from remit.gateway.auth import KeyStore
+    from remit.views import instant_of, read_fallbacks, read_usage
+
+    if as_json + as_csv + (parquet is not None) > 1:
+        raise click.UsageError("Choose one of --json, --csv and --parquet.")
+    if why and (as_csv or parquet):
+        raise click.UsageError("--why goes with the table or with --json.")
+    span: dict[str, Any] = {
+        "since": instant_of(since, time_zone),
+        "until": None if until == "now" else instant_of(until, time_zone),
+    }
+    with open_ledger(root) as client:
+        where = {name: value for name, value in only.items() if value}
+        if "key" in where and where["key"] != "dev":  # dev mode's own is no virtual key
+            with KeyStore(client) as keys:
+                where["key"] = keys.find(where["key"]).key_id
+        of: dict[str, Any] = {**span, "where": where}
+        found = read_usage(client, by=by, time_zone=time_zone, limit=limit, **of)
+        [total] = read_usage(client, **of).rows
+        reasons = read_fallbacks(client, by=by, **of) if why else None
+    if as_csv:
+        click.echo(_csv(by, found.rows), nl=False)
+    elif parquet is not None:
+        _write_parquet(parquet, by, found.rows)
+        note(f"{len(found.rows)} rows are in {parquet}.")
+    else:
+        emit(
+            as_json,
+            _to_dict(found, by, time_zone, total, reasons),
+            [] if as_json else _lines(found, by, total, reasons, limit),
+        )
+
+
+def _to_dict(
+    found: Usage, by: Sequence[str], time_zone: str, total: UsageRow, reasons: Fallbacks | None
+) -> dict[str, Any]:
+    shown = {
+        "since": found.since.isoformat(),
+        "until": found.until.isoformat(),
+        "time_zone": time_zone,
+        "by": list(by),
+        "rows": [row.to_dict() for row in found.rows],
+        "total": total.to_dict(),
+    }
+    if reasons is not None:
+        shown["fallbacks"] = {
+            "calls": reasons.calls,
+            "read": reasons.read,
+            "reasons": [one.to_dict() for one in reasons.reasons],
+        }
+    return shown
+
+
+def _lines(
+    found: Usage, by: Sequence[str], total: UsageRow, reasons: Fallbacks | None, limit: int | None
+) -> Iterator[str]:
+    most = limit or _LISTED
+    rows = found.rows[:most] if by else []
+    shown = [*rows, total]
+    columns = [name for name in _FIGURES if name in _ALWAYS or any(
+        _FIGURES[name](row) for row in shown
+    )]  # fmt: skip
+    cells = [
+        [*_named(by, row), *(_cell(name, _FIGURES[name](row)) for name in columns)] for row in rows
+    ]
+    last = ["total", *[""] * (len(by) - 1)] if by else ["total"]
+    cells.append([*last, *(_cell(name, _FIGURES[name](total)) for name in columns)])
+    yield f"{found.since:%Y-%m-%d %H:%M} to {found.until:%Y-%m-%d %H:%M} UTC"
+    yield from table([*(by or [""]), *columns], cells)
+    if len(found.rows) > most:
+        yield f"There are more than these {most}: --limit shows as many as you say."
+    if reasons is not None:
+        yield from _why(reasons)
+
+
+def _why(reasons: Fallbacks) -> Iterator[str]:
+    if not reasons.calls:
+        yield "No call went to another model."
+        return
+    yield ""
+    for one in reasons.reasons:
+        of = " ".join(value or "(none)" for value in one.names.values())
+        said = f"{one.instead_of} was passed over: {one.code}"
+        yield f"{of + ': ' if of else ''}{said}, {one.calls} calls, as {', '.join(one.examples)}"
+    if reasons.read < reasons.calls:
+        yield f"These are the latest {reasons.read} of {reasons.calls}; a shorter time shows more."
+
+
+def _named(by: Sequence[str], row: UsageRow) -> Iterator[str]:
+    for name in by:
+        value = row.names[name] or "(none)"
+        yield f"{row.key_name} ({value})" if name == "key" and row.key_name else value
+
+
+_FIGURES: dict[str, Any] = {
+    "calls": lambda row: row.calls,
+    "failed": lambda row: row.failed,
+    "fallbacks": lambda row: row.fallbacks,
+    "in": lambda row: row.input_tokens,
+    "out": lambda row: row.output_tokens,
+    "USD measured": lambda row: row.measured_nano,
+    "USD estimated": lambda row: row.estimated_nano,
+    "USD at most": lambda row: row.upper_bound_nano,
+    "unpriced": lambda row: row.unpriced_calls,
+}
+_ALWAYS = ("calls", "in", "out", "USD measured")
+
+
+def _cell(name: str, value: int) -> str:
+    return f"{value / 1e9:.6f}" if name.startswith("USD") else f"{value:,}"
+
+
+def _records(by: Sequence[str], rows: Sequence[UsageRow]) -> tuple[list[str], list[dict[str, Any]]]:
+    """The columns, and each row by them."""
+    from remit.views import UsageRow
+
+    blank = UsageRow(dict.fromkeys(by, ""))
+    return list(blank.to_dict()), [row.to_dict() for row in rows]
+
+
+def _csv(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
+    names, records = _records(by, rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: _inert(value) for name, value in record.items()})
+    return text.getvalue()
+
+
+def _inert(value: Any) -> Any:
+    """A text that a spreadsheet takes for a text: ids are what callers wrote."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+
+
+def _write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:
+    from remit.kernel.errors import RemitError
+
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise RemitError(
+            "Writing Parquet needs pyarrow.", next_step="pip install 'remit[parquet]'"
+        ) from error
+    names, records = _records(by, rows)
+    text = {*by, "key_name"}
+    kinds = [
+        pyarrow.string() if name in text
+        else pyarrow.decimal128(38, 9) if name.endswith("_usd")
+        else pyarrow.int64()
+        for name in names
+    ]  # fmt: skip
+    nano = ("measured_usd", "estimated_usd", "upper_bound_usd")
+    for record, row in zip(records, rows, strict=True):
+        for name in nano:
+            record[name] = _exact(getattr(row, name.replace("_usd", "_nano")))
+    made = pyarrow.Table.from_pylist(
+        records, schema=pyarrow.schema(list(zip(names, kinds, strict=True)))
+    )
+    with write_file(path) as file:
+        pyarrow.parquet.write_table(made, file, compression="zstd")
+
+
+def _exact(nano: int) -> Any:
+    """Nano-dollars as dollars."""
+    from decimal import Decimal
+
+    return Decimal(nano).scaleb(-9)

@@ -1,0 +1,125 @@
+"""Routes of usage."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerClient
+from remit.server.api.requests import Page
+from remit.server.api.routes import Routes
+from remit.views import BY, instant_of, read_usage
+
+_OWNERS = (
+    "key", "user", "team", "organisation", "agent", "session", "contract", "provider", "model",
+    "certainty",
+)  # fmt: skip
+
+
+class UsageQuery(Page):
+    """Of which calls, by what."""
+
+    since: str = Field(
+        "7d", max_length=64, description="first instant: `today`, `yesterday`, `24h`, ISO 8601"
+    )
+    until: str = Field("now", max_length=64, description="the end, exclusive; likewise")
+    by: str = Field("model", max_length=256, description=f"with commas between: {', '.join(BY)}")
+    time_zone: str = Field("UTC", max_length=64, description="whose midnight begins a day")
+    key: str = Field("", max_length=512, description="only of this key's id; likewise the others")
+    user: str = Field("", max_length=512)
+    team: str = Field("", max_length=512)
+    organisation: str = Field("", max_length=512)
+    agent: str = Field("", max_length=512)
+    session: str = Field("", max_length=512)
+    contract: str = Field("", max_length=512)
+    provider: str = Field("", max_length=512)
+    model: str = Field("", max_length=512)
+    certainty: str = Field("", max_length=16)
+
+
+class UsageShape(BaseModel):
+    """What some calls used and cost; beside it, under the names of `by`, what they are of."""
+
+    model_config = ConfigDict(extra="allow")
+
+    calls: int = Field(description="round trips to a model, each attempt")
+    failed: int
+    fallbacks: int = Field(description="calls that went to another model than the one first wanted")
+    input_tokens: int
+    output_tokens: int
+    cached_input_tokens: int
+    reasoning_tokens: int
+    unpriced_calls: int = Field(description="used tokens without a known price: no cost has them")
+    measured_usd: float
+    estimated_usd: float
+    upper_bound_usd: float = Field(description="the most that calls of unknown usage can have cost")
+
+
+class UsagePage(BaseModel):
+    """Usage, by name: periods in order, names within them."""
+
+    since: datetime
+    until: datetime
+    time_zone: str
+    by: list[str]
+    rows: list[UsageShape]
+    total: UsageShape | None = Field(description="of all pages; on the first page alone")
+    next_cursor: str | None
+
+
+def usage_routes(ledger: LedgerClient) -> Routes:
+    """What calls used and cost."""
+    routes = Routes("usage")
+
+    @routes.add("GET", "/usage", "Add up usage", needs="read", shape=UsagePage)
+    def usage(query: Annotated[UsageQuery, Query()]) -> dict[str, Any]:
+        """Calls, tokens and costs by time, who, what and how sure.
+
+        Costs stand apart by how sure they are. Nothing is read but sums that were kept with each
+        call.
+        """
+        by = [name for one in query.by.split(",") if (name := one.strip())]
+        span: dict[str, Any] = {
+            "since": instant_of(query.since, query.time_zone),
+            "until": instant_of(query.until, query.time_zone),
+            "where": {name: value for name in _OWNERS if (value := getattr(query, name))},
+        }
+        found = read_usage(
+            ledger, by=by, time_zone=query.time_zone, order="name", limit=query.limit,
+            after=_place(query.cursor), **span,
+        )  # fmt: skip
+        total = None if query.cursor else read_usage(ledger, **span).rows[0].to_dict()
+        return {
+            "since": found.since.isoformat(),
+            "until": found.until.isoformat(),
+            "time_zone": query.time_zone,
+            "by": by,
+            "rows": [row.to_dict() for row in found.rows],
+            "total": total,
+            "next_cursor": None if found.more is None else _cursor(found.more),
+        }
+
+    return routes
+
+
+def _cursor(place: tuple[str, ...]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(place)).decode()
+
+
+def _place(cursor: str | None) -> list[str] | None:
+    if cursor is None:
+        return None
+    try:
+        place = orjson.loads(base64.urlsafe_b64decode(cursor))
+    except (ValueError, binascii.Error):
+        place = None
+    if not isinstance(place, list) or not all(isinstance(one, str) for one in place):
+        raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+    return place

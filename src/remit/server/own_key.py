@@ -1,0 +1,64 @@
+"""``GET /v1/key``: what a key may do, and has left, read with that key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from remit.gateway import Identity
+from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
+from remit.server.authentication import Authenticator
+from remit.server.endpoints import Handler, paths_of
+from remit.server.replies import Receive, Scope, Send, reply_json
+
+_OWNERS = ("user_id", "team_id", "organisation_id")
+
+
+class OwnKey:
+    """Shows callers their own key: any valid key may look, and sees no other.
+
+    Args:
+        budgeter: of the accounts that pay.
+        authenticator: of callers.
+    """
+
+    def __init__(self, budgeter: TokenBudgeter, authenticator: Authenticator) -> None:
+        self._budgeter = budgeter
+        self._authenticator = authenticator
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """By method and path."""
+        return {("GET", path): self._show for path in paths_of("/key")}
+
+    async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = (await self._authenticator.caller(scope)).identity
+        owners: dict[str, Any] = {name: getattr(caller, name) or None for name in _OWNERS}
+        path = BudgetScope(key_id=caller.key_id or None, **owners)
+        accounts = await asyncio.to_thread(self._budgeter.status, path)
+        await reply_json(send, _shown(caller, accounts))
+
+
+def _shown(caller: Identity, accounts: list[BudgetStatus]) -> dict[str, Any]:
+    return {
+        "object": "key",
+        "id": caller.key_id,
+        "name": caller.name,
+        "role": caller.role,
+        "expires": caller.expires_at or None,
+        **{name: list(getattr(caller, name)) for name in ("models", "agents", "tiers")},
+        **{name: getattr(caller, name) or None for name in _OWNERS},
+        "budgets": [_with_rest(account) for account in reversed(accounts)],
+    }
+
+
+def _with_rest(account: BudgetStatus) -> dict[str, Any]:
+    """An account, and what of each limit is neither spent nor held."""
+    nano, turns = account.nano_limit, account.turn_limit
+    left = None if nano is None else nano - account.spent_nano - account.reserved_nano
+    tokens = account.remaining
+    return {
+        **account.to_dict(),
+        "remaining_usd": None if left is None else usd_of(max(0, left)),
+        "remaining_tokens": None if tokens is None else max(0, tokens),
+        "remaining_turns": None if turns is None else max(0, turns - account.turns),
+    }

@@ -1,0 +1,131 @@
+"""``remit usage``: the table, its filters, and what programs read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import KeyStore
+from remit.ledger import LedgerClient, LedgerEntry
+from tests.cli.conftest import Run
+from tests.support.roots import new_root
+
+
+def _exchange(**metadata: Any) -> LedgerEntry:
+    given = {
+        "agent_id": "a", "session_id": "SES-1", "contract_id": "PRC-1", "outcome": "success",
+        "input_tokens": 1_000, "output_tokens": 5, "model_id": "m", "cost_usd": 0.001,
+        "cost_certainty": "measured", **metadata,
+    }  # fmt: skip
+    return LedgerEntry("EXCHANGE", "PRC-1", "SUCCESS", "Exchange completed", metadata=given)
+
+
+@pytest.fixture
+def spent(work: Path) -> str:
+    """A root in which some was spent; the id of the key that spent it."""
+    root = work / ".remit"
+    new_root(root)
+    with LedgerClient(root / "ledger.db") as ledger:
+        with KeyStore(ledger) as keys:
+            made = keys.create("chat", user_id="ann", team_id="search")
+        ledger.write_many([
+            _exchange(key_id=made.key_id),
+            _exchange(key_id=made.key_id, model_id="big", cost_usd=0.25,
+                      cost_certainty="upper_bound",
+                      fallback_from=[{"model_id": "m", "error_code": "TIMEOUT"}]),
+            _exchange(user_id="=cmd()", cost_usd=None, cost_certainty="unpriced"),
+        ])  # fmt: skip
+    return made.key_id
+
+
+def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
+    remit: Run, spent: str
+) -> None:
+    result = remit("usage", "--since", "yesterday", "--by", "user,model", "--why")
+    assert result.returncode == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[1] == [
+        "user", "model", "calls", "fallbacks", "in", "out", "USD", "measured", "USD", "at", "most",
+        "unpriced",
+    ]  # fmt: skip
+    assert lines[2] == ["ann", "big", "1", "1", "1,000", "5", "0.000000", "0.250000", "0"]
+    assert lines[3] == ["ann", "m", "1", "0", "1,000", "5", "0.001000", "0.000000", "0"]
+    assert lines[5] == ["total", "3", "1", "3,000", "15", "0.001000", "0.250000", "1"]
+    assert "ann big: m was passed over: TIMEOUT, 1 calls, as LED-" in result.stdout
+
+
+def test_programs_get_json_csv_and_parquet(remit: Run, spent: str, work: Path) -> None:
+    told = json.loads(remit("usage", "--by", "key,day", "--json").stdout)
+    assert told["by"] == ["key", "day"]
+    row = next(row for row in told["rows"] if row["key"] == spent)
+    assert (row["key_name"], row["calls"], row["measured_usd"]) == ("chat", 2, 0.001)
+    assert told["total"]["unpriced_calls"] == 1
+    assert "fallbacks" not in told
+    rows = list(csv.DictReader(io.StringIO(remit("usage", "--by", "user", "--csv").stdout)))
+    # What a spreadsheet would take for a formula is a text there.
+    assert {row["user"] for row in rows} == {"ann", "'=cmd()"}
+    assert sum(int(row["calls"]) for row in rows) == 3
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = work / "usage.parquet"
+    assert remit("usage", "--by", "team", "--parquet", str(file)).returncode == 0
+    table = parquet.read_table(file).to_pylist()
+    assert {row["team"]: row["upper_bound_usd"] for row in table} == {
+        "search": Decimal("0.250000000"), "": Decimal(0),
+    }  # fmt: skip
+
+
+def test_filters_and_limits_choose_rows(remit: Run, spent: str) -> None:
+    for given in (("--key", "chat"), ("--key", spent), ("--user", "ann"), ("--team", "search")):
+        told = json.loads(remit("usage", *given, "--json").stdout)
+        assert told["total"]["calls"] == 2, given
+    told = json.loads(remit("usage", "--limit", "1", "--json").stdout)
+    assert [row["model"] for row in told["rows"]] == ["big"]
+    assert told["total"]["calls"] == 3
+    old = json.loads(remit("usage", "--until", "yesterday", "--json").stdout)
+    assert (old["rows"], old["total"]["calls"]) == ([], 0)
+    alone = remit("usage", "--by", "")
+    assert alone.stdout.splitlines()[2].split()[:2] == ["total", "3"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--by", "colour"], ["--since", "soon"], ["--time-zone", "Moon/Sea"],
+        ["--csv", "--json"], ["--why", "--csv"],
+    ],
+)  # fmt: skip
+def test_wrong_use_says_what_is_wrong(remit: Run, spent: str, wrong: list[str]) -> None:
+    result = remit("usage", *wrong)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr
+
+
+def test_a_wrong_row_fails_the_check_and_is_mended(remit: Run, spent: str, work: Path) -> None:
+    from tests.support.stores import outside
+
+    assert remit("budget", "check").returncode == 0
+    outside(str(work / ".remit/ledger.db"), "UPDATE usage SET nano = 5 WHERE model_id = 'big'")
+    result = remit("budget", "check", "--json")
+    assert result.returncode == 1
+    [one] = json.loads(result.stdout)["usage"]
+    assert (one["field"], one["live"], one["ledger"]) == ("nano", 5, 250_000_000)
+    assert "model_id=big" in one["row"]
+    verified = remit("ledger", "verify")
+    assert verified.returncode == 1
+    assert "model_id=big" in verified.stdout + verified.stderr
+    assert remit("budget", "check", "--repair").returncode == 0
+    assert remit("budget", "check").returncode == 0
+
+
+def test_an_import_knows_whose_keys_were_used(remit: Run, spent: str, work: Path) -> None:
+    assert remit("ledger", "export", "--out", "all.jsonl").returncode == 0
+    assert remit("init", "--bare", "new").returncode == 0
+    assert remit("ledger", "import", "all.jsonl", "--root", "new").returncode == 0
+    told = json.loads(remit("usage", "--by", "user", "--json", "--root", "new").stdout)
+    assert {row["user"]: row["calls"] for row in told["rows"]} == {"ann": 2, "=cmd()": 1}

@@ -1,0 +1,101 @@
+"""``/api/usage``: what was spent, for who may read all; ``GET /v1/key``: of one's own key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.ledger import audit_usage
+from tests.server.running import Served, new_session
+from tests.support.waiting import until
+
+_PATHS = ("/v1/key", "/key", "/openai/v1/key", "/openai/key", "/anthropic/v1/key", "/anthropic/key")
+
+
+def _get(served: Served, path: str, token: str) -> tuple[int, Any]:
+    status, raw, _ = served.ask("GET", path, token=token)
+    return status, json.loads(raw)
+
+
+def test_usage_is_what_was_called_page_by_page(anywhere: Served) -> None:
+    key = anywhere.key(user="usage-ann")
+    session = new_session()
+    for dialect, model in (("openai", "gpt-4o-mini"), ("anthropic", "claude-sonnet-4-5")):
+        for _ in range(2):
+            assert (
+                anywhere.call(dialect, "hi", session=session, model=model, token=key.key)[0] == 200
+            )
+    auditor = anywhere.key(role="auditor").key
+    status, told = _get(anywhere, "/api/usage?by=model&user=usage-ann&since=today", auditor)
+    assert status == 200, told
+    exchanges = anywhere.entries("EXCHANGE", session)
+    assert told["total"]["calls"] == len(exchanges) == 4
+    for name in ("input_tokens", "output_tokens"):
+        assert told["total"][name] == sum(one.metadata[name] for one in exchanges)
+    spent = sum(one.metadata["cost_usd"] for one in exchanges)
+    assert told["total"]["measured_usd"] == pytest.approx(spent)
+    pages, cursor = [], ""
+    while True:
+        _, page = _get(anywhere, f"/api/usage?by=model,key&user=usage-ann&limit=1{cursor}", auditor)
+        pages += page["rows"]
+        assert (page["total"] is None) == bool(cursor)
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert len(pages) == 2
+    assert {row["key"] for row in pages} == {key.key_id}
+    assert audit_usage(anywhere.ledger) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("by=colour", 400), ("since=soon", 400), ("time_zone=Moon", 400), ("cursor=x", 400),
+     ("cursor=WyJhIl0%3D", 200), ("user=a&user=b", 400), ("colour=red", 400)],
+)  # fmt: skip
+def test_what_cannot_be_understood_is_refused(served: Served, query: str, status: int) -> None:
+    assert _get(served, f"/api/usage?{query}", served.key(role="auditor").key)[0] == status
+
+
+def test_who_may_not_read_sees_no_usage(served: Served) -> None:
+    assert _get(served, "/api/usage", served.token)[0] == 403
+
+
+@pytest.mark.parametrize("path", _PATHS)
+def test_a_key_reads_its_own_limits_and_spending(served: Served, path: str) -> None:
+    key = served.key(models=("gpt-4o*",), user=f"own-{_PATHS.index(path)}")
+    budgeter = TokenBudgeter(served.ledger)
+    budgeter.allocate(
+        BudgetScope(key_id=key.key_id),
+        limits=BudgetLimits(tokens=100_000, nano=10**9, requests_per_minute=60, window="day"),
+    )
+    budgeter.allocate(
+        BudgetScope(user_id=f"own-{_PATHS.index(path)}"), limits=BudgetLimits(nano=5 * 10**9)
+    )
+    session = new_session()
+    assert served.call("openai", "hi", session=session, token=key.key)[0] == 200
+    status, told = _get(served, path, key.key)
+    assert status == 200, told
+    assert (told["id"], told["role"], told["models"]) == (key.key_id, "agent", ["gpt-4o*"])
+    own, user = told["budgets"]
+    cost = served.exchange(session).metadata["cost_usd"]
+    assert own["scope"] == f"key:{key.key_id}"
+    assert own["spent_usd"] == pytest.approx(cost) == user["spent_usd"]
+    assert own["remaining_usd"] == pytest.approx(1 - cost)
+    assert own["remaining_tokens"] == 100_000 - own["spent_tokens"]
+    assert (own["requests_per_minute"], own["window"], own["reserved_usd"]) == (60, "day", 0)
+    assert own["window_end"]
+    assert (user["limit_usd"], user["remaining_tokens"]) == (5.0, None)
+    assert key.key not in json.dumps(told)
+    assert key.key[9:] not in json.dumps(told)
+
+
+def test_without_a_good_key_there_is_nothing_to_read(served: Served) -> None:
+    assert served.ask("GET", "/v1/key", token="")[0] == 401
+    assert served.ask("GET", "/v1/key", token="sk-remit-" + "x" * 43)[0] == 401
+    key = served.key()
+    served.revoke(key)
+    until(lambda: served.ask("GET", "/v1/key", token=key.key)[0] == 401)
+    assert served.ask("POST", "/v1/key", {})[0] == 405
