@@ -205,6 +205,7 @@ class Run:
         """Adopt what was proposed; its id."""
         if not proposal_id:
             self.says("refused", missing)
+            self.mark("refused")
             return ""
         self.remit("learn", "adopt", proposal_id, "--reason", "It pays.")
         self.mark(f"adopted: {what}")

@@ -60,5 +60,5 @@ async def swaps(place: Path) -> None:
     assert run.outcome["alarm"] == "none in 110"  # the first 200 exchanges are the baseline
     assert "of 200: more graded exchanges are needed" in run.outcome["refused"]
     assert [what for _, what in run.marks] == [
-        "adopted: a learned route", "gemini answers as llama", "no alarm"
+        "adopted: a learned route", "gemini answers as llama", "no alarm", "refused"
     ]  # fmt: skip
