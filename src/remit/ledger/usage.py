@@ -45,6 +45,7 @@ QUARTER_S = 900
 """Seconds in a quarter of an hour: midnight of every time zone is the beginning of one."""
 
 _TEXTS = DIMENSIONS[:-1]
+_CACHED, _THOUGHT = "cached_input_tokens", "reasoning_tokens"
 _KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
 _MOST = 1 << 62  # sums stop here: it fits the columns
 _LONGEST = 200  # bytes of one name; together they fit what PostgreSQL indexes
@@ -104,18 +105,16 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
     if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
         return None
     get = metadata.get
-
-    def count(name: str) -> int:
-        value = get(name)
-        if type(value) is int and 0 <= value <= MAX_SAFE_INTEGER:
-            return value
-        number = _number(value, name, given)
-        whole = number is not None and number == int(number)
-        return max(0, min(int(number or 0), MAX_SAFE_INTEGER)) if whole else 0
-
-    orphaned = event_type == "EXCHANGE_ORPHANED"
-    tokens_in = count("settled_tokens" if orphaned else "input_tokens")
-    tokens_out = 0 if orphaned else count("output_tokens")
+    tokens_in: Any
+    tokens_out: Any
+    if event_type == "EXCHANGE_ORPHANED":
+        tokens_in, tokens_out = _count("settled_tokens", metadata, given), 0
+    else:
+        tokens_in, tokens_out = get("input_tokens"), get("output_tokens")
+        if type(tokens_in) is not int or not 0 <= tokens_in <= MAX_SAFE_INTEGER:
+            tokens_in = _count("input_tokens", metadata, given)
+        if type(tokens_out) is not int or not 0 <= tokens_out <= MAX_SAFE_INTEGER:
+            tokens_out = _count("output_tokens", metadata, given)
     usd = get("cost_usd")
     if type(usd) is not float:
         usd = _number(usd, "cost_usd", given)
@@ -136,11 +135,19 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
         1 if get("fallback_from") else 0,
         tokens_in,
         tokens_out,
-        count("cached_input_tokens") if "cached_input_tokens" in metadata else 0,
-        count("reasoning_tokens") if "reasoning_tokens" in metadata else 0,
+        0 if get(_CACHED) is None else _count(_CACHED, metadata, given),
+        0 if get(_THOUGHT) is None else _count(_THOUGHT, metadata, given),
         0 if usd is None else max(0, min(round(usd * 1e9), MAX_SAFE_INTEGER)),
         1 if unpriced else 0,
     )
+
+
+def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> int:
+    """A whole number, as far as a record has it exactly; 0 of anything else."""
+    number = _number(metadata.get(name), name, given)
+    if number is None or number != int(number):
+        return 0
+    return max(0, min(int(number), MAX_SAFE_INTEGER))
 
 
 def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
