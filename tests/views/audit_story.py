@@ -9,7 +9,7 @@ from tests.views.story import Story
 
 __all__ = ["SAID", "tell_auditor"]
 
-SAID = "the prompt that nobody is to read in a report"
+SAID = "a prompt, which is not in the report"
 
 
 def tell_auditor(ledger: LedgerClient, *, calls: int = 5, said: str = "because") -> dict[str, str]:

@@ -229,7 +229,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_the_script_stays_small_and_asks_nobody_for_anything() -> None:
+def test_the_script_stays_small_and_requests_nothing() -> None:
     text = script("verify.js")
     assert len(text.splitlines()) < 250
     assert text.isascii()  # whatever charset it is served under

@@ -350,7 +350,7 @@ def test_a_browser_verifies_it_without_a_network(
     assert browser.run("document.querySelectorAll('.entry').length") == count
     assert browser.run("document.querySelectorAll('.entry button.proof.good').length") == count
     assert browser.run("document.querySelectorAll('.entry.wrong, .proof.bad').length") == 0
-    # It shows a record to whoever asks, hostile or not, and asks for the reader's own key.
+    # It shows a record on a click, hostile or not, and asks for the reader's own key.
     browser.run(f"document.querySelector('#{ids['KEY_REVOKED']} button').click()")
     record = str(browser.run(f"document.querySelector('#{ids['KEY_REVOKED']} pre').textContent"))
     assert client.read(ids["KEY_REVOKED"]).entry_hash in record

@@ -256,19 +256,19 @@
   // -- the whole ------------------------------------------------------------------------------
 
   async function readHead() {
-    const told = JSON.parse($("head").textContent);
-    const head = await RemitProof.checkpoint(told.checkpoint, told.verifier_key);
-    const print = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(told.verifier_key));
+    const parsed = JSON.parse($("head").textContent);
+    const head = await RemitProof.checkpoint(parsed.checkpoint, parsed.verifier_key);
+    const print = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(parsed.verifier_key));
     const digits = Array.from(new Uint8Array(print), (byte) => byte.toString(16).padStart(2, "0"));
     const shown = {
-      note: visible(told.checkpoint),
-      vkey: visible(told.verifier_key),
+      note: visible(parsed.checkpoint),
+      vkey: visible(parsed.verifier_key),
       fingerprint: digits.join("").match(/.{4}/g).join(" "),
     };
     for (const [id, text] of Object.entries(shown)) {
       need($(id).textContent === text, `The ${id} that is shown is not the one that was checked.`);
     }
-    return { ...head, since: told.since, until: told.until, vkey: told.verifier_key };
+    return { ...head, since: parsed.since, until: parsed.until, vkey: parsed.verifier_key };
   }
 
   function askForKey(head) {

@@ -147,15 +147,15 @@ const RemitProof = (() => {
     const bytes = utf8(record);
     const sum = hex(await sha256(bytes));
     need(sum === entry_hash, "hash", `The record's SHA-256 is ${sum}, not ${entry_hash}.`);
-    let told = null;
+    let parsed = null;
     try {
-      told = JSON.parse(record);
+      parsed = JSON.parse(record);
     } catch {
       // said below
     }
-    const isIt = told && told.seq === seq && told.id === entryId(seq);
+    const isIt = parsed && parsed.seq === seq && parsed.id === entryId(seq);
     need(isIt, "record", `The record does not say that it is entry ${entryId(seq)}.`);
-    return { bytes, told };
+    return { bytes, parsed };
   }
 
   /** RFC 6962, 2.1: from the leaf up to the root of the tree of head.size leaves. */
@@ -178,9 +178,9 @@ const RemitProof = (() => {
   }
 
   async function entry(item, head) {
-    const { bytes, told } = await readRecord(item);
+    const { bytes, parsed } = await readRecord(item);
     await climb(await sha256(join([0], bytes)), item.seq, item.proof, head);
-    return told;
+    return parsed;
   }
 
   // -- all of it ----------------------------------------------------------------------------
