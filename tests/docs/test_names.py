@@ -15,17 +15,22 @@ from remit.kernel.settings import Settings, default_settings
 from tests.docs.test_docs import TOP
 
 # Decisions and the changelog also name what was.
-PAGES = [*TOP.glob("*.md"), *TOP.glob("docs/*.md"), *TOP.glob("docs/vectors/*.md")]
+PAGES = [
+    path
+    for folder in (".", "docs", "docs/operations", "docs/vectors", "deploy")
+    for path in TOP.glob(f"{folder}/*.md")
+]
 PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]
-CODE = (".py", ".toml", ".json", ".sh", ".html", ".js")
-PLACES = ["src", "tests", "examples", "benchmarks", "tools", "pyproject.toml", "Makefile"]
+CODE = (".py", ".toml", ".json", ".sh", ".html", ".js", ".yaml", ".conf", "")
+PLACES = ["src", "tests", "examples", "benchmarks", "tools", "deploy", "pyproject.toml", "Makefile"]
 # Names of other programs, and of a reader's own things.
 OTHERS = frozenset(
     {
         "KEY_ID", "MCPToolset", "MY_APP_KEY", "NAME__get_prompt", "NAME__list_prompts",
         "NAME__list_resources", "NAME__read_resource", "NAME__tool", "REMIT_KEY",
-        "StdioTransport", "claude_desktop_config", "fastmcp", "https_proxy", "multipleOf",
-        "pg_checkpoint", "pg_read_all_stats", "synchronous_standby_names",
+        "StdioTransport", "buildah", "claude_desktop_config", "fastmcp", "https_proxy", "limit_conn",
+        "limit_req", "multipleOf", "non_idempotent", "pg_checkpoint",
+        "pg_read_all_stats", "synchronous_standby_names",
     }
 )  # fmt: skip
 COMMAND = re.compile(r"(?:\$ )?(?:[A-Z_]+=\S+ )*remit ([a-z-].*)")
