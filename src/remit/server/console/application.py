@@ -10,7 +10,7 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from remit.agents.approvals import ApprovalQueue
-from remit.gateway.auth import AuthUnavailableError, KeyStore, agent_secret
+from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore, agent_secret
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import open_root_ledger
 from remit.runtime import Runtime
@@ -89,7 +89,10 @@ class Console:
         settings = runtime.loaded.settings
         self._ledger = open_root_ledger(runtime.root, settings.ledger, signing=False)
         self._sources = Sources(
-            runtime, self._ledger, ApprovalQueue(self._ledger, settings.approvals), keys
+            runtime,
+            self._ledger,
+            ApprovalQueue(self._ledger, settings.approvals),
+            Directory(self._ledger),
         )
         self._authenticator = authenticator
         self._open = authenticator.provider is None

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 from remit.agents.approvals import ApprovalQueue
-from remit.gateway.auth import Identity, KeyStore
+from remit.gateway.auth import Directory, Identity
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from remit.server.console.assets import address_of
@@ -38,13 +38,13 @@ class Sources:
         runtime: the open root; what a person decides is written through it.
         ledger: for reading, over connections that calls do not use.
         approvals: the same requests as the runtime's, read over these connections.
-        keys: the names of keys.
+        owners: the names of users, teams and organisations.
     """
 
     runtime: Runtime
     ledger: LedgerClient
     approvals: ApprovalQueue
-    keys: KeyStore
+    owners: Directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from remit.gateway.auth import Owner
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.views import wording
 from remit.views.periods import instant_of
@@ -15,6 +16,7 @@ _SHOWN = 50
 _SURE = ("measured", "estimated", "upper_bound")
 _WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "at most"}
 _BY = ("user", "team", "organisation", "key", "agent", "contract", "provider", "model", "session")
+_OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
 _WIDTH, _HEIGHT, _FOOT = 960, 200, 18  # of the picture
 _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
@@ -38,6 +40,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     found = read_usage(ledger, since=since, until=until, by=[by], time_zone=zone, limit=_SHOWN)
     total = read_usage(ledger, since=since, until=until, time_zone=zone).rows
     over_time = read_usage(ledger, since=since, until=until, by=[period], time_zone=zone)
+    names = sources.owners.declared() if by in _OWNERS else {}
     return Page(
         "spend.html.j2",
         {
@@ -48,7 +51,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "until": query.get("until", ""),
             "zone": zone,
             "total": _line(total[0], "") if total else _line(UsageRow(), ""),
-            "rows": [_line(row, by) for row in found.rows],
+            "rows": [_named(_line(row, by), by, names) for row in found.rows],
             "most": _SHOWN if len(found.rows) == _SHOWN else 0,
             "first": found.since.isoformat(),
             "end": found.until.isoformat(),
@@ -63,7 +66,7 @@ def show(sources: Sources, asked: Asked) -> Page:
 def _line(row: UsageRow, by: str) -> dict[str, Any]:
     return {
         "name": row.names.get(by, ""),
-        "key_name": row.key_name,
+        "label": row.key_name,
         "calls": row.calls,
         "failed": row.failed,
         "fallbacks": row.fallbacks,
@@ -74,6 +77,12 @@ def _line(row: UsageRow, by: str) -> dict[str, Any]:
         "usd": wording.dollars(row.nano / 1e9),
         "exact": row.exact,
     }  # fmt: skip
+
+
+def _named(line: dict[str, Any], by: str, owners: Mapping[str, Owner]) -> dict[str, Any]:
+    """A line with the name that its owner was declared with."""
+    owner = owners.get(f"{by}:{line['name']}")
+    return line if owner is None else {**line, "label": owner.name}
 
 
 def _chart(found: Usage, period: str) -> dict[str, Any] | None:
