@@ -28,8 +28,8 @@ OTHERS = frozenset(
     {
         "KEY_ID", "MCPToolset", "MY_APP_KEY", "NAME__get_prompt", "NAME__list_prompts",
         "NAME__list_resources", "NAME__read_resource", "NAME__tool", "REMIT_KEY",
-        "StdioTransport", "buildah", "claude_desktop_config", "fastmcp", "https_proxy", "limit_conn",
-        "limit_req", "multipleOf", "non_idempotent", "pg_checkpoint",
+        "StdioTransport", "buildah", "claude_desktop_config", "fastmcp", "https_proxy",
+        "limit_conn", "limit_req", "multipleOf", "non_idempotent", "pg_checkpoint",
         "pg_read_all_stats", "synchronous_standby_names",
     }
 )  # fmt: skip
