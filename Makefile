@@ -76,7 +76,7 @@ lock: $(BIN)/uv  ## rewrite requirements/ from pyproject.toml
 	$(LOCK) -c requirements/run.txt --extra dev -o requirements/dev.txt
 	$(LOCK) -c requirements/run.txt $(if $(UPGRADE),,-c requirements/local.txt) --extra local \
 	| sed -n '/^xllamacpp/,/[^\\]$$/p' > requirements/local.new && mv requirements/local.new requirements/local.txt
-	$(LOCK) -c requirements/dev.txt --extra postgres --extra otel -o requirements/server.txt
+	$(LOCK) -c requirements/dev.txt --extra oidc --extra postgres --extra otel -o requirements/server.txt
 	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group build -o requirements/build.txt
 	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group build --group release -o requirements/release.txt
 	$(LOCK:pyproject.toml=) -c requirements/dev.txt --group docs -o requirements/docs.txt

@@ -94,7 +94,7 @@ class Served:
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """One request by a plain HTTP client: status, body, headers by lower-case name."""
+        """One request by a plain HTTP client: status, body, headers by lower-case name, joined."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = dict(headers or {})
         if (token := self.token if token is None else token) != "":
@@ -103,7 +103,10 @@ class Served:
             connection.request(method, path, data, sent)
             reply = connection.getresponse()
             raw = reply.read()
-            return reply.status, raw, {name.lower(): value for name, value in reply.getheaders()}
+            found: dict[str, str] = {}
+            for name, value in ((name.lower(), value) for name, value in reply.getheaders()):
+                found[name] = f"{found[name]}, {value}" if name in found else value
+            return reply.status, raw, found
 
     def call(
         self, dialect: str, text: str, *, session: str = "", model: str = "gpt-4o-mini",

@@ -7,9 +7,10 @@ import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from remit.kernel.errors import RemitError, let_go
+from remit.kernel.errors import ConfigError, RemitError, let_go
 from remit.ledger import LedgerRollbackError
 from remit.providers.wire.endpoint import A2A
 from remit.runtime import Runtime
@@ -82,6 +83,11 @@ class App:
         self, runtime: Runtime, *, dev: bool = False, metrics: CallMetrics | None = None
     ) -> None:
         settings = runtime.loaded.settings
+        if settings.server.oidc.issuer and find_spec("jwt") is None:
+            raise ConfigError(
+                "[server.oidc] needs the extra 'oidc', which is not installed.",
+                next_step="pip install 'remit[oidc]', or take its issuer out of the settings.",
+            )
         self._dev = dev
         self.runtime = runtime
         self._settings = settings

@@ -10,6 +10,7 @@ from remit.kernel.settings.interop import (
 )
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
 from remit.kernel.settings.learned import LEARNED_FOLDER, not_learnable
+from remit.kernel.settings.oidc import OidcSettings
 from remit.kernel.settings.routing import (
     ExplorationSettings,
     RoutedModelSettings,
@@ -47,6 +48,7 @@ __all__ = [
     "McpEndpointSettings",
     "McpRule",
     "McpServerSettings",
+    "OidcSettings",
     "PackageIndexSettings",
     "PackageSettings",
     "ProviderSettings",

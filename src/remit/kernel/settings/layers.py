@@ -124,7 +124,7 @@ def load_settings(
                 key = f"{section}.{key[len(section) + 1 :]}"
             if "." not in key:
                 continue  # some other program's
-            _merge(merged, _nest(key, _parse(key, text, merged)), f"environment {name}", sources)
+            _merge(merged, _nest(key, _parse(key, text)), f"environment {name}", sources)
     for key, value in (flags or {}).items():
         _merge(merged, _nest(key, value), "flag", sources)
     try:
@@ -208,12 +208,9 @@ def _nest(key: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _parse(key: str, text: str, merged: Mapping[str, Any]) -> Any:
+def _parse(key: str, text: str) -> Any:
     """An environment variable's text, read as TOML unless the setting is a text."""
-    current: Any = merged
-    for part in key.split("."):
-        current = current.get(part) if isinstance(current, dict) else None
-    if isinstance(current, str):
+    if _kind_of(key.split(".")) in (str, SecretStr):
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -250,12 +247,20 @@ def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) 
 
 def _keys_of(table: Iterable[int | str]) -> Iterable[str]:
     """The keys that a table of the settings may have."""
-    kind: Any = Settings
-    for part in table:
-        inner = get_args(kind)  # of a table whose keys users choose, and of a list
-        kind = inner[-1] if inner else kind.model_fields[part].annotation
-    fields: Iterable[str] = kind.model_fields
+    fields: Iterable[str] = _kind_of(table).model_fields
     return fields
+
+
+def _kind_of(path: Iterable[int | str]) -> Any:
+    """The type of what is at a path of the settings; ``None`` where there is nothing."""
+    kind: Any = Settings
+    for part in path:
+        if inner := get_args(kind):  # of a table whose keys users choose, and of a list
+            kind = inner[-1]
+        else:
+            field = getattr(kind, "model_fields", {}).get(part)
+            kind = field.annotation if field is not None else None
+    return kind
 
 
 def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr
 
 from remit.kernel.settings.approvals import ApprovalSettings
 from remit.kernel.settings.interop import A2aSettings, McpEndpointSettings, McpServerSettings
+from remit.kernel.settings.oidc import OidcSettings
 from remit.kernel.settings.routing import RoutingSettings
 from remit.kernel.settings.section import Section
 
@@ -192,6 +193,9 @@ class ServerSettings(Section):
         description="least that is logged"
     )
     metrics_open: bool = Field(description="let anybody read /metrics, without a key")
+    oidc: OidcSettings = Field(  # installed defaults of earlier versions have none
+        default_factory=lambda: OidcSettings.model_validate({})
+    )
 
 
 class TelemetrySettings(Section):

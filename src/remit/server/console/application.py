@@ -1,4 +1,4 @@
-"""The console as an ASGI application: logins, views, files, live events."""
+"""The console as an ASGI application: views, files, live events."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote
 
 from remit.agents.approvals import ApprovalQueue
-from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore, agent_secret
+from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import open_root_ledger
 from remit.runtime import Runtime
-from remit.server.authentication import DEVELOPER, Authenticator
+from remit.server.authentication import Authenticator
 from remit.server.console import (
     approvals,
     decisions,
@@ -26,8 +26,10 @@ from remit.server.console import (
     verification,
 )
 from remit.server.console.assets import ASSETS, assets
+from remit.server.console.entrance import LOGIN, Entrance
+from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
 from remit.server.console.live import Live
-from remit.server.console.login import Login, Logins, set_cookie
+from remit.server.console.login import Login
 from remit.server.console.pages import (
     Asked,
     NotFoundError,
@@ -38,9 +40,7 @@ from remit.server.console.pages import (
     templates,
 )
 from remit.server.refusals import HttpError
-from remit.server.replies import Answer, Headers, Receive, Scope, Send, read_body, reply
-
-PREFIX = "/console"
+from remit.server.replies import Answer, Headers, Receive, Scope, Send, reply
 
 _log = logging.getLogger("remit.server.console")
 
@@ -48,9 +48,7 @@ _VIEWS = (
     *now.VIEWS, *sessions.VIEWS, *journeys.VIEWS, *decisions.VIEWS, *spend.VIEWS,
     *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS,
 )  # fmt: skip
-_LOGIN, _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("login", "logout", "live", "find"))
-_MOST_FORM_BYTES = 64 * 1024
-_FORM_S = 10.0
+_LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find"))
 _THREADS = 2  # that make pages: what they do is time that calls do not have
 _MOST_WAITING = 100  # pages
 _POLICY = (
@@ -65,7 +63,6 @@ _HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-_NOT_OWN = "This form is not of this console. Open the page again."
 _SEE_LOG = "The log of the server says why."
 _HTML = b"text/html; charset=utf-8"
 _FOUND_BY = (("LED-", "journey"), ("SES-", "sessions"), ("WO-", "journey"), ("DEC-", "why"),
@@ -94,9 +91,7 @@ class Console:
             ApprovalQueue(self._ledger, settings.approvals),
             Directory(self._ledger),
         )
-        self._authenticator = authenticator
-        self._open = authenticator.provider is None
-        self._logins = Logins(agent_secret(runtime.root), keys)
+        self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
         self._waiting = 0
         self._live = Live(self._ledger, self._run)
@@ -131,36 +126,38 @@ class Console:
         path, method = scope["path"], scope["method"]
         if path.startswith(ASSETS):
             return _asset(path.removeprefix(ASSETS), method)
-        if path == _LOGIN:
-            return await self._log_in(scope, receive)
-        login = self._login(scope)
+        if self._entrance.is_entrance(path):
+            made = await self._entrance.answered(scope, receive)
+            return self._rendered(made, None, path, "") if isinstance(made, Page) else made
+        login = self._entrance.login(scope["headers"])
         if login is None:
             if method != "GET":
                 raise HttpError(401, "not_signed_in", "You are not signed in, or no longer.")
             wanted = path + (
                 f"?{query}" if (query := scope["query_string"].decode("latin-1")) else ""
             )
-            return _see(f"{_LOGIN}?next={quote(wanted, safe='')}")
+            return see(f"{LOGIN}?next={quote(wanted, safe='')}")
         if path == _LIVE:
-            await self._live.serve(send, receive, lambda: self._login(scope) is not None, _HEADERS)
+            headers = scope["headers"]
+            await self._live.serve(
+                send, receive, lambda: self._entrance.login(headers) is not None, _HEADERS
+            )
             return None
         form: Mapping[str, str] = {}
         if method == "POST":
-            form = await _form(scope, receive)
-            if not _is_own(scope["headers"]) or (login.token and form.get("token") != login.token):
-                raise HttpError(
-                    403, "forbidden", "This form is not of this console. Open the page again."
-                )
+            form = await read_form(scope, receive)
+            if login.token and form.get("token") != login.token:
+                raise not_own()
         elif method not in ("GET", "HEAD"):
             raise HttpError(405, "method_not_allowed", f"A page does not take {method[:16]}.")
         if path == _LOGOUT and method == "POST":
-            return _see(_LOGIN, set_cookie("", secure=_is_secure(scope)))
+            return self._entrance.leave(scope)
         if not login.identity.may("read"):
             said = f"The role {login.identity.role} may not read the record."
             raise HttpError(403, "forbidden", said)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        query = read_query(scope)
         if path == _FIND:
-            return _see(_place_of(query.get("id", "").strip()))
+            return see(_place_of(query.get("id", "").strip()))
         view, rest = _view_of(path)
         asked = Asked(path, rest, login.identity, query, form)
         return await self._run(lambda: self._made(view, asked, login, method))
@@ -176,7 +173,7 @@ class Console:
         else:
             made = view.show(self._sources, asked)
         if isinstance(made, Redirect):
-            return _see(made.to)
+            return see(made.to)
         return self._rendered(made, login, asked.path, view.path)
 
     def _rendered(self, page: Page, login: Login | None, path: str, at: str) -> Answer:
@@ -189,10 +186,10 @@ class Console:
                 at=at,
                 identity=login.identity if login is not None else None,
                 token=login.token if login is not None else "",
-                signs_out=not self._open,
+                signs_out=not self._entrance.is_open,
             )
         )
-        return Answer(page.status, text.encode("utf-8", "replace"), _HTML)
+        return Answer(page.status, text.encode("utf-8", "replace"), _HTML, page.headers)
 
     async def _run(self, make: Callable[[], _T]) -> _T:
         """In one of the console's threads.
@@ -210,50 +207,12 @@ class Console:
 
     async def _failure(self, scope: Scope, status: int, message: str, next_step: str) -> Answer:
         try:
-            login = self._login(scope)
+            login = self._entrance.login(scope["headers"])
         except RemitError:
             login = None
         data = {"status": status, "message": message, "next_step": next_step}
         page = Page("failure.html.j2", data, status)
         return self._rendered(page, login, scope["path"], "")
-
-    # Logins.
-
-    def _login(self, scope: Scope) -> Login | None:
-        if self._open:
-            return Login(DEVELOPER, "")
-        return self._logins.of(scope["headers"])
-
-    async def _log_in(self, scope: Scope, receive: Receive) -> Answer:
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        if self._open:
-            return _see("/")
-        if scope["method"] != "POST":
-            page = Page("login.html.j2", {"next": _own_path(query.get("next", "")), "failed": ""})
-            return self._rendered(page, None, _LOGIN, "")
-        form = await _form(scope, receive)
-        if not _is_own(scope["headers"]):
-            raise HttpError(
-                403, "forbidden", "This form is not of this console. Open the page again."
-            )
-        following = _own_path(form.get("next", ""))
-        key = form.get("key", "").strip().encode("utf-8", "replace")
-        failed = ""
-        try:
-            identity = (await self._authenticator.authenticate([(b"x-api-key", key)])).identity
-            if not identity.key_id or identity.within is not None:
-                failed = "Sign in with a virtual key, not with an agent's token."
-            elif not identity.may("read"):
-                failed = f"A key of the role {identity.role} may not read the record."
-        except HttpError as error:
-            if error.status != 401:
-                raise
-            failed = "This key is unknown, expired or revoked."
-        if failed:
-            page = Page("login.html.j2", {"next": following, "failed": failed}, 403)
-            return self._rendered(page, None, _LOGIN, "")
-        cookie = set_cookie(self._logins.begin(identity), secure=_is_secure(scope))
-        return _see(following, cookie)
 
 
 def _view_of(path: str) -> tuple[View, str]:
@@ -278,41 +237,6 @@ def _asset(name: str, method: str) -> Answer:
         raise NotFoundError("There is no such file.")
     kept = (b"cache-control", b"public, max-age=31536000, immutable")
     return Answer(200, found.body, found.content_type.encode(), [kept])
-
-
-async def _form(scope: Scope, receive: Receive) -> dict[str, str]:
-    length = dict(scope["headers"]).get(b"content-length")
-    body = await read_body(receive, length, _MOST_FORM_BYTES, _FORM_S, None)
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50))
-    except ValueError as error:
-        raise HttpError(400, "invalid_input", "The form cannot be read.") from error
-
-
-def _is_own(headers: Headers) -> bool:
-    """Whether a form was sent from a page of this server, as far as the browser says."""
-    named = dict(headers)
-    if (site := named.get(b"sec-fetch-site")) is not None:
-        return site == b"same-origin"
-    origin = named.get(b"origin", b"").decode("latin-1")
-    if not origin:
-        return True  # no browser of today: the form's token counts
-    return urlsplit(origin).netloc.lower() == named.get(b"host", b"").decode("latin-1").lower()
-
-
-def _is_secure(scope: Scope) -> bool:
-    """Whether the browser came over TLS, here or at a proxy."""
-    named = dict(scope["headers"])
-    return scope.get("scheme") == "https" or named.get(b"x-forwarded-proto", b"") == b"https"
-
-
-def _own_path(text: str) -> str:
-    """Where to go after a login: a page of the console, whatever a link says."""
-    return text if text == "/" or text.startswith(f"{PREFIX}/") else "/"
-
-
-def _see(place: str, *headers: tuple[bytes, bytes]) -> Answer:
-    return Answer(303, b"", b"text/plain", [(b"location", place.encode("latin-1")), *headers])
 
 
 def _merged(headers: Headers) -> list[tuple[bytes, bytes]]:

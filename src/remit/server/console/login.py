@@ -1,22 +1,19 @@
-"""Who is signed in: a signed cookie that names a virtual key, and never holds it."""
+"""Who is signed in: a signed cookie that names a virtual key or a person, and holds no secret."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
 import secrets
-import time
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
 from remit.gateway.auth import AuthenticationError, Identity, KeyStore
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.settings import OidcSettings
+from remit.server.console.cookies import SignedCookie
 from remit.server.replies import Headers
 
 COOKIE = "remit_console"
 LASTS_S = 8 * 3600
-"""For how long a login holds; revoking its key ends it at once."""
+"""For how long a login by a key holds; revoking the key ends it at once."""
 
 _PURPOSE = b"remit console login v1"
 
@@ -25,7 +22,8 @@ class Login(NamedTuple):
     """A valid login.
 
     Attributes:
-        identity: the key's owner, with the rights that the key has now.
+        identity: the key's owner, with the rights that the key has now; or the person, with those
+            that the provider gave them.
         token: for forms: a page of another site does not know it.
     """
 
@@ -34,25 +32,37 @@ class Login(NamedTuple):
 
 
 class Logins:
-    """Makes and checks the cookies of logins; nothing is stored.
+    """Makes and checks the cookies of logins.
 
-    A cookie is base64url(JSON ``{"key", "until", "nonce"}``) + ``.`` + base64url(HMAC-SHA256).
+    That of a key says ``{"key"}``; that of a person says ``{"issuer", "subject", "name", "role",
+    "settings"}``, and counts while the settings of the provider are what they were.
 
     Args:
         secret: of the root, random.
         keys: says what a key may do now, and whether it was revoked.
+        oidc: ``[server.oidc]``.
     """
 
-    def __init__(self, secret: bytes, keys: KeyStore) -> None:
-        self._secret = hmac.digest(secret, _PURPOSE, hashlib.sha256)
+    def __init__(self, secret: bytes, keys: KeyStore, oidc: OidcSettings) -> None:
+        self._cookie = SignedCookie(COOKIE, secret, _PURPOSE)
         self._keys = keys
+        self._oidc = oidc
+        self._settings = _digest(oidc)
 
-    def begin(self, identity: Identity) -> str:
-        """The value of a new cookie for the owner of a key."""
-        until = min(int(time.time()) + LASTS_S, 2**53)
-        claims = {"key": identity.key_id, "until": until, "nonce": secrets.token_hex(8)}
-        signed = _text(json.dumps(claims).encode())
-        return f"{signed}.{self._signature(signed)}"
+    def begin(self, identity: Identity, *, secure: bool) -> tuple[bytes, bytes]:
+        """The header that begins a login of a key's owner, or of a person without a key."""
+        claims = {"key": identity.key_id}
+        lasts_s = LASTS_S
+        if not identity.key_id:
+            claims = {"issuer": self._oidc.issuer, "subject": identity.user_id,
+                      "name": identity.name, "role": identity.role,
+                      "settings": self._settings}  # fmt: skip
+            lasts_s = self._oidc.lasts_s
+        return self._cookie.begin({**claims, "nonce": secrets.token_hex(8)}, lasts_s, secure=secure)
+
+    def end(self, *, secure: bool) -> tuple[bytes, bytes]:
+        """The header that ends a login."""
+        return self._cookie.end(secure=secure)
 
     def of(self, headers: Headers) -> Login | None:
         """The login that a request shows; ``None`` where there is none, or none any more.
@@ -60,47 +70,25 @@ class Logins:
         Raises:
             AuthUnavailableError: keys cannot be checked just now.
         """
-        value = _cookie(headers)
-        signed, _, signature = value.rpartition(".")
-        if not signed or not hmac.compare_digest(self._signature(signed), signature):
+        if (found := self._cookie.read(headers)) is None:
             return None
-        claims = json.loads(base64.urlsafe_b64decode(signed + "=" * (-len(signed) % 4)))
-        if time.time() >= claims["until"]:
+        claims = found.claims
+        if "key" in claims:
+            try:
+                identity = self._keys.identity_of(claims["key"])
+            except AuthenticationError:
+                return None
+        elif self._oidc.issuer and claims["settings"] == self._settings:
+            identity = Identity(claims["name"], claims["role"], user_id=claims["subject"])
+        else:
             return None
-        try:
-            identity = self._keys.identity_of(claims["key"])
-        except AuthenticationError:
-            return None
-        return Login(identity, self.form_token(value))
-
-    def form_token(self, cookie: str) -> str:
-        """What a form of this login has to send with it."""
-        return self._signature(f"form {cookie}")
-
-    def _signature(self, signed: str) -> str:
-        return _text(hmac.digest(self._secret, signed.encode(), hashlib.sha256))
+        return Login(identity, self._cookie.signature(f"form {found.value}"))
 
 
-def set_cookie(value: str, *, secure: bool) -> tuple[bytes, bytes]:
-    """The header that begins a login, or with an empty value ends it."""
-    lasts = LASTS_S if value else 0
-    parts = [f"{COOKIE}={value}", "Path=/", f"Max-Age={lasts}", "HttpOnly", "SameSite=Lax"]
-    if secure:
-        parts.append("Secure")
-    return b"set-cookie", "; ".join(parts).encode()
+def _digest(oidc: OidcSettings) -> str:
+    """Of what a login rests on: who vouches for people, and what they may do."""
+    told = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
+    return sha256_hex(canonical_json({**told, "roles": [list(one) for one in oidc.roles.items()]}))
 
 
-def _cookie(headers: Headers) -> str:
-    given = "; ".join(value.decode("latin-1") for name, value in headers if name == b"cookie")
-    try:
-        found = SimpleCookie(given).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None or not found.value.isascii() else found.value
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-__all__ = ["COOKIE", "LASTS_S", "Login", "Logins", "set_cookie"]
+__all__ = ["COOKIE", "LASTS_S", "Login", "Logins"]

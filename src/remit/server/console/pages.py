@@ -72,6 +72,7 @@ class Page(NamedTuple):
     template: str
     data: Mapping[str, Any]
     status: int = 200
+    headers: Sequence[tuple[bytes, bytes]] = ()
 
 
 class Redirect(NamedTuple):

@@ -1,0 +1,80 @@
+"""The settings of signing in with an OpenID Connect provider."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, model_validator
+
+from remit.kernel.settings.section import Section
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class OidcSettings(Section):
+    """``[server.oidc]``: people sign in to the console with their account at a provider."""
+
+    issuer: str = Field("", description="the provider's issuer URL; empty: keys only")
+    client_id: str = Field("", description="what the provider knows this server as")
+    client_secret: SecretStr = Field(
+        SecretStr(""), description="its secret; empty: a public client, which PKCE protects"
+    )
+    public_url: str = Field(
+        "",
+        description="address under which browsers reach this server; the provider sends them back "
+        "to /console/oidc/callback there",
+    )
+    label: str = Field(
+        "", max_length=60, description="the provider's name on the login page; empty: its host"
+    )
+    scopes: list[str] = Field(
+        default_factory=lambda: ["openid", "email"], description="what the provider is asked for"
+    )
+    name_claim: str = Field(
+        "email", min_length=1, description="claim that names the person on record"
+    )
+    role_claim: str = Field(
+        "groups", min_length=1, description="claim that roles are read from; dots lead inside"
+    )
+    roles: dict[str, Literal["auditor", "operator", "admin"]] = Field(
+        default_factory=dict,
+        description="value of that claim → role; the first entry that the person has counts",
+    )
+    lasts_s: int = Field(28_800, ge=60, le=28_800, description="a login ends after this time")
+    timeout_s: float = Field(
+        10.0, gt=0, le=60, description="how long the provider may take for one answer"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.issuer:
+            return self
+        for name in ("issuer", "public_url"):
+            if problem := _problem(getattr(self, name)):
+                raise ValueError(f"{name} {problem}")
+        if urlsplit(self.public_url).path not in ("", "/"):
+            raise ValueError("public_url has a path: the console is at the top of its address")
+        if not self.client_id:
+            raise ValueError("an issuer needs a client_id")
+        if "openid" not in self.scopes:
+            raise ValueError("scopes lack openid")
+        if not self.roles:
+            raise ValueError("no value of role_claim has a role: nobody could sign in")
+        return self
+
+
+def _problem(url: str) -> str:
+    """Why a URL cannot be used; empty where it can."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is not a URL"
+    if parts.scheme not in ("https", "http") or not host or not url.isascii():
+        return "is not an https URL"
+    if parts.scheme == "http" and host not in _LOOPBACK:
+        return "is not an https URL: http is for this machine only"
+    if parts.username is not None or parts.query or parts.fragment:
+        return "has a user, a query or a fragment"
+    return ""

@@ -1,0 +1,87 @@
+"""Cookies that only this root can have made, until a time; nothing is stored for them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, NamedTuple
+
+from remit.server.replies import Headers
+
+
+class Signed(NamedTuple):
+    """A cookie that holds.
+
+    Attributes:
+        value: as the browser sent it.
+        claims: what it says.
+    """
+
+    value: str
+    claims: Mapping[str, Any]
+
+
+class SignedCookie:
+    """One kind of cookie: base64url(JSON) + ``.`` + base64url(HMAC-SHA256).
+
+    Args:
+        name: of the cookie.
+        secret: of the root, random.
+        purpose: keeps cookies of one kind from being taken for those of another.
+    """
+
+    def __init__(self, name: str, secret: bytes, purpose: bytes) -> None:
+        self._name = name
+        self._secret = hmac.digest(secret, purpose, hashlib.sha256)
+
+    def begin(
+        self, claims: Mapping[str, Any], lasts_s: int, *, secure: bool
+    ) -> tuple[bytes, bytes]:
+        """The header that sets it for some seconds."""
+        until = min(int(time.time()) + lasts_s, 2**53)
+        signed = _text(json.dumps({**claims, "until": until}).encode())
+        return self._header(f"{signed}.{self.signature(signed)}", lasts_s, secure)
+
+    def end(self, *, secure: bool) -> tuple[bytes, bytes]:
+        """The header that takes it away."""
+        return self._header("", 0, secure)
+
+    def read(self, headers: Headers) -> Signed | None:
+        """What a request shows; ``None`` where there is none, or none any more."""
+        value = self._value(headers)
+        signed, _, signature = value.rpartition(".")
+        if not signed or not hmac.compare_digest(self.signature(signed), signature):
+            return None
+        claims = json.loads(base64.urlsafe_b64decode(signed + "=" * (-len(signed) % 4)))
+        return Signed(value, claims) if time.time() < claims["until"] else None
+
+    def signature(self, text: str) -> str:
+        """Of any text, by this kind's secret."""
+        return _text(hmac.digest(self._secret, text.encode(), hashlib.sha256))
+
+    def _value(self, headers: Headers) -> str:
+        given = "; ".join(value.decode("latin-1") for name, value in headers if name == b"cookie")
+        try:
+            found = SimpleCookie(given).get(self._name)
+        except CookieError:
+            return ""
+        return "" if found is None or not found.value.isascii() else found.value
+
+    def _header(self, value: str, lasts_s: int, secure: bool) -> tuple[bytes, bytes]:
+        parts = [f"{self._name}={value}", "Path=/", f"Max-Age={lasts_s}", "HttpOnly",
+                 "SameSite=Lax"]  # fmt: skip
+        if secure:
+            parts.append("Secure")
+        return b"set-cookie", "; ".join(parts).encode()
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+__all__ = ["Signed", "SignedCookie"]

@@ -1,0 +1,124 @@
+"""Signing in to the console, with a key or with an account at a provider, and out."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from remit.gateway.auth import KeyStore, agent_secret
+from remit.runtime import Runtime
+from remit.server.authentication import DEVELOPER, Authenticator
+from remit.server.console.forms import PREFIX, is_secure, own_path, read_form, read_query, see
+from remit.server.console.login import Login, Logins
+from remit.server.console.oidc.errors import SignInError
+from remit.server.console.pages import Page
+from remit.server.refusals import HttpError
+from remit.server.replies import Answer, Headers, Receive, Scope
+
+if TYPE_CHECKING:
+    from remit.server.console.oidc.sign_in import SignIn
+
+LOGIN = f"{PREFIX}/login"
+
+_log = logging.getLogger("remit.server.console")
+_OIDC = f"{PREFIX}/oidc/login"
+_CALLBACK = f"{PREFIX}/oidc/callback"
+
+
+class Entrance:
+    """Who is signed in, and the pages that sign in.
+
+    Args:
+        runtime: the open root.
+        keys: its virtual keys.
+        authenticator: of the server; without a provider everyone is the developer.
+    """
+
+    def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
+        oidc = runtime.loaded.settings.server.oidc
+        secret = agent_secret(runtime.root)
+        self._authenticator = authenticator
+        self.is_open = authenticator.provider is None
+        self._logins = Logins(secret, keys, oidc)
+        self._sign_in: SignIn | None = None
+        if oidc.issuer and not self.is_open:
+            from remit.server.console.oidc.sign_in import SignIn  # an extra
+
+            self._sign_in = SignIn(oidc, secret, callback=_CALLBACK)
+
+    def login(self, headers: Headers) -> Login | None:
+        """The login that a request shows.
+
+        Raises:
+            AuthUnavailableError: keys cannot be checked just now.
+        """
+        return Login(DEVELOPER, "") if self.is_open else self._logins.of(headers)
+
+    def leave(self, scope: Scope) -> Answer:
+        """The answer that ends a login."""
+        return see(LOGIN, self._logins.end(secure=is_secure(scope)))
+
+    async def answered(self, scope: Scope, receive: Receive) -> Page | Answer:
+        """What a path of the entrance answers.
+
+        Raises:
+            HttpError: what was sent cannot be taken.
+            RemitError: keys cannot be checked just now.
+        """
+        path, method = scope["path"], scope["method"]
+        if self.is_open:
+            return see("/")
+        if path == LOGIN:
+            if method == "POST":
+                return await self._with_key(scope, await read_form(scope, receive))
+            return self._page(own_path(read_query(scope).get("next", "")))
+        if method != "GET":
+            raise HttpError(405, "method_not_allowed", f"This does not take {method[:16]}.")
+        assert self._sign_in is not None  # by is_entrance
+        return await self._with_provider(self._sign_in, scope)
+
+    def is_entrance(self, path: str) -> bool:
+        """Whether a path signs in, so that it needs no login."""
+        return path == LOGIN or (path in (_OIDC, _CALLBACK) and self._sign_in is not None)
+
+    def _page(self, following: str, failed: str = "", status: int = 200) -> Page:
+        data = {"next": following, "failed": failed, "provider": "", "provider_path": _OIDC}
+        if self._sign_in is not None:
+            data["provider"] = self._sign_in.label
+        return Page("login.html.j2", data, status)
+
+    async def _with_key(self, scope: Scope, form: dict[str, str]) -> Page | Answer:
+        following = own_path(form.get("next", ""))
+        key = form.get("key", "").strip().encode("utf-8", "replace")
+        failed = ""
+        try:
+            identity = (await self._authenticator.authenticate([(b"x-api-key", key)])).identity
+            if not identity.key_id or identity.within is not None:
+                failed = "Sign in with a virtual key, not with an agent's token."
+            elif not identity.may("read"):
+                failed = f"A key of the role {identity.role} may not read the record."
+        except HttpError as error:
+            if error.status != 401:
+                raise
+            failed = "This key is unknown, expired or revoked."
+        if failed:
+            return self._page(following, failed, 403)
+        return see(following, self._logins.begin(identity, secure=is_secure(scope)))
+
+    async def _with_provider(self, sign_in: SignIn, scope: Scope) -> Page | Answer:
+        query = read_query(scope)
+        try:
+            if scope["path"] == _OIDC:
+                place, cookie = await sign_in.begin(own_path(query.get("next", "")))
+                return see(place, cookie)
+            person, following = await sign_in.finish(query, scope["headers"])
+        except SignInError as error:
+            if error.status == 502 and not error.is_known:  # for who operates this
+                _log.warning("%s (%s)", error.message, type(error.__cause__).__name__)
+            page = self._page("/", f"{error.message} {error.next_step}".strip(), error.status)
+            return page._replace(headers=(sign_in.cookie_ended(),))
+        login = self._logins.begin(person, secure=sign_in.is_secure or is_secure(scope))
+        return see(following, login, sign_in.cookie_ended())
+
+
+__all__ = ["LOGIN", "Entrance"]

@@ -1,0 +1,66 @@
+"""Who somebody is here, by what the provider says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.gateway.auth import Identity
+from remit.kernel.settings import OidcSettings
+from remit.server.console.oidc.errors import SignInError
+
+_MOST_CHARS = 200
+_UNVERIFIED = (False, "false")  # some providers send texts
+
+
+def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
+    """The identity of a person: their name for the record, the role of their first mapped value,
+    and the provider's subject, which stays when the name changes.
+
+    Args:
+        claims: of a verified ID token.
+        settings: ``[server.oidc]``.
+
+    Raises:
+        SignInError: they have no name, an address that is not verified, or no role.
+    """
+    name = _text(claims.get(settings.name_claim))
+    subject = _text(claims.get("sub"))
+    if not name or not subject:
+        raise SignInError(
+            f"The provider does not say who you are: {settings.name_claim} is not there, or not a "
+            "name.",
+            next_step="Who operates this server can ask for more scopes, or for another claim.",
+        )
+    if settings.name_claim == "email" and claims.get("email_verified", True) in _UNVERIFIED:
+        raise SignInError(
+            "The provider has not verified your email address.", next_step="Have it verified there."
+        )
+    held = _values(claims, settings.role_claim)
+    for value, role in settings.roles.items():
+        if value in held:
+            return Identity(name, role, user_id=subject)
+    raise SignInError(
+        "Your account has no role here.",
+        next_step=f"Who operates this server gives roles by the claim {settings.role_claim}.",
+    )
+
+
+def _text(value: Any) -> str:
+    """A name as the record can hold it; empty where it cannot."""
+    if not isinstance(value, str) or len(value) > _MOST_CHARS or not value.isprintable():
+        return ""
+    return value.strip()
+
+
+def _values(claims: Mapping[str, Any], name: str) -> set[str]:
+    """The texts of a claim, which may lie inside of others: ``realm_access.roles``."""
+    found: Any = claims
+    for part in [name] if name in claims else name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if isinstance(found, str):
+        return {found}
+    return {one for one in found if isinstance(one, str)} if isinstance(found, list) else set()
+
+
+__all__ = ["person_of"]
