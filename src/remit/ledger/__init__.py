@@ -33,7 +33,7 @@ from remit.ledger.report import Problem, Progress, StateCheck, VerificationRepor
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.state import Finding, Select, Uncheckable, imported_size, of_other_types, settled
 from remit.ledger.store import Clock, Stage, Transaction, Write
-from remit.ledger.verification.usage import UsageDifference, audit_usage
+from remit.ledger.usage_audit import UsageDifference, audit_usage
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 __all__ = [
