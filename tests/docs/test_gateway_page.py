@@ -56,6 +56,7 @@ SAME = tuple(
         (r"Remit runs from an editable install: .*\n", ""),
         (r"(\S+/\.?\w+|alone): \d+ files made", "files made"),
         (r"up to \d+ entries", "up to N entries"),
+        (r"Set by \S+,", "Set by USER,"),
         (r"verified: \d+ entries", "verified: N entries"),
         (r"is entry \d+ of the \d+ of", "is entry N of"),
         (r"is here: \S+", "is here"),

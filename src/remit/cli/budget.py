@@ -146,6 +146,7 @@ def set_(root: Path | None, as_json: bool, unlimited: bool, **given: Any) -> Non
     With a window, dollars, tokens and turns are of each day, week or month; to change the window
     starts a new one. Else what was spent stays.
     """
+    from remit.gateway.auth import Directory
     from remit.gateway.budget import TokenBudgeter
 
     limits = limits_of(given)
@@ -165,9 +166,15 @@ def set_(root: Path | None, as_json: bool, unlimited: bool, **given: Any) -> Non
         entry_id = budgeter.allocate(scope, limits=limits, by=whoami())
         (state,) = [state for state in budgeter.status(scope) if state.scope == scope.key]
         said = client.read(entry_id).metadata
+        name = Directory(client).scope_names().get(state.scope, "")
     before = said.get("before")
-    found = {"entry": entry_id, "by": said["by"], "before": before, "scope": state.to_dict()}
-    emit(as_json, found, [state_line(state)])
+    found = {
+        "entry": entry_id,
+        "by": said["by"],
+        "before": before,
+        "scope": {**state.to_dict(), "name": name or None},
+    }
+    emit(as_json, found, [state_line(state, name)])
     if not as_json:
         was = "no budget" if before is None else limits_line(before)
         note(f"Before: {was}. Set by {said['by']}, on record as {entry_id}.")
