@@ -21,7 +21,8 @@ from remit.views import (
     open_journey,
     prompt_journey,
 )
-from remit.views.entries import plain
+from remit.views.entries import place_of, plain
+from remit.views.places import Place, Places, find_places
 from tests.views.story import SESSION, Story, tell
 
 
@@ -455,10 +456,12 @@ class _Counting:
         self._ledger = ledger
         self.read = ledger.read
         self.given = 0
+        self.read_of = 0
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
         for entry in self._ledger.query(**filters):
             self.given += filters.get("with_content", True)
+            self.read_of += 1
             yield entry
 
 
@@ -478,6 +481,68 @@ def test_turns_are_read_as_they_are_asked_for(ledger: LedgerClient) -> None:
     assert counting.given <= 2 * after_one
     assert len(list(turns)) == 28
     assert counting.given <= ledger.count()  # nothing was read twice
+
+
+def _same_turn(ledger: LedgerClient, session: str) -> None:
+    """Each entry leads to the turn that is its own by the whole session, and to all of that."""
+    whole = find_places(ledger, session)
+    for entry in ledger.query(session_id=session, with_content=False):
+        if entry.event_type in ("SESSION_START", "SESSION_END"):
+            continue
+        near = find_places(ledger, session, entry)
+        expected = [_of(ledger, session, whole, place) for place in whole.of_entry(entry)]
+        assert [_of(ledger, session, near, place) for place in near.of_entry(entry)] == expected
+        assert (near.start, near.end) == (whole.start, whole.end)
+
+
+def _of(ledger: LedgerClient, session: str, places: Places, place: Place) -> Any:
+    if place.order:
+        return place.kind, place.order
+    entries = list(ledger.query(session_id=session, with_content=False))
+    inside = {
+        place_of(entry.id) for entry in entries
+        if place.after < place_of(entry.id) <= place.last and places.has(place, entry)
+    }  # fmt: skip
+    return place.kind, place.number, place.closed, sorted({*inside, *place.strays})
+
+
+def test_an_entry_leads_to_its_turn_without_the_rest_of_the_session(story: Story) -> None:
+    for number in range(20, 32):
+        story.turn(number, f"question {number}")
+    late = story.plan(32, "slow")
+    story.record(32, "slow", "it goes on")
+    for number in range(33, 42):
+        story.turn(number, f"question {number}")
+    story.begin(late)
+    story.exchange(late)
+    story.plan(None, "a row")
+    story.exchange("WO-OF-A-CLIENT")
+    story.exchange()
+    story.plan(43, "open")
+    _same_turn(story.ledger, SESSION)
+    calls = Story(story.ledger, "SES-CALLS0001")
+    for number in range(20):
+        calls.exchange(f"WO-{number}" if number % 3 else "")
+    _same_turn(story.ledger, calls.session)
+    rows = Story(story.ledger, "SES-ROWS00001")
+    for _ in range(5):
+        rows.exchange(rows.plan())
+    rows.end()
+    _same_turn(story.ledger, rows.session)
+
+
+def test_of_a_long_session_little_is_read_for_one_entry(ledger: LedgerClient) -> None:
+    story = Story(ledger)
+    story.start()
+    for number in range(1, 101):
+        story.turn(number, f"question {number}")
+    entries = list(ledger.query(session_id=SESSION, with_content=False))
+    counting = _Counting(ledger)
+    for entry in (entries[5], entries[len(entries) // 2], entries[-1]):
+        counting.read_of = 0
+        (turn,) = prompt_journey(counting, entry_id=entry.id)["turns"]  # type: ignore[arg-type]
+        assert turn["work_orders"]
+        assert counting.read_of < len(entries) / 5
 
 
 _number = count(1)
@@ -521,3 +586,4 @@ def test_turns_that_run_at_once_are_told_apart(tmp_path: Path, order: list[int])
             assert step["llm_call_entry_id"]
             (turn_again,) = prompt_journey(ledger, work_order_id=names[number])["turns"]
             assert turn_again == turn
+        _same_turn(ledger, story.session)

@@ -18,6 +18,7 @@ from remit.ledger.errors import lost
 from remit.ledger.outage import Outage
 from remit.ledger.prepared import Prepared
 from remit.ledger.reader import EntryRow, Reader, as_bytes
+from remit.ledger.session_pages import KINDS, MOST_KINDS, page_of_session
 
 _BEYOND = (1 << 63) - 1
 
@@ -290,6 +291,8 @@ class Store(Reader):
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """At most ``limit`` rows, in the filter's order."""
+        if found := self._page_of_session(where, limit):
+            return self._rows(*found, where.descending, limit)
         clauses = self.equalities(where)
         parameters: list[Any] = list(where.equals.values())
         for value, clause in (
@@ -304,10 +307,25 @@ class Store(Reader):
             if value is not None:
                 clauses.append(clause)
                 parameters.append(value)
-        condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        return self._rows(" AND ".join(clauses), parameters, where.descending, limit)
+
+    def _page_of_session(self, where: Filter, limit: int) -> tuple[str, list[Any]] | None:
+        """The condition of a page of all that a session has; ``None`` where less is wanted."""
+        session_id = where.equals.get("session_id", "")
+        if len(where.equals) != 1 or not session_id or where.since or where.until or where.text:
+            return None
+        kinds = [str(name) for (name,) in self.select(KINDS, (session_id, session_id))]
+        if not 0 < len(kinds) <= MOST_KINDS:
+            return None
+        return page_of_session(session_id, kinds, where.after, where.descending, limit)
+
+    def _rows(
+        self, condition: str, parameters: Sequence[Any], descending: bool, limit: int
+    ) -> list[EntryRow]:
         rows = self.select(
-            f"SELECT seq, entry_hash, {self.record_sql} FROM entries {condition}"
-            f"ORDER BY seq {'DESC' if where.descending else 'ASC'} LIMIT ?",
+            f"SELECT seq, entry_hash, {self.record_sql} FROM entries "
+            f"{f'WHERE {condition} ' if condition else ''}"
+            f"ORDER BY seq {'DESC' if descending else 'ASC'} LIMIT ?",
             (*parameters, limit),
         )
         return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]

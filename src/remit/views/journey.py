@@ -82,7 +82,8 @@ def open_journey(
         raise JourneyNotFoundError(
             f"{focus} belongs to no session.", next_step="`remit ledger show` shows the entry."
         )
-    places = find_places(ledger, session)
+    is_inside = entry is not None and entry.event_type not in SESSION_EVENTS
+    places = find_places(ledger, session, entry if is_inside else None)
     if not places.found:
         raise JourneyNotFoundError(
             f"The ledger has no session {session}.",
@@ -98,7 +99,7 @@ def open_journey(
             raise JourneyNotFoundError(
                 f"{session} has no turn {turn}.", next_step=f"It has {places.turns}."
             )
-    elif entry is not None and entry.event_type not in SESSION_EVENTS:
+    elif entry is not None and is_inside:
         chosen = places.of_entry(entry)
     if chosen is not places:
         chosen = list(chosen)

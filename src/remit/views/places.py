@@ -1,6 +1,7 @@
 """The ranges of a session's turns: which entries belong to which.
 
-One pass over the session without its content finds the ends of all turns. A turn's entries
+One pass over the session without its content finds the ends of all turns; where one entry's turn
+is wanted, a pass over that turn and those beside it. A turn's entries
 are those between two ends, except those of another turn's orders, and its own orders' entries
 elsewhere (an answer that came late, a call settled by recovery, two turns at once). What is
 kept is some hundred bytes a turn, so a session of any length can be shown turn by turn.
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import islice, takewhile
+from typing import Any, Literal
 
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import Tally, order_of, place_of
 
 SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 """Events of the session, not of a turn."""
+
+_BESIDE = 3  # turns on each side of one that are looked at: some happen at once
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +54,11 @@ class Place:
 
 
 class Places:
-    """All turns of one session; made by :func:`find_places`.
+    """All turns of one session, or those around an entry; made by :func:`find_places`.
+
+    Args:
+        after: sequence number that they begin behind.
+        is_planned: whether an order was planned before that.
 
     Attributes:
         start: the ``SESSION_START``, when there is one.
@@ -59,7 +67,9 @@ class Places:
         tally: what the session used.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, after: int = -1, is_planned: Callable[[str], bool] = lambda order: False
+    ) -> None:
         self.start: LedgerEntry | None = None
         self.end: LedgerEntry | None = None
         self.agent_id = ""
@@ -72,9 +82,12 @@ class Places:
         self._open: dict[int, Place] = {}
         self._single: dict[str, Place] = {}  # orders without a number, since the last turn's end
         self._pending: list[tuple[Place, int]] = []
-        self._before = -1
-        self._last = -1
+        self._before = after
+        self._last = after
         self._rest = False
+        self._is_planned = is_planned
+        self._unplanned: set[str] = set()
+        self._earlier = Place(closed=True)  # of orders that were planned before
 
     def __iter__(self) -> Iterator[Place]:
         yield from self._turns
@@ -113,6 +126,10 @@ class Places:
         found = ends[position : position + 1]
         return [place for place in found if place.after < seq]
 
+    def orders_of(self, place: Place) -> list[str]:
+        """The work orders of a turn."""
+        return [order for order, owner in self._owner.items() if owner is place]
+
     def has(self, place: Place, entry: LedgerEntry) -> bool:
         """Whether an entry in a turn's range is that turn's."""
         return self._owner.get(order_of(entry), place) is place
@@ -138,6 +155,11 @@ class Places:
         if owner is None and kind == "WO_PLANNED" and order:
             number = entry.metadata.get("turn_number")
             owner = self._owner[order] = self._opened(number, order, seq)
+        elif owner is None and order and order not in self._unplanned:
+            if self._is_planned(order):
+                owner = self._owner[order] = self._earlier
+            else:
+                self._unplanned.add(order)
         if owner is not None and owner.kind == "order":
             return
         if owner is not None and owner.closed:
@@ -195,10 +217,69 @@ class Places:
             self._numbered[number] = place
 
 
-def find_places(ledger: LedgerPort, session_id: str) -> Places:
-    """The turns of a session, found in one pass without content."""
+def find_places(ledger: LedgerPort, session_id: str, around: LedgerEntry | None = None) -> Places:
+    """The turns of a session, found without content.
+
+    Args:
+        ledger: where it is.
+        session_id: of the session.
+        around: an entry of it whose turn is wanted: only the turns next to it are looked at, so
+            that it takes no longer in a long session. Sums are those of what was looked at.
+    """
+    if around is not None:
+        return _find_around(ledger, session_id, around)
     places = Places()
     for entry in ledger.query(session_id=session_id, with_content=False):
         places.add(entry)
     places.finish()
+    return places
+
+
+def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Places:
+    seq, order = place_of(entry.id), order_of(entry)
+
+    def query(**where: Any) -> Iterator[LedgerEntry]:
+        return ledger.query(session_id=session_id, with_content=False, **where)
+
+    plan = (
+        next(query(work_order_id=order, event_type="WO_PLANNED", limit=1), None) if order else None
+    )
+    begin = seq if plan is None else min(seq, place_of(plan.id))
+    number = plan.metadata.get("turn_number") if plan is not None else None
+    ends = query(event_type="TURN_RECORDED", after=begin - 1)
+    end = next(
+        (one for one in ends if number is None or one.metadata.get("turn_number") == number), None
+    )
+    before = [*query(event_type="TURN_RECORDED", order="desc", after=begin, limit=_BESIDE)]
+    if end is None and plan is not None and number is None:  # an order by itself
+        return _finished(Places(), [plan], query)
+    if end is None and plan is None and not before:  # calls outside of turns: each is its own end
+        before = [*query(event_type="EXCHANGE", order="desc", after=begin, limit=_BESIDE)]
+        ends = query(event_type="EXCHANGE", after=begin - 1)
+        end = next(ends, None)
+    last = place_of([end, *islice(ends, _BESIDE)][-1].id) if end is not None else None
+    after = place_of(before[-1].id) if len(before) == _BESIDE else -1
+
+    def is_planned(name: str) -> bool:
+        found = query(work_order_id=name, event_type="WO_PLANNED", limit=1)
+        return any(place_of(one.id) <= after for one in found)
+
+    near = takewhile(lambda one: last is None or place_of(one.id) <= last, query(after=after))
+    places = _finished(Places(after, is_planned), near, query)
+    for place in places.of_entry(entry) if last is not None else ():
+        for name in places.orders_of(place):
+            place.strays += [place_of(one.id) for one in query(work_order_id=name, after=last)]
+    return places
+
+
+def _finished(
+    places: Places, entries: Iterable[LedgerEntry], query: Callable[..., Iterator[LedgerEntry]]
+) -> Places:
+    """Some turns of a session, with the beginning and end of the whole."""
+    for entry in entries:
+        places.add(entry)
+    places.finish()
+    places.start = next(query(event_type="SESSION_START", limit=1), None)
+    latest = next(query(order="desc", limit=1), None)
+    places.end = latest if latest is not None and latest.event_type == "SESSION_END" else None
     return places

@@ -1,0 +1,120 @@
+"""Bytes and time of each page: until its last byte on this machine, and of the processor."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.console.root import DAILY, GREAT, Grown
+from benchmarks.console.served import Served
+from benchmarks.gateways.processes import tree_cpu_s
+
+EACH = 30
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One page.
+
+    Attributes:
+        size: in bytes, of the page alone.
+        cpu_ms: of the server's process, in the mean.
+    """
+
+    name: str
+    size: int
+    median_ms: float
+    p95_ms: float
+    cpu_ms: float
+
+
+def paths(grown: Grown) -> dict[str, str]:
+    """Every view and kind of detail page, by what it is."""
+    return {
+        "Now": "/",
+        "Sessions": "/console/sessions",
+        "Sessions, older": f"/console/sessions?before={grown.great_exchange}",
+        "Session of ten turns": f"/console/sessions/{grown.session}",
+        "Session of 20,000 events": f"/console/sessions/{GREAT}",
+        "same, older": f"/console/sessions/{GREAT}?before={grown.great_exchange}",
+        "Session of all plain calls": f"/console/sessions/{DAILY}",
+        "Journeys": "/console/journey",
+        "Journey of ten turns": f"/console/journey/{grown.session}",
+        "Journey of a call": f"/console/journey/{grown.exchange}",
+        "Journey of a call of 20,000 events": f"/console/journey/{grown.great_exchange}",
+        "Journey of a plain call": f"/console/journey/{grown.daily_exchange}",
+        "Why this model": "/console/why",
+        "Why, a call": f"/console/why/{grown.fallback}",
+        "Spend": "/console/spend",
+        "Spend, 30 days by key": "/console/spend?since=30d&by=key",
+        "Spend, 30 days by session": "/console/spend?since=30d&by=session",
+        "Approvals": "/console/approvals",
+        "Approval": f"/console/approvals/{grown.request}",
+        "Verify": "/console/verify",
+        "Verify, an entry": f"/console/verify/{grown.exchange}",
+        "Proposals": "/console/proposals",
+        "Proposal": f"/console/proposals/{grown.proposal}",
+        "What was learned": "/console/proposals/report",
+        "Proposal, realised": f"/console/proposals/{grown.proposal}?realised=1",
+    }
+
+
+def measure(served: Served, grown: Grown) -> Iterator[Measured]:
+    """Each page many times."""
+    for name, path in paths(grown).items():
+        size = 0
+        for _ in range(WARM_UP):
+            size = len(served.get(path))
+        times = []
+        cpu = tree_cpu_s(served.pid)
+        for _ in range(EACH):
+            started = time.perf_counter()
+            served.get(path)
+            times.append(1000 * (time.perf_counter() - started))
+        used = 1000 * (tree_cpu_s(served.pid) - cpu) / EACH
+        times.sort()
+        p95 = times[int(0.95 * len(times))]
+        yield Measured(name, size, statistics.median(times), p95, used)
+
+
+def painted(served: Served, path: str, times: int) -> tuple[list[float], list[float], int]:
+    """First paint and end of loading in Chromium, in ms, each in a context that knows nothing;
+    and the bytes of page and files."""
+    # Imported here: only this part of the run takes it, and it is in no extra of Remit's.
+    from playwright.sync_api import sync_playwright
+
+    name, _, value = served.cookie.partition("=")
+    paints, loads, size = [], [], 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for number in range(times + 1):
+            context = browser.new_context()
+            context.add_cookies([{"name": name, "value": value, "url": served.url}])
+            page = context.new_page()
+            page.goto(f"{served.url}{path}", wait_until="load")
+            page.wait_for_function("performance.getEntriesByType('paint').length > 0")
+            found: dict[str, Any] = page.evaluate(_TIMINGS)
+            if number:  # the first starts the browser's own processes
+                paints.append(found["paint"])
+                loads.append(found["load"])
+            size = found["size"]
+            context.close()
+        browser.close()
+    return paints, loads, size
+
+
+_TIMINGS = """() => {
+    const [page] = performance.getEntriesByType('navigation');
+    const files = performance.getEntriesByType('resource');
+    const paint = performance.getEntriesByType('paint').find(
+        one => one.name === 'first-contentful-paint');
+    return {paint: paint.startTime, load: page.loadEventStart,
+            size: [page, ...files].reduce((sum, one) => sum + one.encodedBodySize, 0)};
+}"""
