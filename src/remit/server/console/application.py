@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -27,7 +28,7 @@ from remit.server.console import (
 )
 from remit.server.console.assets import ASSETS, assets
 from remit.server.console.live import Live
-from remit.server.console.login import Login, Logins, set_cookie
+from remit.server.console.login import Login, Logins
 from remit.server.console.pages import (
     Asked,
     NotFoundError,
@@ -38,7 +39,18 @@ from remit.server.console.pages import (
     templates,
 )
 from remit.server.refusals import HttpError
-from remit.server.replies import Answer, Headers, Receive, Scope, Send, read_body, reply
+from remit.server.replies import (
+    PROVE,
+    Answer,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    limits_of,
+    read_body,
+    reply,
+)
+from remit.server.shares import SHARE
 
 PREFIX = "/console"
 
@@ -65,6 +77,7 @@ _HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_PLACE = re.compile(r"/|/console/[!-~]{0,4000}")  # as it can stand in a header
 _NOT_OWN = "This form is not of this console. Open the page again."
 _SEE_LOG = "The log of the server says why."
 _HTML = b"text/html; charset=utf-8"
@@ -98,6 +111,10 @@ class Console:
         self._waiting = 0
         self._live = Live(self._ledger, self._run)
 
+    def end_streams(self) -> None:
+        """End what goes on for as long as a page is open, and begin no more; in the event loop."""
+        self._live.close()
+
     def close(self) -> None:
         """End its threads and connections."""
         self._live.close()
@@ -109,7 +126,7 @@ class Console:
         try:
             answer = await self._answered(scope, receive, send)
         except HttpError as error:
-            answer = await self._failure(scope, error.status, error.message, "")
+            answer = await self._failure(scope, error.status, error.message, "", limits_of(error))
         except AuthUnavailableError as error:
             answer = await self._failure(scope, 503, error.message, error.next_step)
         except NotFoundError as error:
@@ -128,36 +145,36 @@ class Console:
         path, method = scope["path"], scope["method"]
         if path.startswith(ASSETS):
             return _asset(path.removeprefix(ASSETS), method)
+        if method not in ("GET", "HEAD", "POST") or (path == _LIVE and method != "GET"):
+            raise HttpError(405, "method_not_allowed", f"A page does not take {method[:16]}.")
         if path == _LOGIN:
             return await self._log_in(scope, receive)
         login = self._login(scope)
         if login is None:
-            if method != "GET":
+            if method != "GET" or path == _LIVE:
                 raise HttpError(401, "not_signed_in", "You are not signed in, or no longer.")
-            wanted = path + (
-                f"?{query}" if (query := scope["query_string"].decode("latin-1")) else ""
-            )
+            query_text = scope["query_string"].decode("latin-1")
+            wanted = quote(path) + (f"?{query_text}" if query_text else "")
             return _see(f"{_LOGIN}?next={quote(wanted, safe='')}")
-        if path == _LIVE:
-            await self._live.serve(send, receive, lambda: self._login(scope) is not None, _HEADERS)
-            return None
+        _take_place(scope, login)
         form: Mapping[str, str] = {}
         if method == "POST":
             form = await _form(scope, receive)
             if not _is_own(scope["headers"]) or (login.token and form.get("token") != login.token):
-                raise HttpError(
-                    403, "forbidden", "This form is not of this console. Open the page again."
-                )
-        elif method not in ("GET", "HEAD"):
-            raise HttpError(405, "method_not_allowed", f"A page does not take {method[:16]}.")
-        if path == _LOGOUT and method == "POST":
-            return _see(_LOGIN, set_cookie("", secure=_is_secure(scope)))
+                raise HttpError(403, "forbidden", _NOT_OWN)
+            if path == _LOGOUT:
+                return _see(_LOGIN, self._logins.set_cookie("", secure=_is_secure(scope)))
         if not login.identity.may("read"):
             said = f"The role {login.identity.role} may not read the record."
             raise HttpError(403, "forbidden", said)
+        if path == _LIVE:
+            await self._live.serve(send, receive, lambda: self._still(scope), _HEADERS)
+            return None
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if path == _FIND:
             return _see(_place_of(query.get("id", "").strip()))
+        if path in (PREFIX, f"{PREFIX}/"):
+            return _see("/")
         view, rest = _view_of(path)
         asked = Asked(path, rest, login.identity, query, form)
         return await self._run(lambda: self._made(view, asked, login, method))
@@ -182,7 +199,7 @@ class Console:
             .get_template(page.template)
             .render(
                 **page.data,
-                here=path,
+                here=quote(path),
                 at=at,
                 identity=login.identity if login is not None else None,
                 token=login.token if login is not None else "",
@@ -205,14 +222,16 @@ class Console:
         finally:
             self._waiting -= 1
 
-    async def _failure(self, scope: Scope, status: int, message: str, next_step: str) -> Answer:
+    async def _failure(
+        self, scope: Scope, status: int, message: str, next_step: str, headers: Headers = ()
+    ) -> Answer:
         try:
             login = self._login(scope)
         except RemitError:
             login = None
         data = {"status": status, "message": message, "next_step": next_step}
         page = Page("failure.html.j2", data, status)
-        return self._rendered(page, login, scope["path"], "")
+        return self._rendered(page, login, scope["path"], "")._replace(headers=headers)
 
     # Logins.
 
@@ -220,6 +239,13 @@ class Console:
         if self._open:
             return Login(DEVELOPER, "")
         return self._logins.of(scope["headers"])
+
+    def _still(self, scope: Scope) -> bool:
+        """Whether a login holds; while keys cannot be read none ends."""
+        try:
+            return self._login(scope) is not None
+        except AuthUnavailableError:
+            return True
 
     async def _log_in(self, scope: Scope, receive: Receive) -> Answer:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
@@ -230,9 +256,7 @@ class Console:
             return self._rendered(page, None, _LOGIN, "")
         form = await _form(scope, receive)
         if not _is_own(scope["headers"]):
-            raise HttpError(
-                403, "forbidden", "This form is not of this console. Open the page again."
-            )
+            raise HttpError(403, "forbidden", _NOT_OWN)
         following = _own_path(form.get("next", ""))
         key = form.get("key", "").strip().encode("utf-8", "replace")
         failed = ""
@@ -249,8 +273,20 @@ class Console:
         if failed:
             page = Page("login.html.j2", {"next": following, "failed": failed}, 403)
             return self._rendered(page, None, _LOGIN, "")
-        cookie = set_cookie(self._logins.begin(identity), secure=_is_secure(scope))
+        cookie = self._logins.set_cookie(self._logins.begin(identity), secure=_is_secure(scope))
         return _see(following, cookie)
+
+
+def _take_place(scope: Scope, login: Login) -> None:
+    """Count a request as one of its key's, and its connection as that of somebody known.
+
+    Raises:
+        HttpError: 429, the key has as many requests under way as one may.
+    """
+    if PROVE in scope:
+        scope[PROVE]()
+    if (share := scope.get(SHARE)) is not None:
+        share.begin(login.identity.key_id)
 
 
 def _view_of(path: str) -> tuple[View, str]:
@@ -294,7 +330,11 @@ def _is_own(headers: Headers) -> bool:
     origin = named.get(b"origin", b"").decode("latin-1")
     if not origin:
         return True  # no browser of today: the form's token counts
-    return urlsplit(origin).netloc.lower() == named.get(b"host", b"").decode("latin-1").lower()
+    try:
+        from_host = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return False
+    return from_host == named.get(b"host", b"").decode("latin-1").lower()
 
 
 def _is_secure(scope: Scope) -> bool:
@@ -305,7 +345,7 @@ def _is_secure(scope: Scope) -> bool:
 
 def _own_path(text: str) -> str:
     """Where to go after a login: a page of the console, whatever a link says."""
-    return text if text == "/" or text.startswith(f"{PREFIX}/") else "/"
+    return text if _PLACE.fullmatch(text) else "/"
 
 
 def _see(place: str, *headers: tuple[bytes, bytes]) -> Answer:

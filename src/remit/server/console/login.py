@@ -6,18 +6,18 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
 from remit.gateway.auth import AuthenticationError, Identity, KeyStore
 from remit.server.replies import Headers
 
-COOKIE = "remit_console"
 LASTS_S = 8 * 3600
 """For how long a login holds; revoking its key ends it at once."""
 
+_VALUE = re.compile(rb"[\w-]{1,400}\.[\w-]{43}")
 _PURPOSE = b"remit console login v1"
 
 
@@ -46,6 +46,8 @@ class Logins:
     def __init__(self, secret: bytes, keys: KeyStore) -> None:
         self._secret = hmac.digest(secret, _PURPOSE, hashlib.sha256)
         self._keys = keys
+        # Servers on one host share its cookies, whatever their ports: each root has its own name.
+        self._name = f"remit_console_{self._signature('name of the cookie')[:8]}"
 
     def begin(self, identity: Identity) -> str:
         """The value of a new cookie for the owner of a key."""
@@ -60,7 +62,7 @@ class Logins:
         Raises:
             AuthUnavailableError: keys cannot be checked just now.
         """
-        value = _cookie(headers)
+        value = self._cookie(headers)
         signed, _, signature = value.rpartition(".")
         if not signed or not hmac.compare_digest(self._signature(signed), signature):
             return None
@@ -80,27 +82,27 @@ class Logins:
     def _signature(self, signed: str) -> str:
         return _text(hmac.digest(self._secret, signed.encode(), hashlib.sha256))
 
+    def set_cookie(self, value: str, *, secure: bool) -> tuple[bytes, bytes]:
+        """The header that begins a login, or with an empty value ends it."""
+        lasts = LASTS_S if value else 0
+        parts = [f"{self._name}={value}", "Path=/", f"Max-Age={lasts}", "HttpOnly", "SameSite=Lax"]
+        if secure:
+            parts.append("Secure")
+        return b"set-cookie", "; ".join(parts).encode()
 
-def set_cookie(value: str, *, secure: bool) -> tuple[bytes, bytes]:
-    """The header that begins a login, or with an empty value ends it."""
-    lasts = LASTS_S if value else 0
-    parts = [f"{COOKIE}={value}", "Path=/", f"Max-Age={lasts}", "HttpOnly", "SameSite=Lax"]
-    if secure:
-        parts.append("Secure")
-    return b"set-cookie", "; ".join(parts).encode()
-
-
-def _cookie(headers: Headers) -> str:
-    given = "; ".join(value.decode("latin-1") for name, value in headers if name == b"cookie")
-    try:
-        found = SimpleCookie(given).get(COOKIE)
-    except CookieError:
+    def _cookie(self, headers: Headers) -> str:
+        """The value of our cookie, whatever others of this host look like."""
+        for header, given in headers:
+            if header == b"cookie":
+                for one in given.split(b";"):
+                    name, _, value = one.strip().partition(b"=")
+                    if name == self._name.encode() and _VALUE.fullmatch(value):
+                        return value.decode("ascii")
         return ""
-    return "" if found is None or not found.value.isascii() else found.value
 
 
 def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-__all__ = ["COOKIE", "LASTS_S", "Login", "Logins", "set_cookie"]
+__all__ = ["LASTS_S", "Login", "Logins"]
