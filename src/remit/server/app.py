@@ -92,6 +92,7 @@ class App:
         self.runtime = runtime
         self._settings = settings
         self.ready = False
+        self._streams_ended = False
         self._running: list[asyncio.Task[None]] = []
         self._keys = open_keys(runtime)
         self.metrics = metrics or _metrics(runtime)
@@ -190,7 +191,10 @@ class App:
         if path == "/api" or path.startswith("/api/"):
             await (await self._api.made())(scope, receive, send)
         elif path == "/" or path == "/console" or path.startswith("/console/"):
-            await (await self._console.made())(scope, receive, send)
+            console = await self._console.made()
+            if self._streams_ended:
+                console.end_streams()
+            await console(scope, receive, send)
         elif path.startswith(RESPONSE_PATHS):
             await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
@@ -282,6 +286,12 @@ class App:
         await self.runtime.aclose()
         self.metrics.flush()
         await asyncio.to_thread(self._close)
+
+    def end_streams(self) -> None:
+        """End the console's live pages, which would go on for as long as somebody looks."""
+        self._streams_ended = True
+        if (console := self._console.found) is not None:
+            console.end_streams()
 
     def _close(self) -> None:
         self.release()

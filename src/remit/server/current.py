@@ -107,6 +107,7 @@ class Current:
         """Take no more calls; those that run go on."""
         self._draining = True
         self._app.ready = False
+        self._app.end_streams()
         self.direct.update(dict.fromkeys(self.direct, _refuse))
 
     async def reload(self, config: Config, state: ServerState) -> str:
@@ -136,6 +137,7 @@ class Current:
         self.direct.clear()
         self.direct.update(app.direct)
         set_limits(config, app.runtime.loaded.settings.server)
+        old.end_streams()  # their pages come back to the new one
         task = asyncio.create_task(_retire(old, state))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)

@@ -108,13 +108,18 @@ def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
 
 def refusal(shape: Shape, error: HttpError) -> Answer:
     """A refusal in the dialect's own shape."""
+    body = refusal_body(_ERRORS_AS[shape], error.status, error.code, error.message, error.param)
+    return json_answer(body, error.status, limits_of(error))
+
+
+def limits_of(error: HttpError) -> Headers:
+    """The headers of a refusal: when to come again, whether the connection ends."""
     headers = [*error.headers]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
     if error.close:
         headers.append((b"connection", b"close"))
-    body = refusal_body(_ERRORS_AS[shape], error.status, error.code, error.message, error.param)
-    return json_answer(body, error.status, headers)
+    return headers
 
 
 def answer_messages(answer: Answer) -> list[MutableMapping[str, Any]]:

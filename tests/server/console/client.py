@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,3 +70,23 @@ def signed_in(served: Served, role: str = "operator") -> Visitor:
     visitor.cookie = answered.headers["set-cookie"].partition(";")[0]
     until(lambda: visitor.get("/").status == 200)
     return visitor
+
+
+class Stream:
+    """An open stream of live events."""
+
+    def __init__(self, served: Served, cookie: str) -> None:
+        self._connection = http.client.HTTPConnection(*served.address, timeout=30)
+        self._connection.request("GET", "/console/live", headers={"cookie": cookie})
+        self.reply = self._connection.getresponse()
+
+    def rows(self) -> list[dict[str, object]]:
+        """Those of the next event that has some."""
+        while True:
+            line = self.reply.readline()
+            assert line, "the stream ended"
+            if line.startswith(b"data: ") and (rows := json.loads(line[6:]).get("rows")):
+                return list(rows)
+
+    def close(self) -> None:
+        self._connection.close()

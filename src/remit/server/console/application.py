@@ -40,7 +40,17 @@ from remit.server.console.pages import (
     templates,
 )
 from remit.server.refusals import HttpError
-from remit.server.replies import Answer, Headers, Receive, Scope, Send, reply
+from remit.server.replies import (
+    PROVE,
+    Answer,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    limits_of,
+    reply,
+)
+from remit.server.shares import SHARE
 
 _log = logging.getLogger("remit.server.console")
 
@@ -96,6 +106,10 @@ class Console:
         self._waiting = 0
         self._live = Live(self._ledger, self._run)
 
+    def end_streams(self) -> None:
+        """End what goes on for as long as a page is open, and begin no more; in the event loop."""
+        self._live.close()
+
     def close(self) -> None:
         """End its threads and connections."""
         self._live.close()
@@ -107,7 +121,7 @@ class Console:
         try:
             answer = await self._answered(scope, receive, send)
         except HttpError as error:
-            answer = await self._failure(scope, error.status, error.message, "")
+            answer = await self._failure(scope, error.status, error.message, "", limits_of(error))
         except AuthUnavailableError as error:
             answer = await self._failure(scope, 503, error.message, error.next_step)
         except NotFoundError as error:
@@ -126,38 +140,37 @@ class Console:
         path, method = scope["path"], scope["method"]
         if path.startswith(ASSETS):
             return _asset(path.removeprefix(ASSETS), method)
+        if method not in ("GET", "HEAD", "POST") or (path == _LIVE and method != "GET"):
+            raise HttpError(405, "method_not_allowed", f"A page does not take {method[:16]}.")
         if self._entrance.is_entrance(path):
             made = await self._entrance.answered(scope, receive)
             return self._rendered(made, None, path, "") if isinstance(made, Page) else made
         login = self._entrance.login(scope["headers"])
         if login is None:
-            if method != "GET":
+            if method != "GET" or path == _LIVE:
                 raise HttpError(401, "not_signed_in", "You are not signed in, or no longer.")
-            wanted = path + (
-                f"?{query}" if (query := scope["query_string"].decode("latin-1")) else ""
-            )
+            query_text = scope["query_string"].decode("latin-1")
+            wanted = quote(path) + (f"?{query_text}" if query_text else "")
             return see(f"{LOGIN}?next={quote(wanted, safe='')}")
-        if path == _LIVE:
-            headers = scope["headers"]
-            await self._live.serve(
-                send, receive, lambda: self._entrance.login(headers) is not None, _HEADERS
-            )
-            return None
+        _take_place(scope, login)
         form: Mapping[str, str] = {}
         if method == "POST":
             form = await read_form(scope, receive)
             if login.token and form.get("token") != login.token:
                 raise not_own()
-        elif method not in ("GET", "HEAD"):
-            raise HttpError(405, "method_not_allowed", f"A page does not take {method[:16]}.")
-        if path == _LOGOUT and method == "POST":
-            return self._entrance.leave(scope)
+            if path == _LOGOUT:
+                return self._entrance.leave(scope)
         if not login.identity.may("read"):
             said = f"The role {login.identity.role} may not read the record."
             raise HttpError(403, "forbidden", said)
+        if path == _LIVE:
+            await self._live.serve(send, receive, lambda: self._still(scope), _HEADERS)
+            return None
         query = read_query(scope)
         if path == _FIND:
             return see(_place_of(query.get("id", "").strip()))
+        if path in (PREFIX, f"{PREFIX}/"):
+            return see("/")
         view, rest = _view_of(path)
         asked = Asked(path, rest, login.identity, query, form)
         return await self._run(lambda: self._made(view, asked, login, method))
@@ -182,7 +195,7 @@ class Console:
             .get_template(page.template)
             .render(
                 **page.data,
-                here=path,
+                here=quote(path),
                 at=at,
                 identity=login.identity if login is not None else None,
                 token=login.token if login is not None else "",
@@ -205,14 +218,35 @@ class Console:
         finally:
             self._waiting -= 1
 
-    async def _failure(self, scope: Scope, status: int, message: str, next_step: str) -> Answer:
+    async def _failure(
+        self, scope: Scope, status: int, message: str, next_step: str, headers: Headers = ()
+    ) -> Answer:
         try:
             login = self._entrance.login(scope["headers"])
         except RemitError:
             login = None
         data = {"status": status, "message": message, "next_step": next_step}
         page = Page("failure.html.j2", data, status)
-        return self._rendered(page, login, scope["path"], "")
+        return self._rendered(page, login, scope["path"], "")._replace(headers=headers)
+
+    def _still(self, scope: Scope) -> bool:
+        """Whether a login holds; while keys cannot be read none ends."""
+        try:
+            return self._entrance.login(scope["headers"]) is not None
+        except AuthUnavailableError:
+            return True
+
+
+def _take_place(scope: Scope, login: Login) -> None:
+    """Count a request as one of its key's, and its connection as that of somebody known.
+
+    Raises:
+        HttpError: 429, the key has as many requests under way as one may.
+    """
+    if PROVE in scope:
+        scope[PROVE]()
+    if (share := scope.get(SHARE)) is not None:
+        share.begin(login.identity.key_id)
 
 
 def _view_of(path: str) -> tuple[View, str]:

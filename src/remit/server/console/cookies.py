@@ -6,12 +6,14 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, NamedTuple
 
 from remit.server.replies import Headers
+
+_VALUE = re.compile(rb"[\w-]{1,4000}\.[\w-]{43}")
 
 
 class Signed(NamedTuple):
@@ -30,14 +32,15 @@ class SignedCookie:
     """One kind of cookie: base64url(JSON) + ``.`` + base64url(HMAC-SHA256).
 
     Args:
-        name: of the cookie.
+        name: of the cookie, with what is the root's own behind it.
         secret: of the root, random.
         purpose: keeps cookies of one kind from being taken for those of another.
     """
 
     def __init__(self, name: str, secret: bytes, purpose: bytes) -> None:
-        self._name = name
         self._secret = hmac.digest(secret, purpose, hashlib.sha256)
+        # Servers on one host share its cookies, whatever their ports: each root has its own name.
+        self._name = f"{name}_{self.signature('name of the cookie')[:8]}"
 
     def begin(
         self, claims: Mapping[str, Any], lasts_s: int, *, secure: bool
@@ -65,12 +68,15 @@ class SignedCookie:
         return _text(hmac.digest(self._secret, text.encode(), hashlib.sha256))
 
     def _value(self, headers: Headers) -> str:
-        given = "; ".join(value.decode("latin-1") for name, value in headers if name == b"cookie")
-        try:
-            found = SimpleCookie(given).get(self._name)
-        except CookieError:
-            return ""
-        return "" if found is None or not found.value.isascii() else found.value
+        """Of our cookie, whatever others of this host look like."""
+        wanted = self._name.encode()
+        for header, given in headers:
+            if header == b"cookie":
+                for one in given.split(b";"):
+                    name, _, value = one.strip().partition(b"=")
+                    if name == wanted and _VALUE.fullmatch(value):
+                        return value.decode("ascii")
+        return ""
 
     def _header(self, value: str, lasts_s: int, secure: bool) -> tuple[bytes, bytes]:
         parts = [f"{self._name}={value}", "Path=/", f"Max-Age={lasts_s}", "HttpOnly",

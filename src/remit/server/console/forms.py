@@ -69,7 +69,11 @@ def _is_own(headers: Headers) -> bool:
     origin = named.get(b"origin", b"").decode("latin-1")
     if not origin:
         return True  # no browser of today: the form's token counts
-    return urlsplit(origin).netloc.lower() == named.get(b"host", b"").decode("latin-1").lower()
+    try:
+        from_host = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return False
+    return from_host == named.get(b"host", b"").decode("latin-1").lower()
 
 
 __all__ = ["PREFIX", "is_secure", "not_own", "own_path", "read_form", "read_query", "see"]

@@ -9,16 +9,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from remit.kernel.errors import RemitError
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerClient
 from remit.server.console.rows import SHOWN_LIVE, live_row
+from remit.server.refusals import HttpError
 from remit.server.replies import Headers, Receive, Send
 from remit.views.entries import place_of
 
 _log = logging.getLogger("remit.server.console")
 
 _EVERY_S = 0.1
+_AGAIN_S = 1.0  # after the ledger could not be read
 _BEAT_S = 15.0  # without an event
 _MOST_ENTRIES = 400  # of one look; what is more is counted
 _MOST_QUEUED = 50  # events that a slow reader may be behind
@@ -86,19 +87,22 @@ class Live:
 
     async def _look(self) -> None:
         seen: int | None = None
+        problem = ""
         while self._watching and not self._closed:
+            event, before = b"", problem
             try:
                 seen, event = await self._run(functools.partial(self._since, seen))
-            except (RemitError, RuntimeError) as error:  # the threads were shut down
-                _log.warning("new entries cannot be read: %s", error)
-                event = b""
-            except Exception as error:  # noqa: BLE001 - too many pages wait: looked again soon
-                _log.debug("not looked: %s", error)
-                event = b""
+                problem = ""
+            except HttpError:  # too many pages wait
+                pass
+            except Exception as error:  # noqa: BLE001 - looked again soon
+                problem = str(error) or type(error).__name__
+            if problem and not before:
+                _log.warning("new entries cannot be read: %s", problem)
             if event:
                 for queue in self._watching:
                     _offer(queue, event)
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(_AGAIN_S if problem else _EVERY_S)
 
     def _since(self, seen: int | None) -> tuple[int | None, bytes]:
         """The head now, and an event that holds what is new since ``seen``."""

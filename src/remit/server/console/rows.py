@@ -21,12 +21,15 @@ ALARMS = {
 
 WAITING = {"APPROVAL_REQUESTED": "waits for a person"}
 
+_LONGEST = 300  # characters of a live event's cell: all who watch are sent it
+
 SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
 
 
 def live_row(entry: LedgerEntry) -> dict[str, Any]:
-    """A line: ``id``, ``kind`` (``call`` or ``alarm``), ``tone``, ``cells`` (texts)."""
-    return call_row(entry) if entry.event_type == "EXCHANGE" else alarm_row(entry)
+    """A line: ``id``, ``kind`` (``call`` or ``alarm``), ``tone``, ``cells`` (visible texts)."""
+    row = call_row(entry) if entry.event_type == "EXCHANGE" else alarm_row(entry)
+    return {**row, "cells": [wording.visible(cell)[:_LONGEST] for cell in row["cells"]]}
 
 
 def call_row(entry: LedgerEntry) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.gateway.auth import Owner
+from remit.ledger.usage import QUARTER_S
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.views import wording
 from remit.views.periods import instant_of
-from remit.views.usage import Usage, UsageRow, read_usage
+from remit.views.usage import Usage, UsageRow, quarters_between, read_usage
 
 _SHOWN = 50
 _SURE = ("measured", "estimated", "upper_bound")
@@ -35,7 +36,12 @@ def show(sources: Sources, asked: Asked) -> Page:
     until_text = until_text or ("today" if since_text == "yesterday" else "")
     until = instant_of(until_text, zone) if until_text else None
     ledger = sources.ledger
-    over = (until or datetime.now(UTC)) - since
+    # There is no use in periods before the first call, or after the last.
+    least, greatest = (datetime.fromtimestamp(quarter * QUARTER_S, UTC)
+                       for quarter in quarters_between(ledger, None, None))  # fmt: skip
+    since = max(since, least)
+    until = min(until, greatest) if until else None
+    over = (until or greatest) - since
     period = next((name for longest, name in _LONGEST if over <= longest), "month")
     found = read_usage(ledger, since=since, until=until, by=[by], time_zone=zone, limit=_SHOWN)
     total = read_usage(ledger, since=since, until=until, time_zone=zone).rows

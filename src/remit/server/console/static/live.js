@@ -44,8 +44,18 @@ function show(event) {
   }
 }
 
-const source = new EventSource('/console/live');
-source.addEventListener('open', () => { state.textContent = 'Live.'; });
-source.addEventListener('error', () => { state.textContent = 'Not live: trying again.'; });
-source.addEventListener('entries', show);
-source.addEventListener('gap', () => { state.textContent = 'Live; some entries were passed over: reload to see all.'; });
+// A browser comes back by itself after a lost connection, and not after a refusal.
+function watch(againMs) {
+  const source = new EventSource('/console/live');
+  let next = againMs;
+  source.addEventListener('open', () => { state.textContent = 'Live.'; next = 2000; });
+  source.addEventListener('error', () => {
+    state.textContent = 'Not live: trying again. If that lasts, reload the page.';
+    if (source.readyState !== EventSource.CLOSED) return;
+    setTimeout(() => watch(Math.min(next * 2, 60000)), next);
+  });
+  source.addEventListener('entries', show);
+  source.addEventListener('gap', () => { state.textContent = 'Live; some entries were passed over: reload to see all.'; });
+}
+
+watch(2000);

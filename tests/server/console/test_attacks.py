@@ -1,0 +1,172 @@
+"""The console under attack: what it is sent and asked for that no browser of ours would send."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from remit.ledger import LedgerEntry
+from tests.server.conftest import Serve
+from tests.server.console.client import Stream, Visitor, signed_in
+from tests.server.running import Served, new_session, serving
+from tests.support.upstream import Upstream
+from tests.support.waiting import until
+
+TURNED = "clerk\u202e\x9b31m"
+
+
+@pytest.mark.parametrize(
+    "place", ["/console/\u2603", "/console/\r\nset-cookie: a=b", "/console/\x00", "/console/a b"]
+)
+def test_a_login_leads_only_to_what_a_header_can_hold(served: Served, place: str) -> None:
+    answered = Visitor(served).try_key(served.key(role="auditor").key, place)
+    assert answered.status == 303
+    assert answered.headers["location"] == "/"
+
+
+def test_a_login_comes_back_to_an_address_with_any_character(served: Served) -> None:
+    asked = Visitor(served).get("/console/sessions/%E2%98%83%3Fa?before=x")
+    place = asked.headers["location"].partition("next=")[2]
+    assert place == "%2Fconsole%2Fsessions%2F%25E2%2598%2583%253Fa%3Fbefore%3Dx"
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "https://"])
+def test_an_origin_that_is_none_is_refused(served: Served, origin: str) -> None:
+    visitor = signed_in(served)
+    token = visitor.form_token()
+    assert visitor.post("/console/verify", {"token": token}, origin=origin).status == 403
+    key = served.key(role="auditor").key
+    assert Visitor(served).post("/console/login", {"key": key}, origin=origin).status == 403
+
+
+@pytest.mark.parametrize(
+    "others", ['a b=1; {}', '{{"a":1}}; {}', 'foo="bar; {}', "expires=Thu; {}", "{}; =; \xff=\xfe"]
+)  # fmt: skip
+def test_a_login_holds_beside_any_cookie_of_its_host(served: Served, others: str) -> None:
+    visitor = signed_in(served)
+    visitor.cookie = others.format(visitor.cookie)
+    assert visitor.get("/console/sessions").status == 200
+
+
+def test_two_roots_on_one_host_keep_their_logins_apart(
+    served: Served, serve: Serve, upstream: Upstream, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "other", upstream.url) as other:
+        one, two = signed_in(served), signed_in(other)
+        assert one.cookie.partition("=")[0] != two.cookie.partition("=")[0]
+        both = f"{one.cookie}; {two.cookie}"
+        one.cookie, two.cookie = two.cookie, one.cookie
+        assert one.get("/").status == two.get("/").status == 303
+        one.cookie = two.cookie = both
+        assert one.get("/").status == two.get("/").status == 200
+
+
+def test_methods_that_no_page_takes_are_refused(served: Served) -> None:
+    visitor = signed_in(served)
+    for method, path in (("PUT", "/console/login"), ("DELETE", "/console/login"),
+                         ("HEAD", "/console/live"), ("POST", "/console/live"),
+                         ("PUT", "/")):  # fmt: skip
+        assert visitor.ask(method, path).status == 405, (method, path)
+    assert visitor.get("/console").headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["since=0001-01-01", "since=0001-01-01&zone=America/New_York", "until=9999-12-31",
+     "since=2016-01-01", "since=99999w", "since=9999-12-31"],
+)  # fmt: skip
+def test_spend_reads_any_range(served: Served, query: str) -> None:
+    served.call("openai", "hi")
+    shown = signed_in(served).get(f"/console/spend?{query}")
+    assert shown.status == 200
+    assert "1970" not in shown.text
+
+
+@pytest.mark.parametrize(
+    "query", ["zone=Nonsense", "zone=../../etc/passwd", "since=%00", "since=9999999w&zone=%ff"]
+)
+def test_spend_says_what_it_cannot_read(served: Served, query: str) -> None:
+    assert signed_in(served).get(f"/console/spend?{query}").status == 400
+
+
+def test_what_is_live_is_visible_and_short(serve: Serve) -> None:
+    with serve(checked=False) as served:
+        visitor = signed_in(served)
+        with closing(Stream(served, visitor.cookie)) as stream:
+            until(lambda: _written(served, stream))
+
+
+def _written(served: Served, stream: Stream) -> bool:
+    entry = served.ledger.write(
+        LedgerEntry("ESCALATION", TURNED, "ESCALATION", "x", metadata={
+            "session_id": new_session(), "agent_id": TURNED, "error_code": "E" * 30_000})
+    )  # fmt: skip
+    for row in stream.rows():
+        text = json.dumps(row, ensure_ascii=False)
+        assert "\u202e" not in text
+        assert "\x9b" not in text
+        assert len(text) < 2_000
+        if row["id"] == entry:
+            assert "clerk\\\\u202e\\\\x9b31m" in text
+            return True
+    return False
+
+
+def test_a_server_ends_at_once_under_the_eyes_of_a_viewer(serve: Serve) -> None:
+    with serve(toml="[server]\ndrain_s = 50\n") as served:
+        visitor = signed_in(served)
+        with closing(Stream(served, visitor.cookie)) as stream:
+            served.process.send_signal(signal.SIGTERM)
+            while stream.reply.readline():
+                pass
+            served.process.wait(40)
+        assert "did not end in time" not in served.errors.read_text()
+
+
+def test_a_new_configuration_takes_the_viewers_along(serve: Serve) -> None:
+    with serve() as served:
+        visitor = signed_in(served)
+        with closing(Stream(served, visitor.cookie)) as stream:
+            served.process.send_signal(signal.SIGHUP)
+            while stream.reply.readline():  # else the old one would stay, as it has a call
+                pass
+        with closing(Stream(served, visitor.cookie)) as stream:
+            assert stream.reply.status == 200
+            served.call("openai", "hi")
+            assert stream.rows()
+
+
+def test_what_is_refused_says_when_to_come_again_and_closes(served: Served) -> None:
+    refused = Visitor(served).post("/console/login", {"key": "x" * 100_000})
+    assert refused.status == 413
+    assert refused.headers["connection"] == "close"
+
+
+def test_a_viewer_keeps_the_place_when_strangers_fill_the_server(serve: Serve) -> None:
+    with serve(toml="[server]\nmax_connections = 20\n") as served:
+        visitor = signed_in(served)
+        with closing(Stream(served, visitor.cookie)) as stream:
+            strangers = [http.client.HTTPConnection(*served.address) for _ in range(60)]
+            for one in strangers:
+                one.connect()
+            served.call("openai", "hi")
+            assert stream.rows()
+            for one in strangers:
+                one.close()
+
+
+def test_one_key_does_not_take_all_places(serve: Serve) -> None:
+    with serve(toml="[server]\nmax_connections = 8\n") as served:
+        visitor = signed_in(served)
+        streams = [Stream(served, visitor.cookie) for _ in range(6)]
+        assert [one.reply.status for one in streams] == [200] * 6
+        with closing(Stream(served, visitor.cookie)) as more:
+            assert more.reply.status == 429
+            assert more.reply.headers["retry-after"]
+        for one in streams:
+            one.close()
