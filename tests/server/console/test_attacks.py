@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,8 @@ TURNED = "clerk\u202e\x9b31m"
 def test_a_login_leads_only_to_what_a_header_can_hold(served: Served, place: str) -> None:
     answered = Visitor(served).try_key(served.key(role="auditor").key, place)
     assert answered.status == 303
-    assert answered.headers["location"] == "/"
+    assert re.fullmatch(r"/console/[!-~]+", answered.headers["location"])
+    assert answered.headers["set-cookie"].startswith("remit_console_")
 
 
 def test_a_login_comes_back_to_an_address_with_any_character(served: Served) -> None:
