@@ -36,6 +36,7 @@ PERMISSIONS = {
     "POST /api/approvals/{request_id}": "manage_keys",
     "POST /api/delegations": "manage_keys",
     "GET /api/budgets": "read",
+    "GET /api/usage": "read",
     "GET /api/budgets/check": "manage_budgets",
     "PUT /api/budgets": "manage_budgets",
     "GET /api/feedback": "read",
