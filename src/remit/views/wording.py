@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -22,6 +22,8 @@ _LONGEST_JSON = 1_000  # bytes that are shown in one line
 
 def tone(state: Any) -> str:
     """How a state looks, whatever the ledger says: ``good``, ``wait`` or ``bad``."""
+    if not isinstance(state, str):
+        return "bad"
     return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"
 
 
@@ -72,9 +74,10 @@ def offset(item: Mapping[str, Any]) -> str:
     return "" if item.get("offset_ms") is None else f"+{duration(item['offset_ms'])}"
 
 
-def duration(ms: float | None) -> str:
-    """Milliseconds for people: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``."""
-    if ms is None:
+def duration(ms: Any) -> str:
+    """Milliseconds for people: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``; empty of what
+    is no number."""
+    if not is_number(ms):
         return ""
     if ms < 10:
         return f"{ms:.1f} ms".replace(".0 ", " ")
@@ -110,7 +113,7 @@ def money(used: Mapping[str, Any]) -> str:
 def one_cost(used: Mapping[str, Any]) -> str:
     """The cost of one call, with how sure it is where it was not measured."""
     cost, certainty = used.get("cost_usd"), used.get("cost_certainty")
-    if cost is None:
+    if not is_number(cost):
         return "cost unknown"
     words = {"estimated": " (estimated)", "upper_bound": " (at most)"}
     return dollars(cost) + words.get(str(certainty), "")
@@ -200,6 +203,11 @@ def visible(text: str, *, lines: bool = False) -> str:
 def visible_json(text: str) -> str:
     """A JSON document with the same characters escaped as JSON escapes them: its value stays."""
     return text.translate(_IN_JSON)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a record says a number here, whoever wrote it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 
 def number(value: Any) -> str:

@@ -62,6 +62,7 @@ _VIEWS = (
 )  # fmt: skip
 _LOGIN, _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("login", "logout", "live", "find"))
 _MOST_FORM_BYTES = 64 * 1024
+_MOST_LOGIN_BYTES = 16 * 1024  # of somebody who has shown no key
 _FORM_S = 10.0
 _THREADS = 2  # that make pages: what they do is time that calls do not have
 _MOST_WAITING = 100  # pages
@@ -254,7 +255,7 @@ class Console:
         if scope["method"] != "POST":
             page = Page("login.html.j2", {"next": _own_path(query.get("next", "")), "failed": ""})
             return self._rendered(page, None, _LOGIN, "")
-        form = await _form(scope, receive)
+        form = await _form(scope, receive, _MOST_LOGIN_BYTES)
         if not _is_own(scope["headers"]):
             raise HttpError(403, "forbidden", _NOT_OWN)
         following = _own_path(form.get("next", ""))
@@ -313,9 +314,9 @@ def _asset(name: str, method: str) -> Answer:
     return Answer(200, found.body, found.content_type.encode(), [kept])
 
 
-async def _form(scope: Scope, receive: Receive) -> dict[str, str]:
+async def _form(scope: Scope, receive: Receive, most: int = _MOST_FORM_BYTES) -> dict[str, str]:
     length = dict(scope["headers"]).get(b"content-length")
-    body = await read_body(receive, length, _MOST_FORM_BYTES, _FORM_S, None)
+    body = await read_body(receive, length, most, _FORM_S, None)
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50))
     except ValueError as error:

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry
+from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View
 from remit.server.console.rows import call_row
 from remit.views import wording
@@ -30,19 +31,20 @@ def show(sources: Sources, asked: Asked) -> Page:
         return Page("journeys.html.j2", {"calls": rows, "before": more})
     entry, asked_for = _entry(ledger, asked.rest)
     if entry is not None and not session_of(entry):
-        said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
+        said = Shortened().cut({"metadata": plain(entry.metadata), "reason": plain(entry.reason)})
         return Page("entry.html.j2", {**_about(entry), **said})
     try:
         journey = open_journey(ledger, **asked_for)
     except JourneyNotFoundError as error:
         raise NotFoundError(error.message) from error
     turns: list[dict[str, Any]] = []
+    short = Shortened()
     more = False
     for turn in journey["turns"]:
         if len(turns) == _MOST_TURNS:
             more = True
             break
-        turns.append(turn)
+        turns.append(short.cut(turn))
     return Page(
         "journey.html.j2",
         {
