@@ -12,7 +12,9 @@ import click
 
 from remit.agents.sessions import list_sessions
 from remit.agents.workorders import trace_hash
-from remit.cli.shared import no_colour, note, open_ledger, print_json_list, reads
+from remit.cli.shared import no_colour, note, open_ledger, open_settings, print_json_list, reads
+from remit.contracts import ContractLoader
+from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.views import gates_of, journey_text, open_journey, page_parts
 
@@ -63,7 +65,7 @@ def trace(
         if hashes is not None:
             journey = _with_hashes(journey, hashes)
         if page is not None:
-            for part in page_parts(journey):
+            for part in page_parts(journey, _contracts(root)):
                 page.write(part)
             if page.name != "-":
                 note(f"written to {page.name}")
@@ -84,6 +86,11 @@ def print_trace(journey: Mapping[str, Any], *, full: bool = False) -> None:
     width = shutil.get_terminal_size(_COLUMNS).columns
     for line in journey_text(journey, colour=colour, width=width, full=full):
         click.echo(line)
+
+
+def _contracts(root: Path | None) -> ContractLoader:
+    found, _ = open_settings(root)
+    return ContractLoader(found.tier("ho1"), installed=InstalledFiles(found.path))
 
 
 def _named(place: str) -> dict[str, Any]:

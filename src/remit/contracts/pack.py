@@ -9,6 +9,7 @@ as text, unchanged, and never read as template.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.exchange import Message
 from remit.kernel.schemas import first_problem
 
+_UNFILLED = (
+    TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError,
+    RecursionError,
+)  # fmt: skip
 _EXAMPLE_KEYS = frozenset({"input", "output", "renders"})
 
 _SECTION = re.compile(r"^\[(system|user|assistant|history)\][ \t\r]*$", re.MULTILINE)
@@ -60,6 +65,16 @@ class PromptPack:
             ) from error
         return cls(prompt_pack_id, tuple(compiled), digest)
 
+    def examples(self) -> list[tuple[str, str]]:
+        """What is asked and answered in the few-shot examples: pairs of a ``[user]`` and an
+        ``[assistant]`` section that are the same whatever is filled in."""
+        texts = [(role, _literal(template)) for role, template in self.sections]
+        return [
+            (one[1], other[1])
+            for one, other in itertools.pairwise(texts)
+            if (one[0], other[0]) == ("user", "assistant") and one[1] and other[1]
+        ]
+
     def render(
         self, variables: Mapping[str, Any], history: Sequence[Message] = ()
     ) -> list[Message]:
@@ -78,10 +93,7 @@ class PromptPack:
                 continue
             try:
                 text = _trimmed(pieces(template, variables))
-            except (
-                TemplateError, TypeError, ValueError, ArithmeticError, LookupError,
-                AttributeError, RecursionError,
-            ) as error:  # fmt: skip
+            except _UNFILLED as error:
                 raise ContractError(
                     "contract_schema_invalid",
                     f"{self.prompt_pack_id} cannot be filled in, section {number} [{role}]: "
@@ -101,6 +113,14 @@ def cut_sections(text: str) -> list[tuple[str, int, str]]:
         line = text.count("\n", 0, mark.end()) + 1
         cut.append((mark[1], line, text[mark.end() : end]))
     return cut
+
+
+def _literal(template: Template) -> str:
+    """What a section says without any value; empty where it needs one."""
+    try:
+        return _trimmed(pieces(template, {}))
+    except _UNFILLED:
+        return ""
 
 
 def _trimmed(made: Iterable[str]) -> str:

@@ -82,6 +82,11 @@ def _named(entry: LedgerEntry, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _count(value: Any) -> int:
+    """A number of tokens; 0 of what is none, as in an entry that no gateway wrote."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
 class Tally:
     """Adds up what entries used. A call without a price makes the cost unknown, never 0."""
 
@@ -98,12 +103,12 @@ class Tally:
         if entry.event_type == "EXCHANGE":
             sums["llm_calls"] += 1
             sums["failed_calls"] += metadata.get("outcome") != "success"
-            sums["input_tokens"] += metadata.get("input_tokens") or 0
-            sums["output_tokens"] += metadata.get("output_tokens") or 0
+            sums["input_tokens"] += _count(metadata.get("input_tokens"))
+            sums["output_tokens"] += _count(metadata.get("output_tokens"))
             self._charge(metadata.get("cost_usd"))
         elif entry.event_type == "EXCHANGE_ORPHANED":
             sums["orphaned_calls"] += 1
-            settled = metadata.get("settled_tokens") or 0
+            settled = _count(metadata.get("settled_tokens"))
             sums["settled_tokens"] += settled
             cost = metadata.get("cost_usd")
             self._charge(0.0 if cost is None and not settled else cost)

@@ -11,7 +11,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
+from remit.contracts import ContractLoader
 from remit.views import wire, wording
+from remit.views.examples import examples_of, prompt_parts
 from remit.views.timeline import POSITIONS, timeline
 
 # What of a step or an order names it; has_focus looks there for the id that was asked for.
@@ -21,18 +23,23 @@ _ID_KEYS = frozenset(
 )  # fmt: skip
 
 
-def journey_page(journey: Mapping[str, Any]) -> str:
+def journey_page(journey: Mapping[str, Any], contracts: ContractLoader | None = None) -> str:
     """The page as a text: no script, no request to anywhere, everything of the ledger escaped.
 
     Args:
         journey: of :func:`prompt_journey`. With ``trace_hashes`` (``[{"entry_id", "agrees"}]``)
             the page states what recomputing them gave; without, that they were not recomputed.
+        contracts: of the root: messages that are examples of an installed pack are marked and
+            folded.
     """
-    return "".join(page_parts(journey))
+    return "".join(page_parts(journey, contracts))
 
 
-def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
+def page_parts(
+    journey: Mapping[str, Any], contracts: ContractLoader | None = None
+) -> Iterator[str]:
     """:func:`journey_page` piece by piece: of an open journey, memory holds one turn."""
+    find = examples_of(contracts)
     style = style_sheet("page.css") + POSITIONS
     totals = journey.get("totals") or {}
     return (
@@ -44,6 +51,7 @@ def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
             wrong_hashes=[
                 item for item in journey.get("trace_hashes") or () if not item.get("agrees")
             ],
+            parts_of=functools.partial(prompt_parts, find),
             has_focus=functools.partial(has_focus, str(journey.get("focus") or "")),
             opened=totals.get("turns", 0) == 1,
             style=style,
@@ -88,12 +96,12 @@ def environment() -> Environment:
         "one_cost": wording.one_cost,
         "pretty_json": wording.pretty_json,
         "reasons": wording.reasons,
-        "said": wire.said,
         "set_aside": wording.set_aside,
         "text": wording.text_of,
         "timeline": timeline,
         "tokens": wording.tokens,
         "tone": wording.tone,
+        "words": wording.words_of,
         "turn_title": wording.turn_title,
         "without": lambda item, *keys: {k: v for k, v in item.items() if k not in keys},
     }

@@ -228,7 +228,8 @@ class _Branches:
 
     def _note(self, note: Mapping[str, Any]) -> _Node:
         shown = {k: v for k, v in note.items() if k not in (*_WHERE, *_HIDDEN)}
-        head = [(str(note.get("event_type")), "wait")]
+        event = str(note.get("event_type"))
+        head = [(wording.words_of(event), "wait"), *_dim(event)]
         return self._event(head, note, body=wording.json_text(shown) if shown else "")
 
     def _event(

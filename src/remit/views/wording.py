@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -17,11 +17,103 @@ _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
      "resumed", "replayed", "void", "rejected", "rolled back", "signed"}
 )  # fmt: skip
+WORDS: Mapping[str, str] = {
+    # Events.
+    "DISPATCH": "a model call was sent",
+    "EXCHANGE": "a model call ended",
+    "CONVERSATION_CHANGED": "a stored conversation was changed",
+    "PROMPT_REJECTED": "a call was refused",
+    "EXCHANGE_ORPHANED": "a call without an answer",
+    "BUDGET_ALLOCATED": "a budget was set",
+    "BUDGET_DEBIT": "a budget was charged",
+    "BUDGET_WARNING": "a call went over its budget",
+    "THOUGHT_RECORD": "a thought was recorded",
+    "SESSION_START": "the session began",
+    "SESSION_END": "the session ended",
+    "TURN_RECORDED": "the turn was recorded",
+    "THREAD_OPENED": "something was left open",
+    "THREAD_CLOSED": "something open was closed",
+    "WO_PLANNED": "a work order was planned",
+    "WO_DISPATCHED": "a work order was handed out",
+    "WO_EXECUTING": "work began or went on",
+    "LLM_CALL": "the worker called a model",
+    "TOOL_INTENT": "a tool was about to run",
+    "TOOL_CALL": "a tool was called",
+    "MCP_MESSAGE": "an MCP message passed",
+    "TOOL_PINNED": "a tool's definition was noted",
+    "APPROVAL_REQUESTED": "waits for a person",
+    "APPROVAL_SIGNED": "one of several people approved",
+    "APPROVAL_GRANTED": "a person approved",
+    "APPROVAL_DENIED": "a person refused",
+    "APPROVAL_DELEGATED": "approval was delegated",
+    "WO_COMPLETED": "a work order was completed",
+    "WO_FAILED": "a work order failed",
+    "WO_CHAIN_COMPLETE": "all work orders ended",
+    "WO_QUALITY_GATE": "the answer was checked",
+    "ESCALATION": "no answer passed the quality gate",
+    "DEGRADATION": "degraded to a simpler answer",
+    "INSTALLED": "a package was installed",
+    "REMOVED": "a package was removed",
+    "GATE_PASSED": "a gate passed",
+    "GATE_FAILED": "a gate failed",
+    "FEEDBACK": "feedback was given",
+    "SIGNAL_OBSERVED": "something was noticed",
+    "SIGNAL_PROPOSED": "a change was proposed",
+    "SIGNAL_ADOPTED": "a proposal was adopted",
+    "SIGNAL_REJECTED": "a proposal was rejected",
+    "SIGNAL_ROLLED_BACK": "a change was rolled back",
+    "ERASURE": "content was erased",
+    "KEY_CREATED": "a key was made",
+    "KEY_REVOKED": "a key was revoked",
+    "OWNER_NAMED": "an owner was named",
+    "CONFIG_CHANGED": "the configuration was changed",
+    # Codes of what was refused or failed.
+    "AUTH_ERROR": "not allowed",
+    "BUDGET_BUSY": "the budget is held by other calls",
+    "BUDGET_EXHAUSTED": "the budget is spent",
+    "CANCELLED": "cancelled",
+    "CIRCUIT_OPEN": "the provider is paused after failures",
+    "CONTENT_FILTERED": "filtered by the provider",
+    "CONTEXT_LENGTH": "too long for the model",
+    "CONTRACT_ERROR": "against its contract",
+    "FILE_NOT_FOUND": "the file was not found",
+    "IDEMPOTENCY_CONFLICT": "the same request is under way",
+    "IDEMPOTENCY_ERASED": "the earlier answer was erased",
+    "IDEMPOTENCY_MISMATCH": "another request with the same key",
+    "INVALID_INPUT": "the request is not valid",
+    "INVALID_REQUEST": "the provider refused the request",
+    "LOCAL_ERROR": "this machine failed",
+    "MODEL_NOT_ALLOWED": "the model is not allowed",
+    "NOT_ALLOCATED": "without a budget",
+    "NO_ADAPTER": "no adapter for the provider",
+    "PREVIOUS_RESPONSE_NOT_FOUND": "the earlier response was not found",
+    "PROVIDER_ERROR": "the provider's answer cannot be used",
+    "PROVIDER_NOT_FOUND": "the provider is not known",
+    "RATE_LIMITED": "too many requests",
+    "SERVER_ERROR": "the provider failed",
+    "SESSION_NOT_YOURS": "the session is another's",
+    "TIMEOUT": "it took too long",
+    "TURN_LIMIT": "the turn has no calls left",
+    "UNBOUNDED": "the cost has no bound",
+    "UNPRICED": "the model has no price",
+}
+"""What machines say, in plain words: each event of the ledger, and codes of refusals."""
+
 _LONGEST_JSON = 1_000  # bytes that are shown in one line
+
+
+def words_of(code: Any) -> Any:
+    """An event or an error code in plain words: ``a budget was set`` for ``BUDGET_ALLOCATED``.
+
+    What is not in :data:`WORDS` stays as it is.
+    """
+    return WORDS.get(code, code) if isinstance(code, str) else code
 
 
 def tone(state: Any) -> str:
     """How a state looks, whatever the ledger says: ``good``, ``wait`` or ``bad``."""
+    if not isinstance(state, str):
+        return "bad"
     return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"
 
 
@@ -42,8 +134,11 @@ def contract_of(order: Mapping[str, Any]) -> str:
 
 
 def failure(attempt: Mapping[str, Any]) -> str:
-    """``SERVER_ERROR: 529 overloaded``: why a call or an order failed."""
-    return f"{attempt.get('error_code')}: {text_of(attempt.get('error_message', ''))}"
+    """``the provider failed (SERVER_ERROR: 529 overloaded)``: why a call or an order failed."""
+    code = attempt.get("error_code")
+    said = f"{code}: {text_of(attempt.get('error_message', ''))}"
+    phrase = words_of(code)
+    return said if phrase == code else f"{phrase} ({said})"
 
 
 def reasons(event: Mapping[str, Any]) -> str:
@@ -72,9 +167,10 @@ def offset(item: Mapping[str, Any]) -> str:
     return "" if item.get("offset_ms") is None else f"+{duration(item['offset_ms'])}"
 
 
-def duration(ms: float | None) -> str:
-    """Milliseconds for people: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``."""
-    if ms is None:
+def duration(ms: Any) -> str:
+    """Milliseconds for people: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``; empty of what
+    is no number."""
+    if not is_number(ms):
         return ""
     if ms < 10:
         return f"{ms:.1f} ms".replace(".0 ", " ")
@@ -110,7 +206,7 @@ def money(used: Mapping[str, Any]) -> str:
 def one_cost(used: Mapping[str, Any]) -> str:
     """The cost of one call, with how sure it is where it was not measured."""
     cost, certainty = used.get("cost_usd"), used.get("cost_certainty")
-    if cost is None:
+    if not is_number(cost):
         return "cost unknown"
     words = {"estimated": " (estimated)", "upper_bound": " (at most)"}
     return dollars(cost) + words.get(str(certainty), "")
@@ -200,6 +296,11 @@ def visible(text: str, *, lines: bool = False) -> str:
 def visible_json(text: str) -> str:
     """A JSON document with the same characters escaped as JSON escapes them: its value stays."""
     return text.translate(_IN_JSON)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a record says a number here, whoever wrote it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 
 def number(value: Any) -> str:

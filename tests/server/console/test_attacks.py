@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import re
@@ -172,3 +173,96 @@ def test_one_key_does_not_take_all_places(serve: Serve) -> None:
             assert more.reply.headers["retry-after"]
         for one in streams:
             one.close()
+
+
+PAIRS = '[approvals.tools."refund"]\npeople = 2\n'
+LONG = "x" * 1_000_000
+
+
+def _asked(served: Served, arguments: object) -> str:
+    session = new_session()
+    return served.ledger.write(
+        LedgerEntry("APPROVAL_REQUESTED", session, "APPROVAL_REQUESTED", "x", metadata={
+            "provenance": {"agent_id": "clerk", "agent_class": "OPERATOR", "session_id": session},
+            "tool_id": "refund", "arguments": arguments, "idempotency_key": session,
+            "kind": "approval", "parameters": {"type": "object"}})
+    )  # fmt: skip
+
+
+def _form_of(visitor: Visitor, path: str) -> dict[str, str]:
+    """What a browser would send of a page's form."""
+    page = visitor.get(path).text
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+    for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>([^<]*)<', page):
+        fields[name] = html.unescape(text).replace("\n", "\r\n")
+    return fields
+
+
+def test_the_second_of_two_people_grants_what_the_first_changed(serve: Serve) -> None:
+    with serve(toml=PAIRS, checked=False) as served:
+        first, second, third = (signed_in(served) for _ in range(3))
+        request = _asked(served, {"order": 12, "note": "\u202e\x9b"})
+        path = f"/console/approvals/{request}"
+        late = _form_of(third, path)
+        form = {**_form_of(first, path), "verdict": "grant"}
+        assert "\\u202e\\u009b" in form["arguments"]  # JSON, and visible
+        assert first.post(path, {**form, "arguments": '{"order": NaN}'}).status == 400
+        assert first.post(path, {**form, "arguments": '{"order": 13}'}).status == 303
+        stale = third.post(path, {**late, "verdict": "grant"})
+        assert stale.status == 409
+        assert "not those that the page showed" in stale.text
+        assert second.post(path, {**_form_of(second, path), "verdict": "grant"}).status == 303
+        (granted,) = served.ledger.query(event_type="APPROVAL_GRANTED")
+        assert granted.metadata["arguments"] == {"order": 13}
+
+
+def test_long_arguments_are_looked_at_by_themselves(serve: Serve) -> None:
+    with serve(checked=False) as served:
+        request, visitor = _asked(served, {"a": LONG}), signed_in(served)
+        assert len(visitor.get("/console/approvals").text) < 20_000
+        path = f"/console/approvals/{request}"
+        assert LONG in visitor.get(path).text
+        form = {**_form_of(visitor, path), "verdict": "grant"}
+        assert visitor.post(path, form).status == 303
+        assert visitor.get("/console/approvals/LED-0fffffff").status == 404
+
+
+def test_arguments_that_were_erased_are_said_to_be(serve: Serve) -> None:
+    with serve(checked=False) as served:
+        request, visitor = _asked(served, {"a": "secret"}), signed_in(served)
+        entry = served.ledger.read(request)
+        served.ledger.erase(session_id=entry.submission_id, reason="asked for")
+        path = f"/console/approvals/{request}"
+        assert "[erased under LED-" in visitor.get(path).text
+        form = _form_of(visitor, path)
+        assert visitor.post(path, {**form, "verdict": "grant"}).status == 409
+        assert visitor.post(path, {**form, "verdict": "deny"}).status == 303
+
+
+def test_no_page_grows_with_what_was_recorded(serve: Serve) -> None:
+    with serve(checked=False) as served:
+        session, visitor = new_session(), signed_in(served)
+        about = {"provenance": {"agent_id": "a", "session_id": session}, "tool_id": "t"}
+        for _ in range(20):
+            served.ledger.write(LedgerEntry("TOOL_CALL", session, "OK", "x", metadata={
+                **about, "status": "ok", "arguments": {"a": LONG}, "result": LONG}))  # fmt: skip
+        served.ledger.write(LedgerEntry("TURN_RECORDED", session, "RECORDED", "x", metadata={
+            **about, "turn_number": 1, "user_message": LONG, "response": LONG}))  # fmt: skip
+        for view in ("sessions", "journey"):
+            shown = visitor.get(f"/console/{view}/{session}").text
+            assert "more characters" in shown
+            assert len(shown) < 3_000_000
+
+
+@pytest.mark.parametrize("value", ["x", [1], {"a": 1}, True, -1])
+def test_an_entry_that_no_gateway_wrote_spoils_no_page(serve: Serve, value: object) -> None:
+    with serve(checked=False) as served:
+        visitor = signed_in(served)
+        for key in ("latency_ms", "cost_usd", "input_tokens", "fallback_from", "error_code"):
+            session = new_session()
+            entry = served.ledger.write(LedgerEntry("EXCHANGE", session, "SUCCESS", "x", metadata={
+                "provenance": {"agent_id": "a", "session_id": session}, "session_id": session,
+                "outcome": "success", "model_id": "m", key: value}))  # fmt: skip
+            for path in ("/", "/console/why", "/console/journey", f"/console/sessions/{session}",
+                         f"/console/journey/{entry}"):  # fmt: skip
+                assert visitor.get(path).status == 200, (key, path)

@@ -30,7 +30,8 @@ def show(sources: Sources, asked: Asked) -> Page:
                 break
             last = entry.id
             if data.get("decision_id") or data.get("fallback_from"):
-                passed = data.get("fallback_from") or ()
+                passed = data.get("fallback_from")
+                passed = passed if isinstance(passed, list) else ()
                 why = [f'{one.get("model_id")}: {one.get("error_code")}' for one in passed
                        if isinstance(one, dict)]  # fmt: skip
                 rows.append({**call_row(entry), "why": ", ".join(why) or "chosen by the router"})

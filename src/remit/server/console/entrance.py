@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from remit.gateway.auth import KeyStore, agent_secret
 from remit.runtime import Runtime
 from remit.server.authentication import DEVELOPER, Authenticator
-from remit.server.console.forms import PREFIX, is_secure, own_path, read_form, read_query, see
+from remit.server.console.forms import (
+    MOST_LOGIN_BYTES,
+    PREFIX,
+    is_secure,
+    own_path,
+    read_form,
+    read_query,
+    see,
+)
 from remit.server.console.login import Login, Logins
 from remit.server.console.oidc.errors import SignInError
 from remit.server.console.pages import Page
@@ -70,7 +78,9 @@ class Entrance:
             return see("/")
         if path == LOGIN:
             if method == "POST":
-                return await self._with_key(scope, await read_form(scope, receive))
+                return await self._with_key(
+                    scope, await read_form(scope, receive, MOST_LOGIN_BYTES)
+                )
             return self._page(own_path(read_query(scope).get("next", "")))
         if method != "GET":
             raise HttpError(405, "method_not_allowed", f"This does not take {method[:16]}.")

@@ -10,20 +10,23 @@ from remit.server.replies import Answer, Headers, Receive, Scope, read_body
 
 PREFIX = "/console"
 
+MOST_LOGIN_BYTES = 16 * 1024
+"""Of a form from somebody who has shown no key."""
+
 _MOST_BYTES = 64 * 1024
 _MOST_PATH_CHARS = 1_000  # a cookie has to hold it
 _TIMEOUT_S = 10.0
 _NOT_OWN = "This form is not of this console. Open the page again."
 
 
-async def read_form(scope: Scope, receive: Receive) -> dict[str, str]:
+async def read_form(scope: Scope, receive: Receive, most: int = _MOST_BYTES) -> dict[str, str]:
     """The fields of a form that a page of this console sent.
 
     Raises:
         HttpError: it cannot be read, is too long, or is of another site.
     """
     length = dict(scope["headers"]).get(b"content-length")
-    body = await read_body(receive, length, _MOST_BYTES, _TIMEOUT_S, None)
+    body = await read_body(receive, length, most, _TIMEOUT_S, None)
     try:
         form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50))
     except ValueError as error:
@@ -76,4 +79,13 @@ def _is_own(headers: Headers) -> bool:
     return from_host == named.get(b"host", b"").decode("latin-1").lower()
 
 
-__all__ = ["PREFIX", "is_secure", "not_own", "own_path", "read_form", "read_query", "see"]
+__all__ = [
+    "MOST_LOGIN_BYTES",
+    "PREFIX",
+    "is_secure",
+    "not_own",
+    "own_path",
+    "read_form",
+    "read_query",
+    "see",
+]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from remit.contracts import ContractLoader
+from remit.kernel.installed import InstalledFiles
 from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry
+from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View
 from remit.server.console.rows import call_row
 from remit.views import wording
 from remit.views.entries import order_of, plain, session_of
+from remit.views.examples import examples_of, prompt_parts
 from remit.views.journey import JourneyNotFoundError, open_journey
 from remit.views.page import has_focus, sums_of
 
@@ -30,30 +34,37 @@ def show(sources: Sources, asked: Asked) -> Page:
         return Page("journeys.html.j2", {"calls": rows, "before": more})
     entry, asked_for = _entry(ledger, asked.rest)
     if entry is not None and not session_of(entry):
-        said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
+        said = Shortened().cut({"metadata": plain(entry.metadata), "reason": plain(entry.reason)})
         return Page("entry.html.j2", {**_about(entry), **said})
     try:
         journey = open_journey(ledger, **asked_for)
     except JourneyNotFoundError as error:
         raise NotFoundError(error.message) from error
     turns: list[dict[str, Any]] = []
+    short = Shortened()
     more = False
     for turn in journey["turns"]:
         if len(turns) == _MOST_TURNS:
             more = True
             break
-        turns.append(turn)
+        turns.append(short.cut(turn))
     return Page(
         "journey.html.j2",
         {
             "journey": {**journey, "turns": turns},
             "more": more,
             "sums": list(sums_of(journey["totals"])),
+            "parts_of": functools.partial(prompt_parts, examples_of(_contracts(sources))),
             "has_focus": functools.partial(has_focus, str(journey.get("focus") or "")),
             "opened": len(turns) == 1,
             "way": _about(entry) if entry is not None else None,
         },
     )
+
+
+def _contracts(sources: Sources) -> ContractLoader:
+    root = sources.runtime.root
+    return ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
 
 
 def _entry(ledger: LedgerClient, name: str) -> tuple[LedgerEntry | None, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from remit.contracts import ContractLoader
 from remit.kernel.errors import InvalidInputError
@@ -69,7 +70,7 @@ def change(sources: Sources, asked: Asked) -> Redirect:
     runtime = sources.runtime
     decide = getattr(governance(runtime.root, runtime.ledger, runtime.loaded, asked.identity), verb)
     decide(proposal_id, reason=reason[:1000])
-    return Redirect(f"/console/proposals/{proposal_id}")
+    return Redirect(f"/console/proposals/{quote(proposal_id, safe='')}")
 
 
 VIEWS = (View("/console/proposals", show, change, "adopt"),)

@@ -8,18 +8,13 @@ from typing import Any
 from remit.ledger import LedgerEntry
 from remit.views import wording
 
-ALARMS = {
-    "BUDGET_WARNING": "over its budget",
-    "DEGRADATION": "degraded",
-    "ESCALATION": "no answer passed the quality gate",
-    "EXCHANGE_ORPHANED": "a call without an answer",
-    "GATE_FAILED": "a gate failed",
-    "PROMPT_REJECTED": "a call was refused",
-    "SIGNAL_OBSERVED": "something became worse, or was set aside",
-}
-"""Events that somebody may have to look at, in words."""
+ALARMS = (
+    "BUDGET_WARNING", "DEGRADATION", "ESCALATION", "EXCHANGE_ORPHANED", "GATE_FAILED",
+    "PROMPT_REJECTED", "SIGNAL_OBSERVED",
+)  # fmt: skip
+"""Events that somebody may have to look at."""
 
-WAITING = {"APPROVAL_REQUESTED": "waits for a person"}
+WAITING = ("APPROVAL_REQUESTED",)
 
 _LONGEST = 300  # characters of a live event's cell: all who watch are sent it
 
@@ -47,7 +42,7 @@ def call_row(entry: LedgerEntry) -> dict[str, Any]:
             time_of(entry.timestamp),
             str(data.get("agent_id", "")),
             model,
-            str(data.get("error_code") or outcome),
+            str(wording.words_of(data.get("error_code") or outcome)),
             wording.tokens(data).removesuffix(" tokens"),
             wording.one_cost(data),
             wording.duration(data.get("latency_ms")),
@@ -64,9 +59,9 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
         "tone": "wait" if event in WAITING else "bad",
         "cells": [
             time_of(entry.timestamp),
-            ALARMS.get(event) or WAITING.get(event, event),
+            wording.words_of(event),
             named(entry.metadata, "agent_id") or entry.submission_id,
-            str(entry.metadata.get("error_code") or "") or _plain(entry.reason),
+            str(wording.words_of(entry.metadata.get("error_code") or "")) or _plain(entry.reason),
         ],
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.agents.sessions import session_overview
 from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View, page_of_list
 from remit.server.console.rows import ALARMS, named
 from remit.views import wording
@@ -102,7 +103,7 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
             "agent_id": named(first.metadata, "agent_id"),
             "started_at": first.timestamp,
             "spent": _spent(ledger, [session_id]).get(session_id, {}),
-            "groups": list(_by_turn(shown, talks)),
+            "groups": list(_by_turn(ledger, shown, talks)),
             "before": ends[0] if more else "",
             "later": bool(before),
             "cut": cut,
@@ -140,7 +141,7 @@ def _events(
                 event_type=event,
                 after=after,
                 limit=_MOST_EVENTS + 1,
-                with_content=event != "EXCHANGE",  # which holds the whole conversation each time
+                with_content=False,
             )
             for event in ("TURN_RECORDED", *_IN_LINE)
         ),
@@ -185,22 +186,26 @@ def _content(message: Any) -> Any:
 
 
 def _by_turn(
-    entries: Sequence[LedgerEntry], talks: Mapping[str, Mapping[str, Any]]
+    ledger: LedgerClient, entries: Sequence[LedgerEntry], talks: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """What happened, each turn with its own: ``turn`` (``None`` outside of turns), ``events``,
     and what its calls cost."""
     events: list[dict[str, Any]] = []
     calls: list[LedgerEntry] = []
+    short = Shortened()
     for entry in entries:
-        data = plain({**entry.metadata, "reason": entry.reason}, commitments=True)
+        is_call = entry.event_type == "EXCHANGE"  # which holds the whole conversation each time
+        read = entry if is_call else ledger.read(entry.id)
+        data = plain({**read.metadata, "reason": read.reason}, commitments=is_call)
+        data = short.cut(data)
         item = {**data, "id": entry.id, "event": entry.event_type, "at": entry.timestamp}
-        item |= talks.get(entry.id, {})
+        item |= short.cut(talks.get(entry.id, {}))
         if entry.event_type == "TURN_RECORDED":
             yield {"turn": item, "events": events, "calls": len(calls), "cost": _cost(calls)}
             events, calls = [], []
             continue
         events.append(item)
-        if entry.event_type == "EXCHANGE":
+        if is_call:
             calls.append(entry)
         elif entry.event_type == "SESSION_START":
             yield {"turn": None, "events": events}
