@@ -80,12 +80,6 @@ def _is_own(headers: Headers) -> bool:
 
 
 __all__ = [
-    "MOST_LOGIN_BYTES",
-    "PREFIX",
-    "is_secure",
-    "not_own",
-    "own_path",
-    "read_form",
-    "read_query",
+    "MOST_LOGIN_BYTES", "PREFIX", "is_secure", "not_own", "own_path", "read_form", "read_query",
     "see",
-]
+]  # fmt: skip
