@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,7 @@ import jwt
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from jwt.warnings import InsecureKeyLengthWarning
 
 __all__ = ["ANN", "OidcProvider", "oidc_provider", "signing_key"]
 
@@ -53,7 +55,9 @@ class SigningKey:
         }  # fmt: skip
 
     def sign(self, claims: dict[str, Any]) -> str:
-        return jwt.encode(claims, self.private, self.algorithm, headers={"kid": self.kid})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InsecureKeyLengthWarning)
+            return jwt.encode(claims, self.private, self.algorithm, headers={"kid": self.kid})
 
 
 def signing_key(algorithm: str = "RS256", kid: str = "one") -> SigningKey:

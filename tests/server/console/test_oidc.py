@@ -18,9 +18,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from remit.agents.approvals import ApprovalQueue
 from remit.agents.tools import tool
-from remit.gateway.auth import agent_secret
+from remit.gateway.auth import Identity, agent_secret
 from remit.kernel.root import Root
+from remit.learning.proposals import Change, Learner
+from remit.runtime import Runtime
 from remit.server.console.cookies import SignedCookie
+from tests.learning.proposals.conftest import Effect
 from tests.server.console.client import Answered, Visitor
 from tests.server.running import Served, new_session, serving
 from tests.support.oidc import OidcProvider, oidc_provider, signing_key
@@ -31,6 +34,11 @@ PUBLIC = "https://remit.example.org"
 CALLBACK = "/console/oidc/callback"
 SECRET = "never-to-be-logged-77"
 LEEWAY_S = 60
+ROLES = """
+"ops" = "operator"
+"all" = "auditor"
+"lead" = "admin"
+"""
 
 
 @tool
@@ -76,7 +84,7 @@ def served(
 ) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("oidc") / "root"
     with serving(
-        root, upstream.url, toml=settings(running, roles='"ops" = "operator"\n"all" = "auditor"'),
+        root, upstream.url, toml=settings(running, roles=ROLES),
         environment={"REMIT_SERVER__OIDC__CLIENT_SECRET": SECRET},
     ) as found:  # fmt: skip
         yield found
@@ -144,11 +152,10 @@ def test_a_person_signs_in_and_comes_to_what_they_wanted(
     answered = person.sign_in(provider, "/console/spend?by=user")
     assert answered.headers["location"] == "/console/spend?by=user"
     cookies = answered.headers["set-cookie"]
-    assert (
-        "__Host-remit_console_oidc=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure" in cookies
-    )
+    kept = "HttpOnly; SameSite=Lax; Secure"
+    assert f"__Host-remit_console_oidc=; Path=/; Max-Age=0; {kept}" in cookies
     login = _cookie(answered, "remit_console=")
-    assert f"{login}; Path=/; Max-Age=28800; HttpOnly; SameSite=Lax; Secure" in cookies
+    assert f"{login}; Path=/; Max-Age=28800; {kept}" in cookies
     person.cookie = login
     assert "ann@example.org, operator" in person.get("/console/spend").text
     claims = json.loads(base64.urlsafe_b64decode(login.partition("=")[2].partition(".")[0] + "=="))
@@ -283,7 +290,7 @@ def _unpublished(provider: OidcProvider, claims: dict[str, Any]) -> str:
 def _published(algorithm: str, **changed: Any) -> Callable[[OidcProvider, dict[str, Any]], str]:
     def token(provider: OidcProvider, claims: dict[str, Any]) -> str:
         key = signing_key(algorithm, f"{algorithm} {changed}")
-        provider.published = [{**key.public, **changed}]
+        provider.published = [{**key.public, **changed}, provider.key.public]
         return key.sign(claims)
 
     return token
@@ -461,7 +468,7 @@ def test_what_a_person_decides_stands_in_their_name(served: Served, provider: Oi
     provider.person["email"] = "ann.lee@example.org"
     again = signed_in(served, provider).decide(path, {"verdict": "grant"})
     assert again.status == 409
-    assert "granted by ann@example.org already" in again.text
+    assert "granted by ann.lee@example.org already" in again.text
     with_key = Visitor(served)
     made = with_key.try_key(served.key(role="operator", user="Ann@example.org").key)
     with_key.cookie = made.headers["set-cookie"].partition(";")[0]
@@ -481,6 +488,26 @@ def test_gates_are_checked_in_the_persons_name(served: Served, provider: OidcPro
     results = [entry for entry in served.ledger.query(order="desc", limit=30)
                if entry.event_type.startswith("GATE_")]  # fmt: skip
     assert any("ann@example.org" in json.dumps(entry.metadata, default=str) for entry in results)
+
+
+def test_a_proposal_is_rejected_in_the_persons_name(served: Served, provider: OidcProvider) -> None:
+    session = new_session()
+    for text in ("one", "two"):
+        served.call("openai", text, session=session)
+    evidence = [entry.id for entry in served.entries("EXCHANGE", session)]
+    with Runtime.open(served.root) as runtime:
+        proposed = Learner(
+            runtime.root, runtime.ledger, runtime.loaded, Identity("otto", "operator", "key-otto")
+        ).propose(
+            Change("prompt", contract_id="PRC-EXECUTE-001", additions=["State the unit."]),
+            evidence=evidence, predicted=Effect(), replay={"held_out": 400}, reason="No units.",
+        )  # fmt: skip
+    path = f"/console/proposals/{proposed.proposal_id}/reject"
+    assert signed_in(served, provider).decide(path, {"reason": "no"}).status == 403  # an operator
+    provider.person["groups"] = ["lead"]
+    assert signed_in(served, provider).decide(path, {"reason": "no"}).status == 303
+    (rejected,) = served.ledger.query(event_type="SIGNAL_REJECTED")
+    assert (rejected.metadata["by"], rejected.metadata["role"]) == ("ann@example.org", "admin")
 
 
 def test_a_form_needs_the_logins_own_token(served: Served, provider: OidcProvider) -> None:

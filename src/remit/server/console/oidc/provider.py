@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -84,8 +85,8 @@ class Provider:
         secret = self._settings.client_secret.get_secret_value()
         headers = {}
         if secret and metadata.way == "client_secret_basic":  # RFC 6749, 2.3.1
-            auth = aiohttp.BasicAuth(quote_plus(client_id), quote_plus(secret))
-            headers["Authorization"] = auth.encode()
+            pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             form |= {"client_id": client_id, **({"client_secret": secret} if secret else {})}
         status, found = await self._ask("POST", metadata.token_endpoint, headers, form)
@@ -169,6 +170,7 @@ class _Kept(Generic[_T]):
         self._value: _T | None = None
         self._until = 0.0
         self._failed: SignInError | None = None
+        self._paused_until = 0.0
 
     async def get(self, *, but: _T | None = None) -> _T:
         """The value; not ``but``, which was found to be too old."""
@@ -176,13 +178,13 @@ class _Kept(Generic[_T]):
             now = time.monotonic()
             if self._value is not None and now < self._until and self._value is not but:
                 return self._value
-            if self._failed is not None and now < self._until:
+            if self._failed is not None and now < self._paused_until:
                 raise self._failed.again()
             try:
                 self._value = await self._fetch()
             except SignInError as error:
-                self._value, self._failed = None, error.again()
-                self._until = time.monotonic() + _PAUSE_S
+                self._failed = error.again()
+                self._paused_until = time.monotonic() + _PAUSE_S
                 raise
             self._failed, self._until = None, time.monotonic() + _KEPT_S
             return self._value

@@ -1,0 +1,282 @@
+"""What a provider may do to a sign-in: over real HTTP, without a server around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from remit.gateway.auth import Identity
+from remit.kernel.errors import ConfigError
+from remit.kernel.settings import OidcSettings, load_settings
+from remit.server.app import App
+from remit.server.console.oidc.errors import SignInError
+from remit.server.console.oidc.person import person_of
+from remit.server.console.oidc.sign_in import SignIn
+from tests.support.agents import anthropic_runtime
+from tests.support.oidc import ANN, OidcProvider, oidc_provider, signing_key
+
+CALLBACK = "/console/oidc/callback"
+DISCOVERY = "/.well-known/openid-configuration"
+MOST_BYTES = 256 * 1024
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[OidcProvider]:
+    with oidc_provider() as provider:
+        provider.redirect_uri = f"http://127.0.0.1:4000{CALLBACK}"
+        yield provider
+
+
+@pytest.fixture
+def provider(running: OidcProvider) -> Iterator[OidcProvider]:
+    secret = running.client_secret
+    yield running
+    running.reset()
+    running.client_secret = secret
+
+
+def settings(provider: OidcProvider, **more: Any) -> OidcSettings:
+    return OidcSettings.model_validate(
+        {
+            "issuer": provider.url,
+            "client_id": provider.client_id,
+            "client_secret": provider.client_secret,
+            "public_url": "http://127.0.0.1:4000/",
+            "roles": {"ops": "operator"},
+            **more,
+        },
+        strict=False,
+    )
+
+
+def sign_in_with(provider: OidcProvider, **more: Any) -> SignIn:
+    return SignIn(settings(provider, **more), b"s" * 32, callback=CALLBACK)
+
+
+async def signed_in(sign_in: SignIn, provider: OidcProvider, following: str = "/") -> Identity:
+    place, (_, cookie) = await sign_in.begin(following)
+    path = provider.authorize(place)
+    sent = [(b"cookie", cookie.partition(b";")[0])]
+    person, came_to = await sign_in.finish(dict(parse_qsl(urlsplit(path).query)), sent)
+    assert came_to == following
+    return person
+
+
+async def test_a_secret_is_sent_as_the_specification_has_it(provider: OidcProvider) -> None:
+    assert "%" in provider.client_secret
+    ann = await signed_in(sign_in_with(provider), provider, "/console/spend")
+    assert ann == Identity("ann@example.org", "operator", user_id="u-17")
+    assert ann.person == "u-17"
+
+
+async def test_a_secret_goes_into_the_form_where_only_that_is_taken(
+    provider: OidcProvider,
+) -> None:
+    provider.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+    await signed_in(sign_in_with(provider), provider)
+
+
+async def test_a_public_client_needs_no_secret(provider: OidcProvider) -> None:
+    provider.client_secret = ""
+    await signed_in(sign_in_with(provider), provider)
+
+
+async def test_a_wrong_secret_is_the_operators_to_correct(provider: OidcProvider) -> None:
+    with pytest.raises(SignInError, match="client_secret") as raised:
+        await signed_in(sign_in_with(provider, client_secret="wrong"), provider)
+    assert raised.value.status == 502
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"issuer": "https://evil.example"}, "another issuer"),
+        ({"issuer": None}, "another issuer"),
+        ({"token_endpoint": "http://example.org/token"}, "not https"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "not https"),
+        ({"authorization_endpoint": "https://example.org/\r\nset-cookie: a=b"}, "not https"),
+        ({"jwks_uri": "file:///etc/passwd"}, "not https"),
+        ({"jwks_uri": None}, "not https"),
+        ({"token_endpoint_auth_methods_supported": ["private_key_jwt"]}, "none of the ways"),
+        ({"token_endpoint_auth_methods_supported": 7}, "none of the ways"),
+    ],
+)
+async def test_metadata_that_cannot_be_used(
+    provider: OidcProvider, metadata: dict[str, Any], said: str
+) -> None:
+    provider.metadata = metadata
+    with pytest.raises(SignInError, match=said):
+        await sign_in_with(provider).begin("/")
+
+
+async def test_an_endpoint_of_plain_http_is_on_the_issuers_own_address(
+    provider: OidcProvider,
+) -> None:
+    provider.metadata = {"token_endpoint": f"{provider.url}.example.org/token"}
+    with pytest.raises(SignInError, match="not https"):
+        await sign_in_with(provider).begin("/")
+
+
+HUGE = b'{"a": "' + b"x" * MOST_BYTES + b'"}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, HUGE, "more than 262,144 bytes"),
+        (200, b"<html>", "no JSON object"),
+        (200, b"[" * 100_000, "no JSON object"),
+        (200, b"[]", "no JSON object"),
+        (200, b"\xff", "no JSON object"),
+        (500, b"{}", "status 500"),
+        (302, b"{}", "status 302"),
+    ],
+)
+@pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])
+async def test_an_answer_that_cannot_be_used(
+    provider: OidcProvider, path: str, status: int, body: bytes, said: str
+) -> None:
+    provider.answers = {path: (status, body)}
+    with pytest.raises(SignInError, match=said) as raised:
+        await signed_in(sign_in_with(provider), provider)
+    assert raised.value.status == 502
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"keys": []}, {"keys": 7}, {"keys": [7]}, {"keys": [{"kty": "RSA", "n": "!", "e": 1}]},
+     {"keys": [{"kty": ["RSA"], "alg": ["RS256"]}]}],
+)  # fmt: skip
+async def test_keys_that_cannot_be_read(provider: OidcProvider, document: Any) -> None:
+    provider.answers = {"/keys": (200, json.dumps(document).encode())}
+    with pytest.raises(SignInError, match=r"no keys that can be read|does not publish"):
+        await signed_in(sign_in_with(provider), provider)
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])
+async def test_a_slow_provider_is_not_waited_for(provider: OidcProvider, path: str) -> None:
+    provider.delay_s = {path: 30}
+    with pytest.raises(SignInError, match="does not answer in time"):
+        await signed_in(sign_in_with(provider, timeout_s=0.3), provider)
+
+
+async def test_a_provider_that_is_down_is_asked_once_for_all(provider: OidcProvider) -> None:
+    provider.answers = {DISCOVERY: (503, b"")}
+    sign_in = sign_in_with(provider)
+    failed = await asyncio.gather(*(sign_in.begin("/") for _ in range(20)), return_exceptions=True)
+    assert [type(error) for error in failed] == [SignInError] * 20
+    assert sum(error.is_known for error in failed if isinstance(error, SignInError)) == 19
+    assert provider.asked == [DISCOVERY]
+
+
+async def test_nobody_is_there(provider: OidcProvider) -> None:
+    with pytest.raises(SignInError, match="cannot be reached") as raised:
+        await sign_in_with(provider, issuer="http://127.0.0.1:1").begin("/")
+    assert "127.0.0.1" not in raised.value.message
+
+
+async def test_those_who_wait_for_the_provider_are_not_too_many(provider: OidcProvider) -> None:
+    provider.delay_s = {DISCOVERY: 30}
+    sign_in = sign_in_with(provider, timeout_s=0.5)
+    failed = await asyncio.gather(*(sign_in.begin("/") for _ in range(60)), return_exceptions=True)
+    statuses = [error.status for error in failed if isinstance(error, SignInError)]
+    assert (statuses.count(503), statuses.count(502)) == (10, 50)
+
+
+async def test_what_is_published_is_kept(provider: OidcProvider) -> None:
+    sign_in = sign_in_with(provider)
+    for _ in range(3):
+        await signed_in(sign_in, provider)
+    assert sorted(provider.asked) == sorted([DISCOVERY, "/keys", *["/token"] * 3])
+
+
+def claimed(provider: OidcProvider, claims: dict[str, Any], **more: Any) -> Identity:
+    return person_of({**ANN, **claims}, settings(provider, **more))
+
+
+def test_claims_may_lie_inside_of_others(provider: OidcProvider) -> None:
+    inside = {"realm_access": {"roles": ["ops"]}}
+    assert claimed(provider, inside, role_claim="realm_access.roles").role == "operator"
+    url = {"https://example.org/roles": ["ops"]}
+    assert claimed(provider, url, role_claim="https://example.org/roles").role == "operator"
+    for wrong in ({"realm_access": "ops"}, {"realm_access": {"roles": {"ops": 1}}}, {}):
+        with pytest.raises(SignInError):
+            claimed(provider, wrong, role_claim="realm_access.roles")
+
+
+def test_another_claim_may_name_a_person(provider: OidcProvider) -> None:
+    named = claimed(provider, {"preferred_username": "ann", "email_verified": False},
+                    name_claim="preferred_username")  # fmt: skip
+    assert (named.name, named.person) == ("ann", "u-17")
+
+
+GOOD: dict[str, Any] = {
+    "issuer": "https://id.example.org",
+    "client_id": "remit",
+    "public_url": "https://remit.example.org",
+    "roles": {"a": "admin"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"issuer": "http://id.example.org"}, "issuer is not an https URL"),
+        ({"issuer": "https://id.example.org?x=1"}, "has a user, a query or a fragment"),
+        ({"issuer": "https://[::1"}, "issuer is not a URL"),
+        ({"issuer": "id.example.org"}, "issuer is not an https URL"),
+        ({"public_url": ""}, "public_url is not an https URL"),
+        ({"public_url": "http://remit.example.org"}, "http is for this machine only"),
+        ({"public_url": "https://remit.example.org/remit"}, "at the top of its address"),
+        ({"client_id": ""}, "needs a client_id"),
+        ({"scopes": ["email"]}, "lack openid"),
+        ({"roles": {}}, "nobody could sign in"),
+        ({"roles": {"a": "agent"}}, "'auditor', 'operator' or 'admin'"),
+        ({"roles": {"a": "root"}}, "'auditor', 'operator' or 'admin'"),
+        ({"lasts_s": 28_801}, "less than or equal to 28800"),
+        ({"isuer": "x"}, "There is no setting server.oidc.isuer"),
+    ],
+)
+def test_settings_that_do_not_fit(changed: dict[str, Any], said: str) -> None:
+    flags = {f"server.oidc.{key}": value for key, value in {**GOOD, **changed}.items()}
+    with pytest.raises(ConfigError, match=said):
+        load_settings(environment={}, flags=flags)
+
+
+def test_a_variable_of_a_text_is_a_text() -> None:
+    flags = {f"server.oidc.{key}": value for key, value in GOOD.items() if key != "client_id"}
+    variables = {"REMIT_SERVER__OIDC__CLIENT_SECRET": '"1e5"',
+                 "REMIT_SERVER__OIDC__CLIENT_ID": "163840776835432705",
+                 "REMIT_SERVER__OIDC__SCOPES": '["openid", "email", "groups"]'}  # fmt: skip
+    found = load_settings(environment=variables, flags=flags).settings.server.oidc
+    assert found.client_secret.get_secret_value() == '"1e5"'
+    assert found.client_id == "163840776835432705"
+    assert found.scopes == ["openid", "email", "groups"]
+
+
+def test_a_server_says_that_the_extra_is_missing(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {f"server.oidc.{key}": value for key, value in GOOD.items()}
+    monkeypatch.setattr("remit.server.app.find_spec", lambda name: None)
+    with (
+        anthropic_runtime(tmp_path / "root", monkeypatch, flags=flags) as (runtime, _),
+        pytest.raises(ConfigError, match="extra 'oidc'"),
+    ):
+        App(runtime)
+
+
+async def test_keys_that_cannot_be_fetched_again_stay(provider: OidcProvider) -> None:
+    sign_in = sign_in_with(provider)
+    await signed_in(sign_in, provider)
+    provider.answers = {"/keys": (503, b"")}
+    provider.token = signing_key("RS256", "other").sign
+    with pytest.raises(SignInError, match="status 503"):
+        await signed_in(sign_in, provider)
+    provider.token = None
+    await signed_in(sign_in, provider)
