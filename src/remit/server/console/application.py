@@ -26,6 +26,7 @@ from remit.server.console import (
     verification,
 )
 from remit.server.console.assets import ASSETS, assets
+from remit.server.console.kept_usage import KeptUsage
 from remit.server.console.live import Live
 from remit.server.console.login import Login, Logins, set_cookie
 from remit.server.console.pages import (
@@ -89,7 +90,11 @@ class Console:
         settings = runtime.loaded.settings
         self._ledger = open_root_ledger(runtime.root, settings.ledger, signing=False)
         self._sources = Sources(
-            runtime, self._ledger, ApprovalQueue(self._ledger, settings.approvals), keys
+            runtime,
+            self._ledger,
+            ApprovalQueue(self._ledger, settings.approvals),
+            keys,
+            KeptUsage(self._ledger),
         )
         self._authenticator = authenticator
         self._open = authenticator.provider is None

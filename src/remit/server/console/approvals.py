@@ -10,7 +10,7 @@ from remit.ledger import is_authentic
 from remit.server.api.routes import name_of
 from remit.server.console.pages import Asked, Page, Redirect, Sources, View
 
-_LISTED = 50
+_LISTED = 12
 
 
 def show(sources: Sources, asked: Asked) -> Page:

@@ -15,6 +15,7 @@ from remit.gateway.auth import Identity, KeyStore
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from remit.server.console.assets import address_of
+from remit.server.console.kept_usage import KeptUsage
 from remit.views.page import environment
 
 NAVIGATION = (
@@ -39,12 +40,14 @@ class Sources:
         ledger: for reading, over connections that calls do not use.
         approvals: the same requests as the runtime's, read over these connections.
         keys: the names of keys.
+        usage: what was used and spent, added up.
     """
 
     runtime: Runtime
     ledger: LedgerClient
     approvals: ApprovalQueue
     keys: KeyStore
+    usage: KeptUsage
 
 
 @dataclass(frozen=True, slots=True)
