@@ -277,7 +277,10 @@ class Store(Reader):
         Clocks may have gone back, so that numbers and times are not in one order: the index of
         times is read from the bound on, which no page of a query does again.
         """
-        ((earliest, latest),) = self.select("SELECT min(timestamp), max(timestamp) FROM entries")
+        # Each by itself: of both at once SQLite reads all of the index.
+        ((earliest, latest),) = self.select(
+            "SELECT (SELECT min(timestamp) FROM entries), (SELECT max(timestamp) FROM entries)"
+        )
         first = last = None
         if earliest is not None and where.since is not None and where.since > earliest:
             sql = "SELECT min(seq + 0) FROM entries WHERE timestamp >= ?"

@@ -12,6 +12,8 @@ from remit.views.entries import Tally, place_of, plain, session_of
 from remit.views.places import SESSION_EVENTS, Place, Places, find_places
 from remit.views.turn import build_turn
 
+_SPAN = 100  # numbers of a turn's entries from first to last
+
 
 class JourneyNotFoundError(RemitError):
     """The ledger has no such session, turn or work order."""
@@ -208,6 +210,12 @@ class _Stream:
         return sorted(found, key=lambda entry: place_of(entry.id))
 
     def _range(self, place: Place) -> Iterator[LedgerEntry]:
+        span = place.last - place.after
+        if span <= _SPAN:  # of a session that is alone it holds nothing else: no page more is read
+            self._at = None
+            found = self._query(place.after, limit=span)
+            yield from (entry for entry in found if place_of(entry.id) <= place.last)
+            return
         if place.after != self._at:
             self._rows = self._query(place.after)
         self._at = place.last

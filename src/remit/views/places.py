@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, Literal
 
 from remit.ledger import LedgerEntry, LedgerPort
@@ -25,7 +25,7 @@ from remit.views.entries import Tally, order_of, place_of
 SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 """Events of the session, not of a turn."""
 
-_BESIDE = 3  # turns on each side of one that are looked at: some happen at once
+_BESIDE = 2  # turns on each side of one that are looked at: two may happen at once
 
 
 @dataclass(slots=True, eq=False)
@@ -258,18 +258,29 @@ def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Pla
         ends = query(event_type="EXCHANGE", after=begin - 1)
         end = next(ends, None)
     last = place_of([end, *islice(ends, _BESIDE)][-1].id) if end is not None else None
-    after = place_of(before[-1].id) if len(before) == _BESIDE else -1
+    if len(before) == _BESIDE:
+        after = place_of(before[-1].id)
+    else:
+        after = place_of(next(query(limit=1), entry).id) - 1
 
     def is_planned(name: str) -> bool:
         found = query(work_order_id=name, event_type="WO_PLANNED", limit=1)
         return any(place_of(one.id) <= after for one in found)
 
-    near = takewhile(lambda one: last is None or place_of(one.id) <= last, query(after=after))
+    near = _until(last, query(after=after))
     places = _finished(Places(after, is_planned), near, query)
     for place in places.of_entry(entry) if last is not None else ():
         for name in places.orders_of(place):
             place.strays += [place_of(one.id) for one in query(work_order_id=name, after=last)]
     return places
+
+
+def _until(last: int | None, entries: Iterator[LedgerEntry]) -> Iterator[LedgerEntry]:
+    """Those up to a sequence number, and no further page read; all without one."""
+    for entry in entries:
+        yield entry
+        if last is not None and place_of(entry.id) >= last:
+            return
 
 
 def _finished(

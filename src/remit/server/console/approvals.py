@@ -17,7 +17,7 @@ from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sou
 from remit.views import wording
 from remit.views.entries import plain
 
-_LISTED = 50
+_LISTED = 12
 _LONGEST_EDITED = 40_000  # characters of a form's field, encoded
 
 

@@ -10,7 +10,7 @@ from remit.routing import DecisionNotFoundError, explain, find_decision, replay
 from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View
 from remit.server.console.rows import call_row
 
-_LOOKED_AT = 400
+_LOOKED_AT = 200
 _LISTED = 25
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import functools
 from typing import Any
+from urllib.parse import quote
 
 from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
-from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry
+from remit.ledger import EntryNotFoundError, LedgerEntry
 from remit.server.console.lengths import Shortened
-from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View
+from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
 from remit.server.console.rows import call_row
 from remit.views import wording
 from remit.views.entries import order_of, plain, session_of
 from remit.views.examples import examples_of, prompt_parts
 from remit.views.journey import JourneyNotFoundError, open_journey
 from remit.views.page import has_focus, sums_of
+from remit.views.places import SESSION_EVENTS
 
 _LISTED = 50
-_MOST_TURNS = 50
 
 
-def show(sources: Sources, asked: Asked) -> Page:
+def show(sources: Sources, asked: Asked) -> Page | Redirect:
     """The latest calls to choose from, or one journey."""
     ledger = sources.ledger
     if not asked.rest:
@@ -32,27 +33,34 @@ def show(sources: Sources, asked: Asked) -> Page:
         rows = [call_row(entry) for entry in found]
         more = rows[-1]["id"] if len(rows) == _LISTED else ""
         return Page("journeys.html.j2", {"calls": rows, "before": more})
-    entry, asked_for = _entry(ledger, asked.rest)
-    if entry is not None and not session_of(entry):
-        said = Shortened().cut({"metadata": plain(entry.metadata), "reason": plain(entry.reason)})
-        return Page("entry.html.j2", {**_about(entry), **said})
+    name = asked.rest
+    entry: LedgerEntry | None = None
+    if name.startswith("LED-"):
+        try:
+            entry = ledger.read(name)
+        except EntryNotFoundError as error:
+            raise NotFoundError(f"The ledger has no entry {name[:40]}.") from error
+        if not session_of(entry):
+            said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
+            return Page("entry.html.j2", {**_about(entry), **Shortened().cut(said)})
+    if entry is not None and entry.event_type in SESSION_EVENTS:
+        name = session_of(entry)
+    if not name.startswith(("LED-", "WO-")):  # of any length: its page shows a part, turn by turn
+        return Redirect(f"/console/sessions/{quote(name, safe='')}")
     try:
-        journey = open_journey(ledger, **asked_for)
+        journey = (
+            open_journey(ledger, work_order_id=name)
+            if entry is None
+            else open_journey(ledger, entry_id=name)
+        )
     except JourneyNotFoundError as error:
         raise NotFoundError(error.message) from error
-    turns: list[dict[str, Any]] = []
     short = Shortened()
-    more = False
-    for turn in journey["turns"]:
-        if len(turns) == _MOST_TURNS:
-            more = True
-            break
-        turns.append(short.cut(turn))
+    turns = [short.cut(turn) for turn in journey["turns"]]
     return Page(
         "journey.html.j2",
         {
             "journey": {**journey, "turns": turns},
-            "more": more,
             "sums": list(sums_of(journey["totals"])),
             "parts_of": functools.partial(prompt_parts, examples_of(_contracts(sources))),
             "has_focus": functools.partial(has_focus, str(journey.get("focus") or "")),
@@ -65,19 +73,6 @@ def show(sources: Sources, asked: Asked) -> Page:
 def _contracts(sources: Sources) -> ContractLoader:
     root = sources.runtime.root
     return ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
-
-
-def _entry(ledger: LedgerClient, name: str) -> tuple[LedgerEntry | None, dict[str, Any]]:
-    """The entry that is meant, and what :func:`open_journey` takes."""
-    if name.startswith("LED-"):
-        try:
-            entry = ledger.read(name)
-        except EntryNotFoundError as error:
-            raise NotFoundError(f"The ledger has no entry {name[:40]}.") from error
-        return entry, {"entry_id": name}
-    if name.startswith("WO-"):
-        return None, {"work_order_id": name}
-    return None, {"session_id": name}
 
 
 def _about(entry: LedgerEntry) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from remit.gateway.auth import Directory, Identity
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from remit.server.console.assets import address_of
+from remit.server.console.kept_usage import KeptUsage
 from remit.views.page import environment
 
 NAVIGATION = (
@@ -39,12 +40,14 @@ class Sources:
         ledger: for reading, over connections that calls do not use.
         approvals: the same requests as the runtime's, read over these connections.
         owners: the names of users, teams and organisations.
+        usage: what was used and spent, added up.
     """
 
     runtime: Runtime
     ledger: LedgerClient
     approvals: ApprovalQueue
     owners: Directory
+    usage: KeptUsage
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from remit.views.entries import Tally, place_of, plain
 
 _LISTED = 25
 _LATEST_CALLS = 1_000
-_TURNS = 20
+_TURNS = 10
 _MOST_EVENTS = 400  # of one page: what is more is counted, and stands in the journey
 _MOST_MESSAGES = 40  # of a prompt whose last one is shown
 _IN_LINE = (
@@ -140,7 +140,6 @@ def _events(
                 session_id=session_id,
                 event_type=event,
                 after=after,
-                limit=_MOST_EVENTS + 1,
                 with_content=False,
             )
             for event in ("TURN_RECORDED", *_IN_LINE)

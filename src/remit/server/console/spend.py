@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.gateway.auth import Owner
 from remit.ledger.usage import QUARTER_S
+from remit.server.console.kept_usage import Window, added_up
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.views import wording
-from remit.views.periods import instant_of
-from remit.views.usage import Usage, UsageRow, quarters_between, read_usage
+from remit.views.periods import instant_of, periods_of
+from remit.views.usage import UsageRow, quarters_between, read_usage
 
 _SHOWN = 50
 _SURE = ("measured", "estimated", "upper_bound")
@@ -35,17 +37,21 @@ def show(sources: Sources, asked: Asked) -> Page:
     # All of yesterday is meant, not yesterday and today.
     until_text = until_text or ("today" if since_text == "yesterday" else "")
     until = instant_of(until_text, zone) if until_text else None
-    ledger = sources.ledger
     # There is no use in periods before the first call, or after the last.
-    least, greatest = (datetime.fromtimestamp(quarter * QUARTER_S, UTC)
-                       for quarter in quarters_between(ledger, None, None))  # fmt: skip
-    since = max(since, least)
-    until = min(until, greatest) if until else None
-    over = (until or greatest) - since
+    least, greatest = quarters_between(sources.ledger, None, None)
+    first, end = quarters_between(sources.ledger, since, until)
+    first = max(first, least)
+    end = max(first, min(end, greatest))
+    over = timedelta(seconds=(end - first) * QUARTER_S)
     period = next((name for longest, name in _LONGEST if over <= longest), "month")
-    found = read_usage(ledger, since=since, until=until, by=[by], time_zone=zone, limit=_SHOWN)
-    total = read_usage(ledger, since=since, until=until, time_zone=zone).rows
-    over_time = read_usage(ledger, since=since, until=until, by=[period], time_zone=zone)
+    kept = "" if by == "session" else by  # of which there are too many to keep
+    windows = sources.usage.read(kept, first, end, zone, hourly=period == "hour")
+    if by == kept:
+        rows = _dearest(by, windows)
+    else:
+        found = read_usage(sources.ledger, since=since, until=until, by=[by], limit=_SHOWN)
+        rows = found.rows
+    over_time = _over_time(period, zone, windows)
     names = sources.owners.declared() if by in _OWNERS else {}
     return Page(
         "spend.html.j2",
@@ -56,11 +62,11 @@ def show(sources: Sources, asked: Asked) -> Page:
             "since": since_text,
             "until": query.get("until", ""),
             "zone": zone,
-            "total": _line(total[0], "") if total else _line(UsageRow(), ""),
-            "rows": [_named(_line(row, by), by, names) for row in found.rows],
-            "most": _SHOWN if len(found.rows) == _SHOWN else 0,
-            "first": found.since.isoformat(),
-            "end": found.until.isoformat(),
+            "total": _line(added_up(over_time), ""),
+            "rows": [_named(_line(row, by), by, names) for row in rows],
+            "most": _SHOWN if len(rows) == _SHOWN else 0,
+            "first": _moment(first),
+            "end": _moment(end),
             "period": period,
             "chart": _chart(over_time, period),
             "sure": [(name, _WORDS[name]) for name in _SURE],
@@ -91,9 +97,35 @@ def _named(line: dict[str, Any], by: str, owners: Mapping[str, Owner]) -> dict[s
     return line if owner is None else {**line, "label": owner.name}
 
 
-def _chart(found: Usage, period: str) -> dict[str, Any] | None:
+def _dearest(by: str, windows: Sequence[Window]) -> list[UsageRow]:
+    """What each name used, the dearest first."""
+    found: dict[str, list[UsageRow]] = {}
+    for window in windows:
+        for row in window.rows:
+            found.setdefault(row.names[by], []).append(row)
+    rows = [added_up(same, {by: name}) for name, same in found.items()]
+    rows.sort(key=lambda row: (-row.nano, -row.input_tokens, row.names[by]))
+    return rows[:_SHOWN]
+
+
+def _over_time(period: str, zone: str, windows: Sequence[Window]) -> list[UsageRow]:
+    """What each period used of which there is something, in their order."""
+    found: dict[str, list[UsageRow]] = {}
+    if windows:
+        periods = list(periods_of(period, zone, windows[0].first, windows[-1].first + 1))
+        begins = [one.first for one in periods]
+        for window in windows:
+            name = periods[bisect_right(begins, window.first) - 1].name
+            found.setdefault(name, []).extend(window.rows)
+    return [added_up(rows, {period: name}) for name, rows in found.items() if rows]
+
+
+def _moment(quarter: int) -> str:
+    return datetime.fromtimestamp(quarter * QUARTER_S, UTC).isoformat()
+
+
+def _chart(rows: Sequence[UsageRow], period: str) -> dict[str, Any] | None:
     """Bars over time, each stacked by how sure its money is; ``None`` where nothing was spent."""
-    rows: Sequence[UsageRow] = found.rows
     most = max((row.nano for row in rows), default=0)
     if not most:
         return None
