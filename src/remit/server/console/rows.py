@@ -61,7 +61,9 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
             time_of(entry.timestamp),
             wording.words_of(event),
             named(entry.metadata, "agent_id") or entry.submission_id,
-            str(wording.words_of(entry.metadata.get("error_code") or "")) or _plain(entry.reason),
+            str(wording.words_of(entry.metadata.get("error_code") or ""))
+            or named(entry.metadata, "tool_id")
+            or _plain(entry.reason),
         ],
     }
 
