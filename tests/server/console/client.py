@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import re
@@ -54,8 +55,19 @@ class Visitor:
         return found[1]
 
     def decide(self, path: str, form: Mapping[str, str]) -> Answered:
-        """A form of a page of this login's."""
-        return self.post(path, {"token": self.form_token(), **form}, sec_fetch_site="same-origin")
+        """The form of a page, filled in."""
+        sent = self.form_of(path)
+        if "token" not in sent:
+            sent["token"] = self.form_token()
+        return self.post(path, {**sent, **form}, sec_fetch_site="same-origin")
+
+    def form_of(self, path: str) -> dict[str, str]:
+        """What a browser would send of a page's form."""
+        page = self.get(path).text
+        fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+        for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>([^<]*)<', page):
+            fields[name] = html.unescape(text).replace("\n", "\r\n")
+        return fields
 
     def try_key(self, key: str, following: str = "/") -> Answered:
         return self.post("/console/login", {"key": key, "next": following})

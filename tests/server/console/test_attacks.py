@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import http.client
 import json
 import re
@@ -189,29 +188,20 @@ def _asked(served: Served, arguments: object) -> str:
     )  # fmt: skip
 
 
-def _form_of(visitor: Visitor, path: str) -> dict[str, str]:
-    """What a browser would send of a page's form."""
-    page = visitor.get(path).text
-    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
-    for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>([^<]*)<', page):
-        fields[name] = html.unescape(text).replace("\n", "\r\n")
-    return fields
-
-
 def test_the_second_of_two_people_grants_what_the_first_changed(serve: Serve) -> None:
     with serve(toml=PAIRS, checked=False) as served:
         first, second, third = (signed_in(served) for _ in range(3))
         request = _asked(served, {"order": 12, "note": "\u202e\x9b"})
         path = f"/console/approvals/{request}"
-        late = _form_of(third, path)
-        form = {**_form_of(first, path), "verdict": "grant"}
+        late = third.form_of(path)
+        form = {**first.form_of(path), "verdict": "grant"}
         assert "\\u202e\\u009b" in form["arguments"]  # JSON, and visible
         assert first.post(path, {**form, "arguments": '{"order": NaN}'}).status == 400
         assert first.post(path, {**form, "arguments": '{"order": 13}'}).status == 303
         stale = third.post(path, {**late, "verdict": "grant"})
         assert stale.status == 409
         assert "not those that the page showed" in stale.text
-        assert second.post(path, {**_form_of(second, path), "verdict": "grant"}).status == 303
+        assert second.post(path, {**second.form_of(path), "verdict": "grant"}).status == 303
         (granted,) = served.ledger.query(event_type="APPROVAL_GRANTED")
         assert granted.metadata["arguments"] == {"order": 13}
 
@@ -222,7 +212,7 @@ def test_long_arguments_are_looked_at_by_themselves(serve: Serve) -> None:
         assert len(visitor.get("/console/approvals").text) < 20_000
         path = f"/console/approvals/{request}"
         assert LONG in visitor.get(path).text
-        form = {**_form_of(visitor, path), "verdict": "grant"}
+        form = {**visitor.form_of(path), "verdict": "grant"}
         assert visitor.post(path, form).status == 303
         assert visitor.get("/console/approvals/LED-0fffffff").status == 404
 
@@ -234,7 +224,7 @@ def test_arguments_that_were_erased_are_said_to_be(serve: Serve) -> None:
         served.ledger.erase(session_id=entry.submission_id, reason="asked for")
         path = f"/console/approvals/{request}"
         assert "[erased under LED-" in visitor.get(path).text
-        form = _form_of(visitor, path)
+        form = visitor.form_of(path)
         assert visitor.post(path, {**form, "verdict": "grant"}).status == 409
         assert visitor.post(path, {**form, "verdict": "deny"}).status == 303
 
@@ -246,10 +236,10 @@ def test_no_page_grows_with_what_was_recorded(serve: Serve) -> None:
         for _ in range(20):
             served.ledger.write(LedgerEntry("TOOL_CALL", session, "OK", "x", metadata={
                 **about, "status": "ok", "arguments": {"a": LONG}, "result": LONG}))  # fmt: skip
-        served.ledger.write(LedgerEntry("TURN_RECORDED", session, "RECORDED", "x", metadata={
+        turn = served.ledger.write(LedgerEntry("TURN_RECORDED", session, "RECORDED", "x", metadata={
             **about, "turn_number": 1, "user_message": LONG, "response": LONG}))  # fmt: skip
-        for view in ("sessions", "journey"):
-            shown = visitor.get(f"/console/{view}/{session}").text
+        for view in (f"sessions/{session}", f"journey/{turn}"):
+            shown = visitor.get(f"/console/{view}").text
             assert "more characters" in shown
             assert len(shown) < 3_000_000
 
