@@ -101,7 +101,7 @@ class Console:
         self._logins = Logins(agent_secret(runtime.root), keys)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
         self._waiting = 0
-        self._live = Live(self._ledger, self._run)
+        self._live = Live(self._ledger)
 
     def close(self) -> None:
         """End its threads and connections."""
