@@ -85,11 +85,14 @@ def viewers(served: Served, number: int) -> Iterator[None]:
         processes.stop(process)
 
 
-def calls(served: Served, rate: float, seconds: float) -> tuple[float, float, int]:
-    """Median and 99th percentile of model calls in ms at a fixed rate, and how many failed."""
+def calls(served: Served, rate: float, seconds: float) -> tuple[float, float, float, int]:
+    """Of model calls at a fixed rate median and 99th percentile in ms, the server's processor time
+    for each in ms, and how many failed."""
     others = processes.cores()[1]
-    found = rig.measure(served.target, CALLERS, core=others, seconds=seconds, rate=rate)
-    return found.p50_ms, found.p99_ms, found.errors
+    found = rig.measure(
+        served.target, CALLERS, core=others, seconds=seconds, rate=rate, pid=served.pid
+    )
+    return found.p50_ms, found.p99_ms, found.cpu_us / 1000, found.errors
 
 
 def _write(place: Path, rate: int, seconds: float) -> None:

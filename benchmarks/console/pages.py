@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import statistics
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from benchmarks.console.root import DAILY, GREAT, Grown
 from benchmarks.console.served import Served
@@ -87,32 +90,74 @@ def _timed(served: Served, path: str) -> tuple[float, int]:
     return 1000 * (time.perf_counter() - started), size
 
 
-def painted(served: Served, path: str, times: int) -> tuple[list[float], list[float], int]:
-    """First paint and end of loading in Chromium, in ms, each in a context that knows nothing;
-    and the bytes of page and files."""
+@dataclass
+class Painted:
+    """A page in Chromium, each time in a context that knows nothing; times in ms.
+
+    Attributes:
+        floor: first paint of a page of one word, of a bare server, in the same rounds.
+        paint: first paint of ours.
+        load: end of loading, with its files.
+        size: bytes of page and files.
+    """
+
+    floor: list[float] = field(default_factory=list)
+    paint: list[float] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+    size: int = 0
+
+
+def painted(served: Served, path: str, times: int) -> Painted:
+    """Open a page so many times in a browser."""
     # Imported here: only this part of the run takes it, and it is in no extra of Remit's.
     from playwright.sync_api import sync_playwright
 
     name, _, value = served.cookie.partition("=")
-    paints, loads, size = [], [], 0
-    with sync_playwright() as playwright:
+    found = Painted()
+    with sync_playwright() as playwright, _bare_server() as bare:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         for number in range(times + 1):
-            context = browser.new_context()
-            context.add_cookies([{"name": name, "value": value, "url": served.url}])
-            page = context.new_page()
-            page.goto(f"{served.url}{path}", wait_until="load")
-            while not (found := page.evaluate(_TIMINGS))["paint"]:  # the page lets nothing wait
-                time.sleep(0.01)
-            if number:  # the first starts the browser's own processes
-                paints.append(found["paint"])
-                loads.append(found["load"])
-            size = found["size"]
-            context.close()
+            for url in (bare, f"{served.url}{path}"):
+                context = browser.new_context()
+                context.add_cookies([{"name": name, "value": value, "url": served.url}])
+                page = context.new_page()
+                page.goto(url, wait_until="load")
+                while not (timed := page.evaluate(_TIMINGS))["paint"]:
+                    time.sleep(0.01)
+                context.close()
+                if number and url == bare:  # the first round starts the browser's own processes
+                    found.floor.append(timed["paint"])
+                elif number:
+                    found.paint.append(timed["paint"])
+                    found.load.append(timed["load"])
+                    found.size = timed["size"]
         browser.close()
-    return paints, loads, size
+    return found
+
+
+class _Bare(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b"<!doctype html><html lang=en><title>Bare</title><link rel=icon href=data:,>Word"
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def _bare_server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Bare) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 _TIMINGS = """() => {

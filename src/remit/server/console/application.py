@@ -106,7 +106,7 @@ class Console:
         self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
         self._waiting = 0
-        self._live = Live(self._ledger, self._run)
+        self._live = Live(self._ledger)
 
     def end_streams(self) -> None:
         """End what goes on for as long as a page is open, and begin no more; in the event loop."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerClient
 from remit.server.console.rows import SHOWN_LIVE, live_row
-from remit.server.refusals import HttpError
 from remit.server.replies import Headers, Receive, Send
 from remit.views.entries import place_of
 
@@ -25,9 +24,6 @@ _MOST_ENTRIES = 400  # of one look; what is more is counted
 _MOST_QUEUED = 50  # events that a slow reader may be behind
 _WATCH_S = 1.0  # a login that ended is seen within
 
-_T = TypeVar("_T")
-_Run = Callable[[Callable[[], _T]], Awaitable[_T]]
-
 
 class Live:
     """What is new in the ledger, read once for all that watch.
@@ -37,12 +33,11 @@ class Live:
 
     Args:
         ledger: where entries are read.
-        run: runs a function outside the event loop.
     """
 
-    def __init__(self, ledger: LedgerClient, run: _Run[Any]) -> None:
+    def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
-        self._run = run
+        self._thread = ThreadPoolExecutor(1, "remit-live")  # waits for no page
         self._watching: set[asyncio.Queue[bytes]] = set()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -52,6 +47,7 @@ class Live:
         self._closed = True
         if self._task is not None:
             self._task.cancel()
+        self._thread.shutdown(cancel_futures=True)
 
     async def serve(
         self, send: Send, receive: Receive, signed_in: Callable[[], bool], headers: Headers
@@ -69,16 +65,20 @@ class Live:
             await send({"type": "http.response.start", "status": 200,
                         "headers": [kind, unbuffered, *headers]})  # fmt: skip
             await send(_part(b"retry: 2000\n\n"))
-            beat = loop.time() + _BEAT_S
-            while not gone.done() and not self._closed and signed_in():
-                try:
-                    event = await asyncio.wait_for(queue.get(), _WATCH_S)
-                except TimeoutError:
-                    if loop.time() < beat:
-                        continue
-                    event = b": still here\n\n"
-                beat = loop.time() + _BEAT_S
-                await send(_part(event))
+            now = loop.time()
+            beat, check = now + _BEAT_S, now + _WATCH_S
+            while True:
+                event = await queue.get()
+                now = loop.time()
+                if gone.done() or self._closed:
+                    break
+                if now >= check:
+                    if not signed_in():
+                        break
+                    check = now + _WATCH_S
+                if event or now >= beat:
+                    beat = now + _BEAT_S
+                    await send(_part(event or b": still here\n\n"))
             if not gone.done():
                 await send({"type": "http.response.body", "body": b""})
         finally:
@@ -86,23 +86,30 @@ class Live:
             gone.cancel()
 
     async def _look(self) -> None:
+        """Read for all, and wake them every second: who is gone or not signed in has to see it."""
         seen: int | None = None
         problem = ""
-        while self._watching and not self._closed:
-            event, before = b"", problem
-            try:
-                seen, event = await self._run(functools.partial(self._since, seen))
-                problem = ""
-            except HttpError:  # too many pages wait
-                pass
-            except Exception as error:  # noqa: BLE001 - looked again soon
-                problem = str(error) or type(error).__name__
-            if problem and not before:
-                _log.warning("new entries cannot be read: %s", problem)
-            if event:
-                for queue in self._watching:
-                    _offer(queue, event)
-            await asyncio.sleep(_AGAIN_S if problem else _EVERY_S)
+        loop = asyncio.get_running_loop()
+        wake = loop.time() + _WATCH_S
+        try:
+            while self._watching and not self._closed:
+                event, before = b"", problem
+                try:
+                    seen, event = await loop.run_in_executor(self._thread, self._since, seen)
+                    problem = ""
+                except Exception as error:  # noqa: BLE001 - looked again soon
+                    problem = str(error) or type(error).__name__
+                if problem and not before:
+                    _log.warning("new entries cannot be read: %s", problem)
+                if event or loop.time() >= wake:
+                    wake = loop.time() + _WATCH_S
+                    for queue in [*self._watching]:
+                        _offer(queue, event)
+                        await asyncio.sleep(0)  # calls go on between one page and the next
+                await asyncio.sleep(_AGAIN_S if problem else _EVERY_S)
+        finally:
+            for queue in self._watching:
+                _offer(queue, b"")
 
     def _since(self, seen: int | None) -> tuple[int | None, bytes]:
         """The head now, and an event that holds what is new since ``seen``."""
