@@ -12,6 +12,7 @@ where none does, it is by itself, as the rows of a batch do.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -258,21 +259,35 @@ def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Pla
         ends = query(event_type="EXCHANGE", after=begin - 1)
         end = next(ends, None)
     last = place_of([end, *islice(ends, _BESIDE)][-1].id) if end is not None else None
-    if len(before) == _BESIDE:
-        after = place_of(before[-1].id)
-    else:
-        after = place_of(next(query(limit=1), entry).id) - 1
-
-    def is_planned(name: str) -> bool:
-        found = query(work_order_id=name, event_type="WO_PLANNED", limit=1)
-        return any(place_of(one.id) <= after for one in found)
-
-    near = _until(last, query(after=after))
-    places = _finished(Places(after, is_planned), near, query)
+    while True:
+        if len(before) == _BESIDE:
+            after = place_of(before[-1].id)
+        else:
+            after = place_of(next(query(limit=1), entry).id) - 1
+        plans: list[LedgerEntry] = []
+        earlier = functools.partial(_planned_before, query, after, plans)
+        places = _finished(Places(after, earlier), _until(last, query(after=after)), query)
+        numbers = {place.number for place in places.of_entry(entry)} - {None}
+        own = [one for one in plans if one.metadata.get("turn_number") in numbers]
+        if not own:
+            break
+        # A turn that took longer than those beside it: it begins with the first of its orders.
+        begin = min(place_of(one.id) for one in own)
+        before = [*query(event_type="TURN_RECORDED", order="desc", after=begin, limit=_BESIDE)]
     for place in places.of_entry(entry) if last is not None else ():
         for name in places.orders_of(place):
             place.strays += [place_of(one.id) for one in query(work_order_id=name, after=last)]
     return places
+
+
+def _planned_before(
+    query: Callable[..., Iterator[LedgerEntry]], after: int, plans: list[LedgerEntry], order: str
+) -> bool:
+    """Whether an order was planned before a sequence number; ``plans`` then has its plan."""
+    found = query(work_order_id=order, event_type="WO_PLANNED", limit=1)
+    before = [one for one in found if place_of(one.id) <= after]
+    plans += before
+    return bool(before)
 
 
 def _until(last: int | None, entries: Iterator[LedgerEntry]) -> Iterator[LedgerEntry]:
