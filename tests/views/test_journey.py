@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
@@ -552,6 +552,7 @@ _number = count(1)
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.permutations([1] * 5 + [2] * 5 + [3] * 5))
+@example([3] * 4 + [1] * 5 + [2] * 5 + [3])  # two others end before the one that began first
 def test_turns_that_run_at_once_are_told_apart(tmp_path: Path, order: list[int]) -> None:
     """Three turns of one session, their entries in any order: each has its own, all of it."""
     with LedgerClient(tmp_path / "ledger.db") as ledger:

@@ -12,7 +12,6 @@ where none does, it is by itself, as the rows of a batch do.
 
 from __future__ import annotations
 
-import functools
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +25,8 @@ from remit.views.entries import Tally, order_of, place_of
 SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 """Events of the session, not of a turn."""
 
-_BESIDE = 2  # turns on each side of one that are looked at: two may happen at once
+_BESIDE = 2  # turns on each side of one that are looked at: some happen at once
+_PLANS = 16  # orders before a turn's end that are looked at for its own
 
 
 @dataclass(slots=True, eq=False)
@@ -251,43 +251,33 @@ def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Pla
     end = next(
         (one for one in ends if number is None or one.metadata.get("turn_number") == number), None
     )
-    before = [*query(event_type="TURN_RECORDED", order="desc", after=begin, limit=_BESIDE)]
     if end is None and plan is not None and number is None:  # an order by itself
         return _finished(Places(), [plan], query)
+    upto = end.id if end is not None else None
+    for one in query(event_type="WO_PLANNED", order="desc", after=upto, limit=_PLANS):
+        if end is None or one.metadata.get("turn_number") == end.metadata.get("turn_number"):
+            begin = min(begin, place_of(one.id))  # other turns may have ended since
+    before = [*query(event_type="TURN_RECORDED", order="desc", after=begin, limit=_BESIDE)]
     if end is None and plan is None and not before:  # calls outside of turns: each is its own end
         before = [*query(event_type="EXCHANGE", order="desc", after=begin, limit=_BESIDE)]
         ends = query(event_type="EXCHANGE", after=begin - 1)
         end = next(ends, None)
     last = place_of([end, *islice(ends, _BESIDE)][-1].id) if end is not None else None
-    while True:
-        if len(before) == _BESIDE:
-            after = place_of(before[-1].id)
-        else:
-            after = place_of(next(query(limit=1), entry).id) - 1
-        plans: list[LedgerEntry] = []
-        earlier = functools.partial(_planned_before, query, after, plans)
-        places = _finished(Places(after, earlier), _until(last, query(after=after)), query)
-        numbers = {place.number for place in places.of_entry(entry)} - {None}
-        own = [one for one in plans if one.metadata.get("turn_number") in numbers]
-        if not own:
-            break
-        # A turn that took longer than those beside it: it begins with the first of its orders.
-        begin = min(place_of(one.id) for one in own)
-        before = [*query(event_type="TURN_RECORDED", order="desc", after=begin, limit=_BESIDE)]
+    if len(before) == _BESIDE:
+        after = place_of(before[-1].id)
+    else:
+        after = place_of(next(query(limit=1), entry).id) - 1
+
+    def is_planned(name: str) -> bool:
+        found = query(work_order_id=name, event_type="WO_PLANNED", limit=1)
+        return any(place_of(one.id) <= after for one in found)
+
+    near = _until(last, query(after=after))
+    places = _finished(Places(after, is_planned), near, query)
     for place in places.of_entry(entry) if last is not None else ():
         for name in places.orders_of(place):
             place.strays += [place_of(one.id) for one in query(work_order_id=name, after=last)]
     return places
-
-
-def _planned_before(
-    query: Callable[..., Iterator[LedgerEntry]], after: int, plans: list[LedgerEntry], order: str
-) -> bool:
-    """Whether an order was planned before a sequence number; ``plans`` then has its plan."""
-    found = query(work_order_id=order, event_type="WO_PLANNED", limit=1)
-    before = [one for one in found if place_of(one.id) <= after]
-    plans += before
-    return bool(before)
 
 
 def _until(last: int | None, entries: Iterator[LedgerEntry]) -> Iterator[LedgerEntry]:
