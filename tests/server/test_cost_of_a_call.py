@@ -31,12 +31,12 @@ ROOM = 1.04
 LIMITS = {
     "call": Counts(loop=233, ledger=274, objects=207, json=9, statements=24, rows=16, commits=2),
     "call in a work order": Counts(
-        loop=235, ledger=284, objects=211, json=9, statements=25, rows=16, commits=2
+        loop=235, ledger=284, objects=210, json=9, statements=25, rows=16, commits=2
     ),
     "routed call": Counts(
         loop=362, ledger=388, objects=310, json=22, statements=27, rows=26, commits=2
     ),
-    "stream": Counts(loop=416, ledger=292, objects=355, json=20, statements=25, rows=18, commits=2),
+    "stream": Counts(loop=414, ledger=292, objects=355, json=20, statements=25, rows=18, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),
