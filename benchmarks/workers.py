@@ -1,6 +1,6 @@
 """Workers: how many orders a second, what kills do, and what a long queue costs.
 
-``python -m benchmarks.workers speed|kills|length|submissions [--store sqlite|postgresql] …``; each
+``python -m benchmarks.workers speed|kills|length|submissions [--store sqlite|postgresql|dbos] …``
 prints its figures and fails where an order was lost or done twice.
 """
 
@@ -67,9 +67,9 @@ def opened(root: Path, takes_s: float = 0.0) -> Iterator[Runtime]:
         yield runtime
 
 
-def work(root: str, database: str, at_once: int, takes_s: float) -> None:
+def work(root: str, environment: dict[str, str], at_once: int, takes_s: float) -> None:
     """A worker, until SIGTERM."""
-    os.environ["REMIT_DATABASE_URL"] = database  # a fork has what its server had
+    os.environ.update(environment)  # a fork has what its server had
     with opened(Path(root), takes_s) as runtime:
         worker = OrderWorker(runtime, [runtime.agent("clerk", max_retries=0)], at_once=at_once)
 
@@ -118,7 +118,13 @@ def check(ledger: LedgerClient, calls: int, orders: int) -> None:
 def started(root: Path, at_once: int, takes_s: float) -> BaseProcess:
     """A worker in a process of its own."""
     process = _FORK.Process(
-        target=work, args=(str(root), os.environ.get("REMIT_DATABASE_URL", ""), at_once, takes_s)
+        target=work,
+        args=(
+            str(root),
+            {name: os.environ[name] for name in os.environ if name.startswith("REMIT_")},
+            at_once,
+            takes_s,
+        ),
     )
     process.start()
     return process
@@ -226,7 +232,7 @@ def length(place: Callable[[], Path], options: argparse.Namespace) -> None:
 def submitting(path: str) -> None:
     """Submit orders, each with an entry of its own, until killed."""
     with LedgerClient(path) as ledger:
-        queue = OrderQueue(ledger, default_settings().worker)
+        queue = OrderQueue.of_root(ledger, default_settings())
         for number in range(1_000_000):
             _, put = queue.prepare(Submission(agent_id="clerk", task="x"), by="bench")
             own = LedgerEntry("OWN", "S", "D", "r", metadata={"n": number})
@@ -260,7 +266,7 @@ def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workers", description=__doc__)
     parser.add_argument("run", choices=_RUNS)
-    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--store", choices=("sqlite", "postgresql", "dbos"), default="sqlite")
     parser.add_argument("--orders", type=int, default=1000)
     parser.add_argument("--workers", type=lambda text: [*map(int, text.split(","))], default=[1])
     parser.add_argument("--at-once", type=int, default=8)
@@ -273,7 +279,9 @@ def main() -> None:
             stack.enter_context(tempfile.TemporaryDirectory(prefix=".b-", dir=options.dir))
         )
         server = None
-        if options.store == "postgresql":
+        if options.store == "dbos":
+            os.environ["REMIT_WORKER__ORDERS__ENGINE"] = "dbos"
+        if options.store != "sqlite":
             server = stack.enter_context(PostgresServer(Path(tempfile.mkdtemp(prefix="b-"))))
         print(f"{describe_machine(scratch)}; {options.store}; {' '.join(sys.argv[1:])}")
 

@@ -155,7 +155,7 @@ def _orders(
 
     settings = open_settings(root)[1].settings
     with open_ledger(root, signing=signing) as client:
-        yield OrderQueue(client, settings.worker), client
+        yield OrderQueue.of_root(client, settings), client
 
 
 def _state(status: OrderStatus) -> str:

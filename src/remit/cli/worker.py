@@ -90,7 +90,7 @@ def list_workers(root: Path | None, as_json: bool) -> None:
     settings = open_settings(root)[1].settings
     with open_ledger(root) as client:
         workers = _seats(client, root).working()
-        queues = OrderQueue(client, settings.worker).stats()
+        queues = OrderQueue.of_root(client, settings).stats()
     heads = ("WORKER", "QUEUES", "HOST", "PID", "RUNS", "")
     lines = table(
         heads,

@@ -334,7 +334,8 @@ CREATE TABLE orders (
     worker TEXT NOT NULL,
     stop BIGINT NOT NULL,
     held_by TEXT NOT NULL,
-    waits_for TEXT NOT NULL
+    waits_for TEXT NOT NULL,
+    announced BIGINT NOT NULL
 );
 CREATE INDEX orders_ready ON orders (queue, priority, seq) WHERE state = 'ready';
 CREATE INDEX orders_due ON orders (due_ms) WHERE state = 'delayed';

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.queue import Attempts, Row, Seats, TableEngine, new_seat
+from remit.agents.queue import Attempts, Row, Seats, new_seat
 from remit.kernel.errors import RemitError
 from remit.runtime.agent import Agent
 from remit.runtime.order_turns import Done, OrderTurns
@@ -23,7 +23,6 @@ __all__ = ["OrderWorker"]
 
 _log = logging.getLogger("remit.worker")
 
-_POLL_S = 0.2  # how often an idle worker looks for orders
 _LOOK_S = 0.5  # how often for workers that are gone, and for orders that are to stop
 _TICK_S = 1.0  # how often schedules are looked at
 _AWAY_S = 1.0  # until a database is tried again that does not answer
@@ -45,6 +44,9 @@ class OrderWorker:
 
     Attributes:
         seat: its name, with its queues; empty while it does not work.
+        queues: whose orders it takes.
+        at_once: how many at once.
+        draining: whether it is to end.
     """
 
     def __init__(
@@ -60,23 +62,22 @@ class OrderWorker:
         settings = runtime.loaded.settings.worker
         self._runtime = runtime
         self._ledger = runtime.ledger
-        self._queues = tuple(dict.fromkeys(queues))
-        self._at_once = at_once or settings.orders.at_once
+        self.queues: Sequence[str] = tuple(dict.fromkeys(queues))
+        self.at_once = at_once or settings.orders.at_once
         self._drain_s = settings.orders.drain_s
         self._schedules = schedules
-        self._engine = TableEngine(runtime.ledger, settings)
         self._attempts = Attempts(runtime.ledger, settings.orders)
         self._seats = Seats(runtime.ledger, runtime.leases)
         turns = OrderTurns(runtime, {agent.agent_id: agent for agent in agents})
         self._kinds: dict[str, Handler] = {"turn": turns.run, **(kinds or {})}
         self._tasks: set[asyncio.Task[None]] = set()  # one for each order that runs
         self._nudge = asyncio.Event()
-        self._draining = False
+        self.draining = False
         self.seat = ""
 
     def drain(self) -> None:
         """Take nothing more, and end when what runs has ended; from the worker's own loop."""
-        self._draining = True
+        self.draining = True
         self._nudge.set()
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> int:
@@ -89,7 +90,7 @@ class OrderWorker:
             How many turns still ran when the time for draining was over: others take them over,
             once this process is gone.
         """
-        self.seat = new_seat(self._queues)
+        self.seat = new_seat(tuple(self.queues))
         leases = self._runtime.leases
         async with leases.hold(self.seat, wait_s=0, on_stop=self.drain):
             helpers = [
@@ -103,7 +104,7 @@ class OrderWorker:
             ticking = {asyncio.create_task(self._ticks(one)) for one in self._schedules}
             ready()
             try:
-                await self._take_orders()
+                await self._runtime.orders.engine.hand_out(self)
                 if left := self._tasks | ticking:
                     await asyncio.wait(left, timeout=self._drain_s)
             finally:
@@ -112,27 +113,22 @@ class OrderWorker:
                 await asyncio.gather(*helpers, return_exceptions=True)
         return sum(not task.done() for task in self._tasks | ticking)
 
-    async def _take_orders(self) -> None:
-        while not self._draining:
-            self._nudge.clear()
-            taken: list[Row] = []
-            room = self._at_once - len(self._tasks)
-            try:
-                if room > 0 and await asyncio.to_thread(self._engine.has_work, self._queues):
-                    claim = functools.partial(
-                        self._engine.claim, worker=self.seat, queues=self._queues, most=room
-                    )
-                    taken = await self._ledger.submit(claim)
-            except RemitError as error:
-                _log.warning("orders cannot be taken: %s", error.message)
-                await asyncio.sleep(_AWAY_S)
-            for row in taken:
-                task = asyncio.create_task(self._do(row))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
-            if len(taken) < room or room <= 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._nudge.wait(), None if room <= 0 else _POLL_S)
+    def room(self) -> int:
+        """How many more orders it can take now."""
+        return self.at_once - len(self._tasks)
+
+    def begin(self, claim: Row) -> asyncio.Task[None]:
+        """Do an order that it has taken."""
+        task = asyncio.create_task(self._do(claim))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def nudged(self, timeout_s: float | None) -> None:
+        """Wait until an order has ended, or it is to end, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._nudge.wait(), timeout_s)
+        self._nudge.clear()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -197,7 +193,7 @@ class OrderWorker:
 
     async def _ticks(self, schedule: Schedule[Any]) -> None:
         """The ticks of a schedule, until draining."""
-        while not self._draining:
+        while not self.draining:
             try:
                 await schedule.adue()
             except RemitError as error:

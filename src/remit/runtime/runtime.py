@@ -158,7 +158,7 @@ class Runtime(Closeable):
         self.gateway.register_router(self.router)
         self.leases = LeaseManager(self.ledger, settings.leases)
         self.approvals = ApprovalQueue(self.ledger, settings.approvals)
-        self.orders = OrderQueue(self.ledger, settings.worker)
+        self.orders = OrderQueue.of_root(self.ledger, settings)
         self._shared = Resources(
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
             ConfiguredSecrets(settings), self.approvals, self.effective, self.orders,

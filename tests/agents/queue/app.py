@@ -53,7 +53,7 @@ def submitting(path: str, at: int, when: str) -> None:
             return done
 
         ledger._store.run = counted  # type: ignore[method-assign]
-        orders = OrderQueue(ledger, default_settings().worker)
+        orders = OrderQueue.of_root(ledger, default_settings())
         for number in range(50):
             _, put = orders.prepare(Submission(agent_id="clerk", task=f"task {number}"), by="t")
             own = LedgerEntry("OWN", "S", "D", "r", metadata={"n": number})

@@ -29,7 +29,7 @@ class Bench:
     def __init__(self, ledger: LedgerClient, worker: WorkerSettings | None = None) -> None:
         worker = worker or settings()
         self.ledger = ledger
-        self.queue = OrderQueue(ledger, worker)
+        self.queue = OrderQueue(ledger, worker, TableEngine(ledger, worker))
         self.engine = TableEngine(ledger, worker)
         self.attempts = Attempts(ledger, worker.orders)
         self.seats = Seats(ledger, LeaseManager(ledger, default_settings().leases))

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from remit import LedgerClient, Runtime
-from remit.agents.queue import check_orders
+from remit.agents.queue import Submission, check_orders
 from remit.agents.supervisor import TurnCancelledError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import start_background
@@ -23,17 +24,27 @@ from remit.runtime import Agent
 from remit.runtime.order_app import load_app
 from remit.runtime.order_worker import OrderWorker
 from tests.agents.queue import app
-from tests.agents.test_subagents import store
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.commands import run_remit
+from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, run_forked
 from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
 
-__all__ = ["store"]
-
 _DOWN = Raw(b'{"type":"error","error":{"type":"api_error","message":"down"}}', status=500)
 FLAGS = {"gateway.max_retries": 0, "worker.orders.retry_base_s": 0.0}
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "dbos"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both stores with the table, and DBOS."""
+    if request.param != "sqlite":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        monkeypatch.setenv("REMIT_DATABASE_URL", server.database())
+    if request.param == "dbos":
+        pytest.importorskip("dbos")
+        monkeypatch.setenv("REMIT_WORKER__ORDERS__ENGINE", "dbos")
+    return str(request.param)
 
 
 @contextmanager
@@ -101,9 +112,41 @@ def test_submitted_turns_are_done_and_their_results_come_back(
         assert started.metadata["order_id"] in {one.order_id for one in handles}
         assert started.metadata["user_id"] == "u-1"
         assert runtime.ledger.count_by_event()["SESSION_END"] == 4
+        if store == "dbos":
+            _check_dbos(runtime, clerk, [handle.order_id for handle in handles])
         runtime.ledger.erase(subject_id="ann", reason="asked")
         assert handles[0].result(1).response == ""
         check(runtime)
+
+
+def _check_dbos(runtime: Runtime, clerk: Agent[Any], order_ids: list[str]) -> None:
+    """DBOS was given ids in the ledger's own transactions, and gave back sequence numbers."""
+    select = runtime.ledger.select
+    seqs = [one.metadata and int(one.id[4:], 16)
+            for one in runtime.ledger.query(event_type="ORDER_SUBMITTED")]  # fmt: skip
+    found = select(
+        "SELECT s.workflow_uuid, s.status, s.serialization, o.output, i.inputs "
+        "FROM dbos.workflow_status AS s JOIN dbos.workflow_input AS i USING (workflow_uuid) "
+        "LEFT JOIN dbos.workflow_output AS o USING (workflow_uuid) ORDER BY s.created_at"
+    )
+    assert [row[:3] for row in sorted(found)] == sorted(
+        (f"{order_id}.1", "SUCCESS", "portable_json") for order_id in order_ids
+    )
+    assert sorted(int(row[3]) for row in found) == seqs
+    assert {json.loads(row[4])["positionalArgs"][0] for row in found} == set(order_ids)
+    _, put = runtime.orders.prepare(Submission(agent_id="clerk", task="Never."), by="a test")
+
+    def fails(tx: Any) -> None:
+        put(tx)
+        raise ValueError("the caller's own")
+
+    with pytest.raises(ValueError, match="own"):
+        runtime.ledger.transact(fails)
+    kept = clerk.submit("Kept.", due=datetime.now(UTC) + timedelta(hours=1))
+    kept.cancel()
+    assert len(select("SELECT 1 FROM dbos.workflow_status")) == len(found)
+    clerk.submit("Ready.").cancel()
+    assert len(select("SELECT 1 FROM dbos.workflow_status")) == len(found) + 1
 
 
 def test_a_typed_answer_and_one_that_failed_come_back_as_such(

@@ -14,7 +14,7 @@ from remit.agents.queue.order import (
     Submission,
 )
 from remit.agents.queue.queue import OrderQueue, subject_of
-from remit.agents.queue.rows import Engine, wake
+from remit.agents.queue.rows import Engine, Taker, wake
 from remit.agents.queue.seats import Seats, WorkerStatus, new_seat
 from remit.agents.queue.table import TableEngine
 
@@ -29,6 +29,7 @@ __all__ = [
     "Seats",
     "Submission",
     "TableEngine",
+    "Taker",
     "WorkerStatus",
     "check_orders",
     "new_seat",

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from remit.agents.queue.order import Row
+from remit.agents.queue.rows import COLUMNS, Engine, change, rows_of
 from remit.kernel.settings import QueueSettings
 from remit.ledger import Transaction
 
@@ -18,6 +19,7 @@ __all__ = ["Limits"]
 
 _NONE = QueueSettings.model_validate({})
 _PLENTY = 1_000_000
+_MOST_BACK = 200  # orders of a lane that come back in one transaction
 _MINUTE_MS = 60_000
 _RUNNING = (
     "SELECT key_id, model_id, count(*) FROM orders WHERE state = 'running' AND queue = ? "
@@ -25,8 +27,8 @@ _RUNNING = (
 )
 _NEXT_HELD = "SELECT min(held_by) FROM orders WHERE state = 'held' AND queue = ? AND held_by > ?"
 _BACK = (
-    "UPDATE orders SET state = 'ready', held_by = '' WHERE order_id IN (SELECT order_id "
-    "FROM orders WHERE state = 'held' AND queue = ? AND held_by = ? ORDER BY priority, seq LIMIT ?)"
+    f"SELECT {COLUMNS} FROM orders WHERE state = 'held' AND queue = ? AND held_by = ? "
+    "ORDER BY priority, seq LIMIT ?"
 )
 _NEXT_START = "SELECT next_ms FROM order_starts WHERE lane = ?"
 _STARTED = (
@@ -40,15 +42,17 @@ class Limits:
 
     Args:
         queues: ``[worker.queues]``.
+        engine: hears of what is ready again.
     """
 
-    def __init__(self, queues: Mapping[str, QueueSettings]) -> None:
+    def __init__(self, queues: Mapping[str, QueueSettings], engine: Engine) -> None:
         self._queues = queues
+        self._engine = engine
 
     def of(self, tx: Transaction, queue: str) -> Lanes:
         """Those of one queue in one transaction; what they held back and have room for comes
         back."""
-        lanes = Lanes(tx, queue, self._queues.get(queue, _NONE))
+        lanes = Lanes(tx, queue, self._queues.get(queue, _NONE), self._engine)
         lanes.let_back()
         return lanes
 
@@ -56,8 +60,10 @@ class Limits:
 class Lanes:
     """The limits of a queue, within one transaction."""
 
-    def __init__(self, tx: Transaction, queue: str, settings: QueueSettings) -> None:
-        self._tx, self._queue, self._settings = tx, queue, settings
+    def __init__(
+        self, tx: Transaction, queue: str, settings: QueueSettings, engine: Engine
+    ) -> None:
+        self._tx, self._queue, self._settings, self._engine = tx, queue, settings, engine
         self._running: Counter[str] = Counter()
         self._next: dict[str, int] = {}
         self._started: dict[str, int] = {}
@@ -94,8 +100,10 @@ class Lanes:
         """Put back what the lanes of the queue held and have room for."""
         lane = ""
         while (lane := self._tx.execute(_NEXT_HELD, (self._queue, lane))[0][0]) is not None:
-            if room := self._room_of(lane):
-                self._tx.execute_many(_BACK, [(self._queue, lane, room)])
+            room = min(self._room_of(lane), _MOST_BACK)
+            found = self._tx.execute(_BACK, (self._queue, lane, room)) if room else []
+            for row in rows_of(found):
+                self._engine.announce(self._tx, change(self._tx, row, state="ready", held_by=""))
 
     def _lanes(self, row: Row) -> Iterator[str]:
         for kind in ("key_at_once", "model_at_once", "key_per_minute", "model_per_minute"):

@@ -69,6 +69,7 @@ class Row(NamedTuple):
     stop: int
     held_by: str
     waits_for: str
+    announced: int
 
     @property
     def request_ids(self) -> tuple[str, ...]:

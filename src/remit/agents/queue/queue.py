@@ -7,8 +7,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Self
 
 from remit.agents.queue import entries, rows
+from remit.agents.queue.engines import engine_of
 from remit.agents.queue.order import (
     ENDED,
     STATES,
@@ -20,10 +22,9 @@ from remit.agents.queue.order import (
     order_id_of,
     require_id,
 )
-from remit.agents.queue.table import TableEngine
 from remit.agents.sessions.manager import new_session_id
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.settings import WorkerSettings
+from remit.kernel.settings import Settings, WorkerSettings
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
 
 __all__ = ["OrderQueue"]
@@ -39,15 +40,22 @@ class OrderQueue:
     Args:
         ledger: holds the record and the rows.
         settings: ``[worker]``.
-        engine: has orders begin; a table of the ledger's database when left out.
+        engine: has orders begin.
     """
 
-    def __init__(
-        self, ledger: LedgerClient, settings: WorkerSettings, engine: rows.Engine | None = None
-    ) -> None:
+    def __init__(self, ledger: LedgerClient, settings: WorkerSettings, engine: rows.Engine) -> None:
         self._ledger = ledger
         self._settings = settings
-        self.engine = TableEngine(ledger, settings) if engine is None else engine
+        self.engine = engine
+
+    @classmethod
+    def of_root(cls, ledger: LedgerClient, settings: Settings) -> Self:
+        """The orders of a root, begun by the engine that its settings name.
+
+        Raises:
+            InvalidInputError: the ledger's database has none such.
+        """
+        return cls(ledger, settings.worker, engine_of(ledger, settings))
 
     # -- submitting --------------------------------------------------------------------------
 
@@ -86,10 +94,10 @@ class OrderQueue:
                 order_id, seq, wanted.queue, wanted.kind, wanted.agent_id, session_id,
                 wanted.key_id, wanted.model_id, wanted.priority, most,
                 state="delayed" if due > tx.now_ms else "ready", due_ms=due, attempts=0, worker="",
-                stop=0, held_by="", waits_for="",
+                stop=0, held_by="", waits_for="", announced=0,
             )  # fmt: skip
             rows.insert(tx, row)
-            self.engine.announce(tx, row)
+            self._announce(tx, row)
 
         return order_id, put
 
@@ -228,8 +236,7 @@ class OrderQueue:
                 tx.append(entries.changed(row, "STOPPED", by))
                 state = "running" if row.state == "running" else "ready"
                 row = rows.change(tx, row, stop=1, state=state, held_by="", waits_for="")
-                if state == "ready":
-                    self.engine.announce(tx, row)
+                self._announce(tx, row)
 
         return self._change(order_id, act)
 
@@ -260,7 +267,7 @@ class OrderQueue:
             self._require(row, "paused")
             state = "delayed" if row.due_ms > tx.now_ms else "ready"
             tx.append(entries.changed(row, "RESUMED", by))
-            self.engine.announce(tx, rows.change(tx, row, state=state))
+            self._announce(tx, rows.change(tx, row, state=state))
 
         return self._change(order_id, act)
 
@@ -281,7 +288,7 @@ class OrderQueue:
                 row = row._replace(session_id=new_session_id())
             tx.append(entries.changed(row, "RETRIED", by))
             row = rows.change(tx, row, session_id=row.session_id, state="ready", attempts=0)
-            self.engine.announce(tx, row)
+            self._announce(tx, row)
 
         return self._change(order_id, act)
 
@@ -298,6 +305,10 @@ class OrderQueue:
             raise OrderStateError(f"{order_id} is {status.state} already.")
         self._ledger.transact(work)
         return self.get(order_id)
+
+    def _announce(self, tx: Transaction, row: Row) -> None:
+        if row.state == "ready":
+            self.engine.announce(tx, row)
 
     def _require(self, row: Row, *states: str) -> None:
         if row.state not in states:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from remit.agents.queue.order import Row
 from remit.ledger import Transaction
 
-__all__ = ["COLUMNS", "Engine", "change", "has_begun", "held", "read_row", "rows_of", "wake"]
+__all__ = [
+    "COLUMNS", "Engine", "Taker", "any_decided", "change", "delete", "has_begun", "held", "insert",
+    "promote", "read_row", "rows_of", "wake",
+]  # fmt: skip
 
 COLUMNS = ", ".join(Row._fields)
 _INSERT = f"INSERT INTO orders ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
+_MOST_DUE = 200  # orders that become ready in one transaction
+_DUE = (
+    f"SELECT {COLUMNS} FROM orders WHERE state = 'delayed' AND due_ms <= ? "
+    f"ORDER BY due_ms LIMIT {_MOST_DUE}"
+)
 _BEGUN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' LIMIT 1"
 _DECIDED = "('APPROVAL_GRANTED', 'APPROVAL_DENIED')"
 _ONE_DECIDED = f"SELECT 1 FROM entries WHERE submission_id = ? AND event_type IN {_DECIDED} LIMIT 1"
@@ -21,12 +30,43 @@ _WAKE = (
 )
 
 
+class Taker(Protocol):
+    """A worker, as an engine sees it; from the worker's own loop."""
+
+    seat: str
+    queues: Sequence[str]
+    at_once: int
+    draining: bool
+
+    def room(self) -> int:
+        """How many more orders it can take now."""
+        ...
+
+    def begin(self, claim: Row) -> asyncio.Task[None]:
+        """Do an order that it has taken; done when what became of it is on record."""
+        ...
+
+    async def nudged(self, timeout_s: float | None) -> None:
+        """Wait until it has room again, or is to end, or the time is over."""
+        ...
+
+
 class Engine(Protocol):
     """Has orders that are ready begin, each by one worker."""
 
     def announce(self, tx: Transaction, row: Row) -> None:
-        """An order may begin, at once or from ``due_ms`` on; in the transaction that says so."""
+        """An order is ready; in the transaction that says so."""
         ...
+
+    async def hand_out(self, worker: Taker) -> None:
+        """Have a worker take orders until it is draining."""
+        ...
+
+
+def promote(tx: Transaction, engine: Engine) -> None:
+    """Orders that are due are ready."""
+    for row in rows_of(tx.execute(_DUE, (tx.now_ms,))):
+        engine.announce(tx, change(tx, row, state="ready"))
 
 
 def insert(tx: Transaction, row: Row) -> None:

@@ -7,22 +7,25 @@ limit holds back are set beside, once, and come back when the limit has room.
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import logging
 from collections.abc import Sequence
 
 from remit.agents.queue import rows
 from remit.agents.queue.limits import Limits
 from remit.agents.queue.order import Row
+from remit.kernel.errors import RemitError
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerClient, Transaction
 
 __all__ = ["TableEngine"]
 
-_MOST_DUE = 1000  # orders that become ready in one transaction
+_log = logging.getLogger("remit.worker")
+
+_POLL_S = 0.2  # how often an idle worker looks
+_AWAY_S = 1.0  # until a database is tried again that does not answer
 _MOST_LOOKED_AT = 64  # of a queue in one transaction, beyond those that are taken
-_DUE = (
-    "UPDATE orders SET state = 'ready' WHERE order_id IN (SELECT order_id FROM orders "
-    f"WHERE state = 'delayed' AND due_ms <= ? ORDER BY due_ms LIMIT {_MOST_DUE})"
-)
 _READY = (
     f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'ready' AND queue = ? "
     "ORDER BY priority, seq LIMIT ?"
@@ -41,11 +44,30 @@ class TableEngine:
 
     def __init__(self, ledger: LedgerClient, settings: WorkerSettings) -> None:
         self._ledger = ledger
-        self._limits = Limits(settings.queues)
+        self._limits = Limits(settings.queues, self)
         self._ready = _READY if ledger.is_of_one_machine else f"{_READY} FOR UPDATE SKIP LOCKED"
 
     def announce(self, tx: Transaction, row: Row) -> None:
         """Nothing to do: the row says it."""
+
+    async def hand_out(self, worker: rows.Taker) -> None:
+        """Have a worker take orders until it is draining."""
+        while not worker.draining:
+            taken: list[Row] = []
+            room = worker.room()
+            try:
+                if room > 0 and await asyncio.to_thread(self.has_work, worker.queues):
+                    claim = functools.partial(
+                        self.claim, worker=worker.seat, queues=worker.queues, most=room
+                    )
+                    taken = await self._ledger.submit(claim)
+            except RemitError as error:
+                _log.warning("orders cannot be taken: %s", error.message)
+                await asyncio.sleep(_AWAY_S)
+            for row in taken:
+                worker.begin(row)
+            if len(taken) < room or room <= 0:
+                await worker.nudged(None if room <= 0 else _POLL_S)
 
     def has_work(self, queues: Sequence[str]) -> bool:
         """Whether a claim may find anything; reads only."""
@@ -67,7 +89,7 @@ class TableEngine:
             queues: whose orders.
             most: how many.
         """
-        tx.execute_many(_DUE, [(tx.now_ms,)])
+        rows.promote(tx, self)
         taken: list[Row] = []
         for queue in queues:
             if len(taken) < most:

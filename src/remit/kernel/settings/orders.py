@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from remit.kernel.settings.section import Section
@@ -23,6 +25,9 @@ class QueueSettings(Section):
 class OrderSettings(Section):
     """``[worker.orders]``: how ``remit worker`` does submitted orders."""
 
+    engine: Literal["table", "dbos"] = Field(
+        "table", description="what has orders begin: the table itself, or DBOS (extra cluster)"
+    )
     at_once: int = Field(8, ge=1, description="orders that one worker runs side by side")
     max_attempts: int = Field(
         5, ge=1, description="attempts until an order is set aside, where it names no number"
