@@ -173,7 +173,7 @@ def kills(place: Callable[[], Path], options: argparse.Namespace) -> None:
         processes = [started(root, options.at_once, options.takes_s) for _ in range(workers)]
         done, taken = 0, []
         while left(runtime):
-            time.sleep(rng.uniform(0.2, 1.5))
+            time.sleep(rng.uniform(0.2, options.every_s))
             if done < options.kills:
                 victim = processes.pop(rng.randrange(len(processes)))
                 victim.kill()
@@ -195,12 +195,11 @@ def kills(place: Callable[[], Path], options: argparse.Namespace) -> None:
                 raise AssertionError("no worker is left")
         stop(processes)
         runtime.gateway.recover()
-        if taken:
-            print(
-                f"{done} kills of {workers} workers; orders of {len(taken)} that had some were "
-                f"taken over after {statistics.median(taken):.2f} s (median), "
-                f"{max(taken):.2f} s (longest)"
-            )
+        taken.sort()
+        print(
+            f"{done} kills of {workers} workers; what {len(taken)} of them had begun was taken over "
+            f"after {taken[len(taken) // 2]:.2f} s (median), {taken[-1]:.2f} s (longest)"
+        )
         check(runtime.ledger, root.with_name("calls").stat().st_size, options.orders)
 
 
@@ -272,6 +271,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--takes-s", type=float, default=0.0, help="each call of a model")
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--every-s", type=float, default=1.5, help="longest time between kills")
     parser.add_argument("--dir", type=Path, default=Path(), help="on the disk to measure")
     options = parser.parse_args()
     with ExitStack() as stack:
