@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from remit.agents.queue import Seats
     from remit.ledger import LedgerClient
     from remit.runtime import Runtime
+    from remit.runtime.order_worker import OrderWorker
 
 
 @click.group(invoke_without_command=True)
@@ -52,14 +53,10 @@ def worker(
         made = OrderWorker(
             runtime, agents, schedules, queues=queues or ("default",), at_once=concurrency
         )
-        left = asyncio.run(_run(made, runtime))
-        if left:
-            note(f"{left} turns had not ended: other workers go on with them.")
-            runtime.ledger.flush()
-            os._exit(0)  # they are ended like this process's, and are on record so far
+        asyncio.run(_run(made, runtime))
 
 
-async def _run(made: Any, runtime: Runtime) -> int:
+async def _run(made: OrderWorker, runtime: Runtime) -> None:
     """Work until a signal; a second one ends at once."""
     loop = asyncio.get_running_loop()
 
@@ -75,10 +72,11 @@ async def _run(made: Any, runtime: Runtime) -> int:
         name, _, queues = made.seat.removeprefix("worker:").partition("/")
         click.echo(f"Worker {name} takes orders of {queues.replace(',', ', ')}")
 
-    left: int = await made.run(ready)
-    if not left:
-        await runtime.aclose()
-    return left
+    if left := await made.run(ready):
+        note(f"{left} turns had not ended: other workers go on with them.")
+        await asyncio.to_thread(runtime.ledger.flush)
+        os._exit(0)  # not cancelled, which would be their end
+    await runtime.aclose()
 
 
 @worker.command("list")

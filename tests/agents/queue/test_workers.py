@@ -318,6 +318,28 @@ def test_a_worker_ends_at_sigterm_when_its_turns_have(
         assert runtime.ledger.select("SELECT * FROM leases WHERE name LIKE 'worker:%'") == []
 
 
+def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    script = [Raw(b"{}", delay_s=60.0), message("Done.")]
+    monkeypatch.setenv("REMIT_WORKER__ORDERS__DRAIN_S", "0.1")
+    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+        clerk = runtime.agent("clerk", max_retries=0)
+        handle = clerk.submit("Go.")
+        line = ("-m", "remit", "worker", "--root", str(root), "--app",
+                "tests.agents.queue.app:agents")  # fmt: skip
+        with Program(*line, environment=dict(os.environ), errors=tmp_path / "said") as program:
+            until(lambda: bool(server.calls))
+            program.terminate()
+            assert program.wait(60) == 0
+        assert "1 turns had not ended" in (tmp_path / "said").read_text()
+        with working(runtime, [clerk]):
+            assert handle.result(60).response == "Done."
+        assert runtime.ledger.count_by_event()["TURN_RECORDED"] == 1
+        check(runtime)
+
+
 def test_ticks_of_schedules_are_a_workers_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
