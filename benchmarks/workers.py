@@ -197,7 +197,7 @@ def kills(place: Callable[[], Path], options: argparse.Namespace) -> None:
         runtime.gateway.recover()
         taken.sort()
         print(
-            f"{done} kills of {workers} workers; what {len(taken)} of them had begun was taken over "
+            f"{done} kills of {workers} workers; orders of {len(taken)} of them were taken over "
             f"after {taken[len(taken) // 2]:.2f} s (median), {taken[-1]:.2f} s (longest)"
         )
         check(runtime.ledger, root.with_name("calls").stat().st_size, options.orders)
