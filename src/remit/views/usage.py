@@ -16,7 +16,9 @@ from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S
 from remit.views.periods import PERIODS, Period, periods_of, quarters_of, time_of
 
-__all__ = ["BY", "SELECT_NAMES", "Usage", "UsageRow", "quarters_between", "read_usage"]
+__all__ = [
+    "BY", "SELECT_NAMES", "Usage", "UsageRow", "latest_quarters", "quarters_between", "read_usage",
+]  # fmt: skip
 
 _OF_KEY = "CASE WHEN u.{0} <> '' THEN u.{0} ELSE coalesce(k.{0}, '') END"
 
@@ -250,6 +252,17 @@ class _Query:
             names = {one: values[one] for one in self._names}
             self.rows.append(UsageRow(names, key_name or "", *counts))
             self.places.append(tuple(map(str, place)))
+
+
+def latest_quarters(ledger: LedgerClient, first: int, end: int, most: int) -> int:
+    """Where the latest quarters from ``first`` to before ``end`` begin that have ``most`` rows of
+    usage together, the first of them whole; ``first`` where all have fewer."""
+    rows = ledger.select(
+        "SELECT quarter FROM usage WHERE quarter >= ? AND quarter < ? "
+        "ORDER BY quarter DESC LIMIT 1 OFFSET ?",
+        (first, end, most - 1),
+    )
+    return int(rows[0][0]) if rows else first
 
 
 def quarters_between(
