@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import audit_usage
+from remit.server.api.report import Streamed
 from tests.server.running import Served, new_session
 from tests.support.waiting import until
 
@@ -66,6 +69,27 @@ def test_what_cannot_be_understood_is_refused(served: Served) -> None:
         ("report?time_zone=Moon&since=today", 400), ("report?most=-1", 400), ("report?by=key", 400),
     ):  # fmt: skip
         assert _get(served, f"/api/{query}", auditor)[0] == status, query
+
+
+def test_a_report_that_nobody_waits_for_is_read_no_further() -> None:
+    closed = False
+
+    def parts() -> Generator[str]:
+        nonlocal closed
+        try:
+            while True:
+                yield "more"
+        finally:
+            closed = True
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+
+    asyncio.run(Streamed(parts())({"type": "http"}, receive, send))
+    assert closed
 
 
 def test_who_may_not_read_sees_no_usage(served: Served) -> None:

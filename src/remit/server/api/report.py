@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from datetime import datetime
 from itertools import chain
 from typing import Annotated
@@ -15,6 +15,7 @@ from remit.ledger import open_root_ledger
 from remit.ledger.tlog import SignedCheckpoint
 from remit.runtime import Runtime
 from remit.server.api.routes import Routes
+from remit.server.replies import Receive, Scope, Send
 from remit.views import audit_report, instant_of, report_parts
 
 _AT_MOST = 10_000  # entries of one report: each takes the processor about a millisecond
@@ -42,6 +43,22 @@ class ReportQuery(BaseModel):
     )  # fmt: skip
 
 
+class Streamed(StreamingResponse):
+    """A file, whose reading ends with the answer: also where nobody waits for it any longer."""
+
+    def __init__(self, parts: Generator[str]) -> None:
+        first = next(parts)  # what cannot be made is refused before an answer begins
+        super().__init__(chain([first], parts), media_type="text/html", headers=_HEADERS)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI 3."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._parts.close()
+
+
 def report_routes(runtime: Runtime) -> Routes:
     """The report as ``remit report --html`` writes it."""
     routes = Routes("report")
@@ -57,16 +74,14 @@ def report_routes(runtime: Runtime) -> Routes:
         since, until = (
             instant_of(one, query.time_zone) if one else None for one in (query.since, query.until)
         )
-        parts = _file(runtime, since, until, query.most)
-        first = next(parts)  # what cannot be made is refused before an answer begins
-        return StreamingResponse(chain([first], parts), media_type="text/html", headers=_HEADERS)
+        return Streamed(_file(runtime, since, until, query.most))
 
     return routes
 
 
 def _file(
     runtime: Runtime, since: datetime | None, until: datetime | None, most: int
-) -> Iterator[str]:
+) -> Generator[str]:
     """Pieces of the file, read over a connection that calls do not wait for."""
     checkpoint = SignedCheckpoint.parse(runtime.ledger.checkpoint())
     with open_root_ledger(runtime.root, runtime.loaded.settings.ledger, signing=False) as ledger:
