@@ -72,7 +72,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     name = f"{choice.provider}/{choice.model}"
     client = given["client"] or ("anthropic" if choice.provider == "anthropic" else "openai")
     lines = snippet(client, url=url, key=made.key, model=name)
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "root": str(place.path), "provider": choice.provider, "model": choice.model,
         "key": {"id": made.key_id, "name": made.name, "key": made.key},
         "budget_usd": float(given["budget_usd"]), "url": url, "client": client, "snippet": lines,
@@ -83,12 +83,12 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
              f"{given['budget_usd']} USD; it is shown this once:")  # fmt: skip
         say(made.key)
     if not given["no_call"]:
-        told["call"] = call = _call(place, choice, made)
+        report["call"] = call = _call(place, choice, made)
         if not as_json:
             note(f"First call: {call['exchange']}, {_cost(call)}; `remit ledger show "
                  f"{call['exchange']}` shows it whole.")  # fmt: skip
     if as_json:
-        echo_json(told)
+        echo_json(report)
         return
     note(f"\nFor {client}, once `remit serve` runs (it answers at {url}):\n")
     say(lines, nl=False)
