@@ -90,13 +90,13 @@ def check_export(path: str, vkey: str, held: str) -> str:
     need(heads or vkey is None, "there is no checkpoint to hold against the key")
     for seq, line in enumerate(file):
         WHERE[0] = f"line {seq + 2} (seq {seq})"
-        told, objects[:] = json.loads(line, object_pairs_hook=note), []
-        record, data = json.loads(told["record"], object_pairs_hook=note), told["record"].encode()
-        need(sha256(data).hexdigest() == told["entry_hash"], "the record does not match entry_hash")
+        row, objects[:] = json.loads(line, object_pairs_hook=note), []
+        record, data = json.loads(row["record"], object_pairs_hook=note), row["record"].encode()
+        need(sha256(data).hexdigest() == row["entry_hash"], "the record does not match entry_hash")
         name, meta = f"LED-{seq:08x}", record["metadata"]
         need([record["seq"], record["id"]] == [seq, name], f"it is not entry {seq}")
         need(record["previous_hash"] == previous, "previous_hash is not the hash of the one before")
-        peaks, width, previous = [*peaks, sha256(b"\0" + data).digest()], seq, told["entry_hash"]
+        peaks, width, previous = [*peaks, sha256(b"\0" + data).digest()], seq, row["entry_hash"]
         while width % 2: peaks[-2:], width = [node(*peaks[-2:])], width // 2  # equal subtrees join
         if seq + 1 in [size for _, size, _ in heads]:
             roots[seq + 1] = functools.reduce(lambda right, left: node(left, right), peaks[::-1])
@@ -105,7 +105,7 @@ def check_export(path: str, vkey: str, held: str) -> str:
         is_kernels = type(tier) is not str or tier in ("", "hot")  # no worker's entry erases
         if record["event_type"] == "ERASURE" and is_kernels: erasures[name] = meta, record["reason"]
         scope = session if session and type(session) is str else seq  # of its content
-        for item in told["contents"] + told["steps"]:
+        for item in row["contents"] + row["steps"]:
             mac, parent, whose = item["commitment"], item.get("parent"), None
             if "erased" in item: gone[mac] = item["erased"]
             elif text := item.get("jcs", item.get("json")):  # JSON in RFC 8785's form, or in any

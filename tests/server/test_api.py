@@ -69,6 +69,7 @@ PERMISSIONS = {
     "GET /api/packages/{package_id}": "read",
     "GET /api/pins": "read",
     "POST /api/pins/{tool_id}": "manage_keys",
+    "GET /api/prices": "read",
     "GET /api/sessions": "read",
     "GET /api/sessions/{session_id}": "read",
     "GET /api/traces/{work_order_id}": "read",

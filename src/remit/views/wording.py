@@ -299,7 +299,7 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a record says a number here, whoever wrote it."""
+    """Whether a record says a number here, whatever wrote it."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 

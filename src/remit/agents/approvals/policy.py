@@ -108,7 +108,7 @@ class Policy:
 def same(name: str) -> str:
     """A name in the form that compares.
 
-    Case, width, spaces and characters that nobody sees do not make two people.
+    Case, width, spaces and invisible characters do not make two people.
     """
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join("".join(c for c in plain if c.isprintable() or c.isspace()).split())

@@ -312,7 +312,7 @@ class ApprovalQueue:
         )
 
     def _message(self, request_id: str) -> dict[str, Any]:
-        """What the webhook is told of a request."""
+        """What the webhook is sent about a request."""
         approval = self.get(request_id)
         data = {
             name: getattr(approval, name)

@@ -37,6 +37,7 @@ from remit.server.api.learning import learning_routes
 from remit.server.api.ledger import ledger_routes
 from remit.server.api.owners import owner_routes
 from remit.server.api.pins import pin_routes
+from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
 from remit.server.api.responses import Health
 from remit.server.api.routes import Routes, answer
@@ -95,6 +96,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         owner_routes(directory, budgeter),
         usage_routes(ledger),
         report_routes(runtime),
+        price_routes(ledger, runtime.root_prices),
         approval_routes(ledger, runtime.approvals),
         pin_routes(ledger),
         feedback_routes(ledger),

@@ -87,8 +87,10 @@ class Logins:
 
 def _digest(oidc: OidcSettings) -> str:
     """Of what a login rests on: who vouches for people, and what they may do."""
-    told = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
-    return sha256_hex(canonical_json({**told, "roles": [list(one) for one in oidc.roles.items()]}))
+    fields = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
+    return sha256_hex(
+        canonical_json({**fields, "roles": [list(one) for one in oidc.roles.items()]})
+    )
 
 
 __all__ = ["COOKIE", "LASTS_S", "Login", "Logins"]
