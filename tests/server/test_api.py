@@ -37,6 +37,7 @@ PERMISSIONS = {
     "POST /api/delegations": "manage_keys",
     "GET /api/budgets": "read",
     "GET /api/usage": "read",
+    "GET /api/report": "verify",
     "GET /api/budgets/check": "manage_budgets",
     "PUT /api/budgets": "manage_budgets",
     "GET /api/feedback": "read",
@@ -838,6 +839,7 @@ def test_the_openapi_tells_what_each_operation_answers(api: Api) -> None:
         "GET /api/ledger/key",
         "GET /api/ledger/checkpoint",
         "POST /api/ledger/checkpoint",
+        "GET /api/report",
     }
 
 

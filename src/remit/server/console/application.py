@@ -28,6 +28,7 @@ from remit.server.console import (
 from remit.server.console.assets import ASSETS, assets
 from remit.server.console.entrance import LOGIN, Entrance
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
+from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.server.console.live import Live
 from remit.server.console.login import Login
@@ -102,6 +103,7 @@ class Console:
             ApprovalQueue(self._ledger, settings.approvals),
             Directory(self._ledger),
             KeptUsage(self._ledger),
+            KeptReport(runtime.root, self._ledger),
         )
         self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
