@@ -143,7 +143,7 @@ def _nest(
     for order in turn["work_orders"]:
         for step in order["steps"]:
             name = step.get("sub_session_id")
-            if not name or name in above:
+            if not isinstance(name, str) or not name or name in above:
                 continue
             with contextlib.suppress(JourneyNotFoundError):  # it never began
                 inner = open_journey(

@@ -149,12 +149,12 @@ class Places:
             self.start = self.start or entry
             return
         if kind == "TURN_RECORDED":
-            self._close(seq, entry.metadata.get("turn_number"))
+            self._close(seq, _number(entry))
             return
         order = order_of(entry)
         owner = self._owner.get(order)
         if owner is None and kind == "WO_PLANNED" and order:
-            number = entry.metadata.get("turn_number")
+            number = _number(entry)
             owner = self._owner[order] = self._opened(number, order, seq)
         elif owner is None and order and order not in self._unplanned:
             if self._is_planned(order):
@@ -246,16 +246,14 @@ def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Pla
         next(query(work_order_id=order, event_type="WO_PLANNED", limit=1), None) if order else None
     )
     begin = seq if plan is None else min(seq, place_of(plan.id))
-    number = plan.metadata.get("turn_number") if plan is not None else None
+    number = _number(plan) if plan is not None else None
     ends = query(event_type="TURN_RECORDED", after=begin - 1)
-    end = next(
-        (one for one in ends if number is None or one.metadata.get("turn_number") == number), None
-    )
+    end = next((one for one in ends if number is None or _number(one) == number), None)
     if end is None and plan is not None and number is None:  # an order by itself
         return _finished(Places(), [plan], query)
     upto = end.id if end is not None else None
     for one in query(event_type="WO_PLANNED", order="desc", after=upto, limit=_PLANS):
-        if end is None or one.metadata.get("turn_number") == end.metadata.get("turn_number"):
+        if end is None or _number(one) == _number(end):
             begin = min(begin, place_of(one.id))  # other turns may have ended since
     before = [*query(event_type="TURN_RECORDED", order="desc", after=begin, limit=_BESIDE)]
     if end is None and plan is None and not before:  # calls outside of turns: each is its own end
@@ -278,6 +276,12 @@ def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Pla
         for name in places.orders_of(place):
             place.strays += [place_of(one.id) for one in query(work_order_id=name, after=last)]
     return places
+
+
+def _number(entry: LedgerEntry) -> int | None:
+    """The number of a turn, by its record or the plan of an order."""
+    number = entry.metadata.get("turn_number")
+    return number if type(number) is int else None
 
 
 def _until(last: int | None, entries: Iterator[LedgerEntry]) -> Iterator[LedgerEntry]:

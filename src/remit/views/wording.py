@@ -100,6 +100,7 @@ WORDS: Mapping[str, str] = {
 """What machines say, in plain words: each event of the ledger, and codes of refusals."""
 
 _LONGEST_JSON = 1_000  # bytes that are shown in one line
+_MOST = 2**53  # beyond it no number of a record is exact
 
 
 def words_of(code: Any) -> Any:
@@ -147,9 +148,13 @@ def reasons(event: Mapping[str, Any]) -> str:
     return "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
 
 
-def set_aside(details: Mapping[str, Any]) -> str:
+def set_aside(details: Any) -> str:
     """``tool stock: list instead, until the session ends``; empty of what sets nothing aside."""
-    if details.get("kind") != "set_aside" or not details.get("name"):
+    if (
+        not isinstance(details, dict)
+        or details.get("kind") != "set_aside"
+        or not details.get("name")
+    ):
         return ""
     instead = details.get("instead")
     what = f"{instead} instead" if instead else "nothing instead"
@@ -299,13 +304,13 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a record says a number here, whoever wrote it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    """Whether a record says a number here, whoever wrote it, that can be reckoned with."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
 def number(value: Any) -> str:
     """``1,024``; ``?`` where it is not known."""
-    return f"{value:,}" if isinstance(value, (int, float)) else "?"
+    return f"{value:,}" if is_number(value) else "?"
 
 
 def nano_dollars(nano: int) -> str:

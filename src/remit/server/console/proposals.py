@@ -14,6 +14,8 @@ from remit.runtime.installation import governance
 from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
 from remit.views.learned import learned, pictures_of
 
+_NOT_OURS = "What was learned cannot be shown: an entry that it is read from is not Remit's own."
+_LOOK = "`remit learn report` fails at the same entry, and says where."
 _VERBS = ("adopt", "reject", "rollback")
 _LISTED = 100
 _LATEST = 2_000  # exchanges that are read
@@ -56,7 +58,11 @@ def show(sources: Sources, asked: Asked) -> Page:
 def _report(sources: Sources, known: Proposals) -> dict[str, Any]:
     root = sources.runtime.root
     contracts = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
-    return read_report(sources.ledger, known, contracts, latest=_LATEST).to_dict()
+    try:
+        return read_report(sources.ledger, known, contracts, latest=_LATEST).to_dict()
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        # Learning takes its evidence as Remit wrote it, and from nobody else.
+        raise ProposalError("lost", _NOT_OURS, next_step=_LOOK) from error
 
 
 def change(sources: Sources, asked: Asked) -> Redirect:
