@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit.ledger import EVENTS, LedgerEntry
-from remit.runtime import Runtime
-from remit.server.authentication import Authenticator, open_keys
-from remit.server.console import Console
 from remit.server.console.rows import live_row
 from tests.server.console.client import VIEWS
-from tests.support.roots import new_root
+from tests.server.console.conftest import Inside
 
 WRONG = (
     "x", "", [1], [[]], [{}], {"a": 1}, {"x": {"y": [None]}}, {"": []}, True, False, -1, 0,
@@ -73,61 +66,29 @@ def hostile(chosen: random.Random, event: str, place: dict[str, str]) -> LedgerE
     return LedgerEntry(event, about, "SUCCESS", "x", metadata=metadata)
 
 
-@pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runtime, Console]]:
-    root: Path = new_root(tmp_path_factory.mktemp("wrong") / "root")
-    with (
-        Runtime.open(root) as runtime,
-        closing(open_keys(runtime)) as keys,
-        closing(Console(runtime, keys, Authenticator(None, ""))) as made,
-    ):
-        yield runtime, made
-
-
-def status_of(console: Console, path: str) -> int:
-    """What the console answers, without a server around it."""
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def receive() -> Any:
-        raise AssertionError("nothing is sent")
-
-    scope = {"path": path, "method": "GET", "headers": [], "query_string": b"", "scheme": "http"}
-    asyncio.run(console(scope, receive, send))
-    return int(sent[0]["status"])
-
-
 @pytest.mark.parametrize("value", ["x", [1], {"a": 1}, True, -1, 1e308])
-def test_a_call_says_anything_under_any_name(
-    console: tuple[Runtime, Console], value: object
-) -> None:
-    runtime, pages = console
+def test_a_call_says_anything_under_any_name(inside: Inside, value: object) -> None:
     for key in NAMES:
         session = f"SES-{key}-{type(value).__name__}"
-        entry = runtime.ledger.write(LedgerEntry("EXCHANGE", session, "SUCCESS", "x", metadata={
+        entry = inside.ledger.write(LedgerEntry("EXCHANGE", session, "SUCCESS", "x", metadata={
             "session_id": session, "outcome": "success", "model_id": "m", "agent_id": "a",
             "prompt": "hi", "response": "yes", key: value}))  # fmt: skip
         for path in (f"journey/{entry}", f"why/{entry}", f"sessions/{session}"):
-            assert status_of(pages, f"/console/{path}") == 200, (key, path)
+            assert inside.get(f"/console/{path}").status == 200, (key, path)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_entries_say_their_pages_are_made(
-    console: tuple[Runtime, Console], seed: int
-) -> None:
-    runtime, pages = console
+def test_whatever_entries_say_their_pages_are_made(inside: Inside, seed: int) -> None:
     chosen = random.Random(seed)
     place = {"session_id": f"SES-{seed}", "work_order_id": f"WO-{seed}"}
-    ids = [runtime.ledger.write(hostile(chosen, event, place))
+    ids = [inside.ledger.write(hostile(chosen, event, place))
            for event in chosen.sample(sorted(EVENTS), 20)]  # fmt: skip
     own = [*VIEWS, f"/console/sessions/SES-{seed}"]
     paths = [*own, f"/console/journey/WO-{seed}", "/console/why/DEC-1",
              "/console/proposals/PRP-0001", "/console/proposals/report",
              *(f"/console/{view}/{one}" for one in ids[:4] for view in ("journey", "why")),
              ]  # fmt: skip
-    found = {path: status_of(pages, path) for path in paths}
+    found = {path: inside.get(path).status for path in paths}
     assert {path: status for path, status in found.items() if status >= 500} == {}
     assert {path: found[path] for path in own if found[path] != 200} == {}
-    assert all(live_row(entry)["cells"] for entry in runtime.ledger.read_many(ids))
+    assert all(live_row(entry)["cells"] for entry in inside.ledger.read_many(ids))
