@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from remit.ledger import LedgerEntry
+from remit.ledger import LedgerEntry, content
 from tests.server.console.conftest import Inside
 from tests.server.console.test_wrong_types import RECORD
 
@@ -38,3 +38,18 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         assert re.findall(r"[A-Z]{3,}_?[A-Z_]+(?=\W)", re.sub(r"(LED|DEC|SES)-\w+", "", text)) in (
             [], ["UTC"]), text  # fmt: skip
         assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
+
+
+def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
+    told = dict.fromkeys(("kind", "target", "package_id", "version", "base_version", "digest",
+                          "evidence_sha256", "by"), "x")  # fmt: skip
+    entry = inside.ledger.write(LedgerEntry("SIGNAL_PROPOSED", "PRP-000e", "PROPOSED", "x",
+        metadata={**told, "evidence": content([]), "reason": content("by name")}))  # fmt: skip
+    assert inside.get("/console/proposals/PRP-000e").status == 200
+    inside.ledger.erase(entry, reason="asked for")
+    gone = inside.get("/console/proposals/PRP-000e")
+    assert gone.status == 410
+    assert "Its evidence was erased, and its content with it." in gone.text
+    missing = inside.get("/console/proposals/PRP-000f")
+    assert missing.status == 404
+    assert "There is no proposal" in missing.text

@@ -52,6 +52,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "picture": picture,
             "latest": _LATEST,
         },
+        410 if one.erased else 200,
     )
 
 
