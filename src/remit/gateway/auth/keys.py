@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError, VirtualKeyError
 from remit.gateway.auth.identity import Identity
-from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter
+from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter, mark
 from remit.gateway.auth.virtual_key import (
     KEY_CHARS,
     KeyRow,
@@ -102,13 +102,23 @@ class KeyStore(Closeable):
             return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
         return None
 
-    def identity_of(self, key_id: str) -> Identity:
-        """The owner of the valid key with this id. Raises as :meth:`authenticate`."""
-        identity = self._require_cache().by_id(key_id)
+    def identity_of(self, key_id: str, mark: str | None = None) -> Identity:
+        """The owner of the valid key with this id. Raises as :meth:`authenticate`.
+
+        Args:
+            key_id: of the key.
+            mark: only while the secret counts that :meth:`mark_of` gave it for.
+        """
+        identity = self._require_cache().by_id(key_id, mark)
         if identity is None:
             self._refusals.count()
             raise _refused()
         return identity
+
+    @staticmethod
+    def mark_of(token: str) -> str:
+        """What tells one secret of a key from its others, and gives nothing of it away; 32 hex."""
+        return mark(hashlib.sha256(token.encode()).digest())
 
     @property
     def refused(self) -> int:

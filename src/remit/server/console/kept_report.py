@@ -11,7 +11,7 @@ from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning.meta import read_report
-from remit.learning.proposals import Proposals
+from remit.learning.proposals import ProposalError, Proposals
 from remit.ledger import LedgerClient
 
 __all__ = ["LATEST", "KeptReport", "Learned"]
@@ -20,6 +20,8 @@ LATEST = 2_000
 """Exchanges that are read, at most."""
 
 _FOR_S = 60.0
+_NOT_OURS = "What was learned cannot be shown: an entry that it is read from is not Remit's own."
+_LOOK = "`remit learn report` fails at the same entry, and says where."
 # What makes an older report wrong, not only late: decisions, and content that has to be gone.
 _AT_ONCE = (
     "SIGNAL_PROPOSED", "SIGNAL_ADOPTED", "SIGNAL_REJECTED", "SIGNAL_ROLLED_BACK", "ERASURE",
@@ -59,7 +61,11 @@ class KeptReport:
         self._until = 0.0
 
     def read(self) -> Learned:
-        """The report, a minute old at most."""
+        """The report, a minute old at most.
+
+        Raises:
+            ProposalError: an entry that it is read from is not as Remit writes it.
+        """
         with self._lock:
             head = self._ledger.head()
             [decided] = self._ledger.select(_LAST_OF)
@@ -75,4 +81,8 @@ class KeptReport:
             self._root.tier("ho1"), installed=InstalledFiles(self._root.path)
         )
         known = Proposals(self._root, self._ledger)
-        return read_report(self._ledger, known, contracts, latest=LATEST).to_dict()
+        try:
+            return read_report(self._ledger, known, contracts, latest=LATEST).to_dict()
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            # Learning takes its evidence as Remit wrote it, and from nobody else.
+            raise ProposalError("lost", _NOT_OURS, next_step=_LOOK) from error

@@ -13,7 +13,7 @@ from remit.server.replies import Headers
 
 COOKIE = "remit_console"
 LASTS_S = 8 * 3600
-"""For how long a login by a key holds; revoking the key ends it at once."""
+"""For how long a login by a key holds; revoking or rotating the key ends it at once."""
 
 _PURPOSE = b"remit console login v1"
 
@@ -34,8 +34,9 @@ class Login(NamedTuple):
 class Logins:
     """Makes and checks the cookies of logins.
 
-    That of a key says ``{"key"}``; that of a person says ``{"issuer", "subject", "name", "role",
-    "settings"}``, and counts while the settings of the provider are what they were.
+    That of a key says ``{"key", "mark"}``, and counts while the secret does that was shown; that
+    of a person says ``{"issuer", "subject", "name", "role", "settings"}``, and counts while the
+    settings of the provider are what they were.
 
     Args:
         secret: of the root, random.
@@ -49,9 +50,9 @@ class Logins:
         self._oidc = oidc
         self._settings = _digest(oidc)
 
-    def begin(self, identity: Identity, *, secure: bool) -> tuple[bytes, bytes]:
+    def begin(self, identity: Identity, *, secure: bool, key: str = "") -> tuple[bytes, bytes]:
         """The header that begins a login of a key's owner, or of a person without a key."""
-        claims = {"key": identity.key_id}
+        claims = {"key": identity.key_id, "mark": KeyStore.mark_of(key)}
         lasts_s = LASTS_S
         if not identity.key_id:
             claims = {"issuer": self._oidc.issuer, "subject": identity.user_id,
@@ -75,7 +76,7 @@ class Logins:
         claims = found.claims
         if "key" in claims:
             try:
-                identity = self._keys.identity_of(claims["key"])
+                identity = self._keys.identity_of(claims["key"], claims.get("mark", ""))
             except AuthenticationError:
                 return None
         elif self._oidc.issuer and claims["settings"] == self._settings:

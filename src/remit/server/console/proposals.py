@@ -46,6 +46,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "picture": picture,
             "latest": LATEST,
         },
+        410 if one.erased else 200,
     )
 
 
