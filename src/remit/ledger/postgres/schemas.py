@@ -11,6 +11,7 @@ from remit.ledger.postgres.connection import ENGINE_ERRORS, Writer, masked
 
 __all__ = ["make_schema"]
 
+_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, ValueError, OverflowError)
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -22,7 +23,7 @@ def _writer(url: str, schema: str) -> Iterator[Writer]:
     try:
         writer.connect()
         yield writer
-    except (*ENGINE_ERRORS, ValueError, OverflowError) as error:
+    except _ERRORS as error:
         raise LedgerError(
             f"The schema {schema} of {masked(url)} cannot be used: "
             f"{str(error).rstrip('.') or type(error).__name__}.",
