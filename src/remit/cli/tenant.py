@@ -11,11 +11,13 @@ import click
 
 from remit.cli.shared import (
     FILE,
+    FOLDER,
     common,
     emit,
     note,
     open_ledger,
     open_settings,
+    progress,
     reads,
     show_step,
     table,
@@ -149,9 +151,59 @@ def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> No
     emit(as_json, shown, [line])
 
 
+@tenant.command()
+@click.argument("name")
+@click.option("--out", required=True, type=FOLDER, help="A new directory.")
+@reads
+def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
+    """Write a tenant out: ledger, key, a proof from the host, and its packages."""
+    from remit.runtime.tenants import export_tenant, find_tenant
+
+    with _host(root, signing=True) as (place, ledger):
+        done = export_tenant(ledger, find_tenant(place, name), out, progress("exporting"))
+    line = f"{done['entries']} entries and {done['packages']} packages written to {out}"
+    emit(as_json, {"out": str(out), **done}, [line])
+
+
+@tenant.command()
+@click.argument("name")
+@click.option("--to", "to", required=True, metavar="URL|host|DIR",
+              help="A PostgreSQL database, the host's own, or a directory for a file.")  # fmt: skip
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
+              help="Seconds for a server's calls of it to end.")  # fmt: skip
+@reads
+def move(root: Path | None, as_json: bool, name: str, to: str, wait_s: float) -> None:
+    """Move a tenant's ledger: record, content, budgets, keys. Its origin and key stay.
+
+    A server lets go of it, and takes its calls again once it is moved. An interrupted move is
+    undone, or ended, by the next `remit tenant` command and by the server.
+    """
+    from remit.runtime.moving import move_tenant
+
+    with _host(root, signing=True) as (place, ledger):
+        path = open_settings(root)[1].settings.ledger.path
+        done = move_tenant(place, ledger, name, to, host_path=path, wait_s=wait_s, by=whoami(),
+                           step=show_step)  # fmt: skip
+    shown = {"name": name, "entries": done.entries, "place": done.tenant.place,
+             "aside": done.aside}  # fmt: skip
+    emit(as_json, shown, [f"{name}: {done.entries} entries are at {done.tenant.place}"])
+    if not as_json:
+        note(f"The old ledger is kept as {done.aside}, with all its content: remove it when the "
+             "new one is in your backups.")  # fmt: skip
+
+
 @contextmanager
 def _host(root: Path | None, *, signing: bool = False) -> Iterator[tuple[Root, LedgerClient]]:
-    """The root of the host and its ledger."""
-    place, _ = open_settings(root)
-    with open_ledger(root, signing=signing) as ledger:
+    """The root of the host and its ledger; moves that were interrupted are ended first."""
+    from remit.kernel.tenant import TenantFile
+    from remit.runtime.moving import recover_moves
+    from remit.runtime.tenants import tenant_names
+
+    place, loaded = open_settings(root)
+    root_of = place.path / "tenants"
+    interrupted = any(TenantFile.moving_path(root_of / name).exists()
+                      for name in tenant_names(place))  # fmt: skip
+    with open_ledger(root, signing=signing or interrupted) as ledger:
+        if interrupted:
+            recover_moves(place, ledger, loaded.settings.ledger.path)
         yield place, ledger

@@ -20,6 +20,7 @@ HOST = "host"
 """In :attr:`TenantFile.database`: that of the host, whatever its address is just now."""
 
 _FILE = "tenant.json"
+_MOVING = "moving.json"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(rf".+/{TENANTS}/({_NAME.pattern})(?:/fork-[1-9][0-9]*)?", re.ASCII)
 
@@ -48,13 +49,23 @@ class TenantFile:
     ready: bool = True
 
     @classmethod
-    def read(cls, root: Path) -> Self | None:
+    def read(cls, root: Path, *, to_open: bool = False) -> Self | None:
         """That of a root; ``None`` where the root is no tenant's.
 
+        Args:
+            root: its directory.
+            to_open: refuse a tenant whose ledger is being moved: nobody opens it meanwhile.
+
         Raises:
-            TenantError: it is damaged.
+            TenantError: it is damaged, or being moved.
         """
         path = root / _FILE
+        if to_open and cls.moving_path(root).exists():
+            raise TenantError(
+                f"The ledger of the tenant {root.name} is being moved.",
+                next_step="Wait until that is done. Where it was interrupted, `remit tenant list` "
+                "of the host puts it back, or ends it.",
+            )
         try:
             text = path.read_text("utf-8")
         except FileNotFoundError:
@@ -78,6 +89,11 @@ class TenantFile:
     def path(root: Path) -> Path:
         """Where it is in a root."""
         return root / _FILE
+
+    @staticmethod
+    def moving_path(root: Path) -> Path:
+        """What is there while the ledger is being moved."""
+        return root / _MOVING
 
     def encoded(self) -> bytes:
         """The content of the file."""

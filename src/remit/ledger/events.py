@@ -224,7 +224,7 @@ _TABLE = (
           "The head of a tenant's log was taken, signed, with the proof that it extends that of "
           "`extends` entries, taken before; or (`FORKED`) the first under another origin."),
     Event("TENANT_MOVED", "tenants",
-          ("tenant", "origin", "size", "root", "from_place", "place", "by"),
+          ("tenant", "origin", "size", "root", "from_place", "place", "move_id", "by"),
           "The ledger of a tenant was moved, whole, to another database: its head then."),
 )  # fmt: skip
 

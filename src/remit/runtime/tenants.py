@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name
-from remit.ledger import LedgerClient, LedgerEntry, LedgerKeyError, open_root_ledger
+from remit.ledger import (
+    LedgerClient,
+    LedgerEntry,
+    LedgerKeyError,
+    Progress,
+    entry_id,
+    open_root_ledger,
+)
 from remit.ledger.keyfiles import write_over
-from remit.ledger.log_of_logs import take_head
+from remit.ledger.log_of_logs import latest_head, prove_through, take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root
 from remit.runtime.state import check_state
 
-__all__ = ["Tenant", "create_tenant", "find_tenant", "list_tenants", "open_log", "recorded_key",
-           "save_file", "schema_of", "take_checkpoint", "tenant_names"]  # fmt: skip
+__all__ = ["Tenant", "create_tenant", "export_tenant", "find_tenant", "list_tenants", "open_log",
+           "place_of", "recorded_key", "save_file", "schema_of", "take_checkpoint",
+           "tenant_names"]  # fmt: skip
 
 _LEDGER = "ledger.db"
 
@@ -227,3 +237,49 @@ def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> 
             next_step="A root that was put there by hand is no tenant.",
         )
     return take_head(ledger, tenant.name, log, signed, key=key)
+
+
+def export_tenant(
+    ledger: LedgerClient, tenant: Tenant, directory: Path, progress: Progress | None = None
+) -> dict[str, int]:
+    """Write a tenant out: ``ledger.jsonl``, the whole export of its ledger; ``key.vkey``, which
+    checks it; ``proof.json``, its last entry from a head of the host; ``packages/``, the archives
+    of what is installed, with their signatures.
+
+    Args:
+        ledger: of the host, opened with its key.
+        tenant: whose.
+        directory: which is made, or empty.
+        progress: called with the entries done and their total.
+
+    Returns:
+        How many ``entries`` and ``packages`` were written.
+
+    Raises:
+        TenantError: the directory holds something, or cannot be written.
+        LedgerError: what :func:`take_checkpoint` and the export raise.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise TenantError(f"{directory} is not empty.", next_step="Name a new directory.")
+        with open_log(tenant, signing=True) as log:
+            take_checkpoint(ledger, tenant, log)
+            entries = log.export(directory / "ledger.jsonl", progress=progress)
+            (directory / "key.vkey").write_text(f"{log.verifier_key}\n", "utf-8")
+            head = latest_head(ledger, tenant.name)
+            last = entry_id(min(entries, head.checkpoint.size if head else entries) - 1)
+            proof = prove_through(ledger, tenant.name, log, last)
+            (directory / "proof.json").write_text(str(proof), "utf-8")
+        packages = directory / "packages"
+        packages.mkdir()
+        found = sorted(tenant.root.tier("hot").glob("installed/*/archives/*"))
+        for path in found:
+            name = f"{path.parents[1].name}-{path.name}"
+            shutil.copyfile(path, packages / name)
+    except OSError as error:
+        raise TenantError(
+            f"The tenant cannot be written to {directory}: {error.strerror or error}.",
+            next_step="Check the free space and the permissions.",
+        ) from error
+    return {"entries": entries, "packages": sum(p.name.endswith(".tar.gz") for p in found)}

@@ -160,6 +160,10 @@ def test_a_login_holds_in_the_console_of_its_tenant(shared: Shared) -> None:
     both = "; ".join(_signed_in(served, shared.keys[name]) for name in ("acme", "globex"))
     status, _, _ = served.ask("GET", "/", token="", headers={"cookie": both})
     assert status == 200
+    for name in ("acme", "nobody"):
+        status, _, headers = served.ask("GET", f"/console/login?tenant={name}", token="")
+        wanted = f"remit_tenant={name if name == 'acme' else ''};"
+        assert (status, headers["set-cookie"].startswith(wanted)) == (200, True)
     status, page, _ = served.ask("POST", "/console/login", b"key=sk-remit-acme_x", token="",
                                  headers=_FORM)  # fmt: skip
     assert (status, b"unknown, expired or revoked" in page) == (403, True)

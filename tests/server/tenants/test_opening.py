@@ -12,6 +12,8 @@ from remit.server.refusals import HttpError
 from remit.server.shares import Share, Shares
 from tests.server.conftest import QUICK
 from tests.server.running import serving
+from tests.support.commands import run_remit
+from tests.support.stores import outside
 from tests.support.tenants import TENANTS, new_host, opened
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -24,6 +26,11 @@ def _key(root: Path) -> str:
         made = keys.create("k")
         TokenBudgeter(ledger).allocate(BudgetScope(key_id=made.key_id))
     return made.key
+
+
+def opened_size(path: Path) -> int:
+    ((size,),) = outside(str(path), "SELECT count(*) FROM entries")
+    return int(size)
 
 
 def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path: Path) -> None:
@@ -51,6 +58,12 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
         assert [call("globex"), served.call("openai", "hi")[0]] == [200, 200]
         (tmp_path / "away.db").rename(ledger)
         until(lambda: call("acme") == 200)
+        # A move waits for the calls that run, and the server follows it.
+        done = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--root", root)
+        assert done.returncode == 0, done.stderr
+        size = opened_size(tmp_path / "new/ledger.db")
+        until(lambda: call("acme") == 200)
+        assert opened_size(tmp_path / "new/ledger.db") > size
     with opened(root) as ledger_of_host:
         taken = ledger_of_host.query(event_type="TENANT_CHECKPOINT")
         assert {entry.metadata["tenant"] for entry in taken} == set(TENANTS)  # as it ended

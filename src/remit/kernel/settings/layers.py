@@ -129,12 +129,16 @@ def load_settings(
             _merge(merged, _nest(key, _parse(key, text)), f"environment {name}", sources)
     for key, value in (flags or {}).items():
         _merge(merged, _nest(key, value), "flag", sources)
-    if path is not None and (tenant := TenantFile.read(path.parent)) is not None:
+    if path is not None and (tenant := _tenant_at(path)) is not None:
         _merge(merged, _of_tenant(tenant, path, variables), "tenant.json", sources)
     try:
         return LoadedSettings(Settings.model_validate(merged), sources, defaults)
     except ValidationError as error:
         raise _explain(error, sources, of_root is not None) from error
+
+
+def _tenant_at(path: Path) -> TenantFile | None:
+    return TenantFile.read(path.parent, to_open=True)
 
 
 def _of_tenant(

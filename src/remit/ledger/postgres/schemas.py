@@ -6,19 +6,26 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from remit.kernel.tenant import with_schema
 from remit.ledger.errors import LedgerError
 from remit.ledger.postgres.connection import ENGINE_ERRORS, Writer, masked
+from remit.ledger.postgres.schema import begin
 
-__all__ = ["make_schema"]
+__all__ = ["drop_schema", "has_schema", "make_schema", "rename_schema"]
 
 _ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, ValueError, OverflowError)
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
-@contextmanager
-def _writer(url: str, schema: str) -> Iterator[Writer]:
+def _plain(schema: str) -> str:
     if not _PLAIN.fullmatch(schema):
         raise LedgerError(f"A schema cannot be called {schema[:70]!r}.")
+    return schema
+
+
+@contextmanager
+def _writer(url: str, schema: str) -> Iterator[Writer]:
+    _plain(schema)
     writer = Writer(url, statement_s=60.0)
     try:
         writer.connect()
@@ -54,6 +61,36 @@ def make_schema(url: str, schema: str, mark: str) -> None:
                 f"There is a schema {schema} in {masked(url)} already.",
                 next_step="Name another database, or drop it, where nobody needs it.",
             )
+
+
+def has_schema(url: str, schema: str) -> bool:
+    """Whether there is a schema of that name; raises :class:`LedgerError` as the others do."""
+    with _writer(url, schema) as writer:
+        return _comment(writer, schema) is not None
+
+
+def rename_schema(url: str, schema: str, to: str) -> None:
+    """Give a schema another name, between two transactions of the ledger in it: who had it open
+    can neither read nor write any more.
+
+    Raises:
+        LedgerError: it cannot be renamed.
+    """
+    with _writer(with_schema(url, schema), schema) as writer:
+        begin(writer)
+        writer.put(f"ALTER SCHEMA {schema} RENAME TO {_plain(to)}", ())
+        writer.fetch("COMMIT")
+
+
+def drop_schema(url: str, schema: str, mark: str) -> None:
+    """Drop a schema with all that is in it, where there is one with this mark.
+
+    Raises:
+        LedgerError: it cannot be dropped.
+    """
+    with _writer(url, schema) as writer:
+        if _comment(writer, schema) == mark:
+            writer.script(f"DROP SCHEMA {schema} CASCADE")
 
 
 def _comment(writer: Writer, schema: str) -> str | None:

@@ -15,6 +15,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
+from remit.runtime.moving import recover_moves
 from remit.runtime.tenants import find_tenant, tenant_names
 from remit.server import request
 from remit.server.app import App
@@ -38,7 +39,7 @@ from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
 
 __all__ = ["Dispatcher", "has_tenants"]
 
-_LOOK_S = 2.0  # for tenants that are idle, or whose policy changed
+_LOOK_S = 1.0  # for tenants that are idle, are to be moved, or whose policy changed
 _OWN = ("/healthz", "/readyz")  # of the process
 _LOGIN = "/console/login"
 _MOST_LOGIN_BYTES, _LOGIN_S = 16 * 1024, 10.0
@@ -66,10 +67,12 @@ class Dispatcher:
             path: functools.partial(self._call, path) for path in app.direct
         }
         root = app.runtime.root
-        most = app.runtime.loaded.settings.server.open_tenants
+        settings = app.runtime.loaded.settings
+        recover = functools.partial(recover_moves, root, app.runtime.ledger, settings.ledger.path)
         self._tenants = OpenTenants(
-            root, most, options.flags, options.by, shares, counted=not app.metrics.shared
-        )
+            root, settings.server.open_tenants, options.flags, options.by, shares, recover,
+            counted=not app.metrics.shared,
+        )  # fmt: skip
         self._heads = Heads(root, app.runtime.ledger, self._tenants)
         self._running: list[asyncio.Task[None]] = []
 

@@ -15,8 +15,10 @@ from typing import Any, Self, TypeVar
 from remit.gateway.auth import AgentTokens, AuthenticationError, agent_secret
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
+from remit.kernel.tenant import TenantFile
 from remit.runtime import Runtime
-from remit.runtime.tenants import Tenant, find_tenant, open_log, tenant_names
+from remit.runtime.moving import hold_open
+from remit.runtime.tenants import find_tenant, open_log, tenant_names
 from remit.server.app import App
 from remit.server.refusals import HttpError
 from remit.server.shares import Shares
@@ -42,10 +44,12 @@ class OpenTenant:
     Attributes:
         name: of the tenant.
         app: answers for it.
+        held: keeps it from being moved.
     """
 
-    def __init__(self, name: str, app: App) -> None:
+    def __init__(self, name: str, app: App, held: contextlib.ExitStack) -> None:
         self.name = name
+        self.held = held
         self.app = app
         self.users = 0
         self.used = time.monotonic()
@@ -61,6 +65,13 @@ class OpenTenant:
         self.users -= 1
         self.used = time.monotonic()
 
+    async def stop(self, *, at_once: bool) -> None:
+        """Close it, once nobody uses it."""
+        try:
+            await self.app.stop(at_once=at_once)
+        finally:
+            self.held.close()
+
 
 class OpenTenants:
     """Opens and closes tenants of one host.
@@ -72,12 +83,14 @@ class OpenTenants:
         by: who runs the server, for the record.
         shares: what all tenants hold of this process.
         counted: whether each counts its own calls.
+        recover: ends what processes that died while they moved a tenant began.
     """
 
     def __init__(
         self, host: Root, most: int, flags: Mapping[str, Any], by: str, shares: Shares,
-        *, counted: bool,
+        recover: Callable[[], None], *, counted: bool,
     ) -> None:  # fmt: skip
+        self._recover = recover
         self._host = host
         self._most = most
         self._flags = dict(flags)
@@ -136,12 +149,13 @@ class OpenTenants:
             return await self._opened(name, may_close=is_known)
 
     async def close_idle(self) -> None:
-        """Close those that nobody used for long, and those whose policy or prices changed: they are
-        opened anew when they are asked for."""
+        """Close those that nobody used for long, those that are to be moved, and those whose policy
+        or prices changed: they are opened anew when they are asked for."""
         await asyncio.gather(*(self._look_at(name, one) for name, one in self._open.items()))
 
     async def _look_at(self, name: str, one: OpenTenant) -> None:
         idle = not one.users and time.monotonic() - one.used > _IDLE_S
+        idle = idle or TenantFile.moving_path(one.app.runtime.root.path).exists()
         behind = False
         with contextlib.suppress(RemitError):  # a ledger that does not answer is asked again
             behind = not idle and await self.run(one.app.is_behind)
@@ -158,7 +172,7 @@ class OpenTenants:
         for task in self._opening.values():
             with contextlib.suppress(Exception):
                 await task
-        stopping = [one.app.stop(at_once=at_once) for one in self._open.values()]
+        stopping = [one.stop(at_once=at_once) for one in self._open.values()]
         self._open = {}
         await asyncio.gather(*stopping, *self._closing)
         self._threads.shutdown()
@@ -203,24 +217,30 @@ class OpenTenants:
 
     async def _make(self, name: str) -> OpenTenant:
         try:
-            app = await self.run(self._make_app, find_tenant(self._host, name))
+            app, held = await self.run(self._make_app, name)
         except RemitError as error:
             _log.error("the tenant %s cannot be opened: %s", name, error)
             self._failed[name] = (time.monotonic() + _AGAIN_S, error)
             raise
         self._failed.pop(name, None)
         await app.start()
-        made = self._open[name] = OpenTenant(name, app)
+        made = self._open[name] = OpenTenant(name, app, held)
         return made
 
-    def _make_app(self, tenant: Tenant) -> App:
-        runtime = Runtime.open(tenant.root.path, flags=self._flags, by=self._by)
-        try:
-            metrics: CallMetrics | None = None if self._counted else Uncounted()
-            return App(runtime, metrics=metrics, within=(self._shares, tenant.name))
-        except BaseException:
-            runtime.close()
-            raise
+    def _make_app(self, name: str) -> tuple[App, contextlib.ExitStack]:
+        self._recover()
+        tenant = find_tenant(self._host, name)
+        with contextlib.ExitStack() as held:
+            held.enter_context(hold_open(tenant))
+            runtime = Runtime.open(tenant.root.path, flags=self._flags, by=self._by)
+            try:
+                metrics: CallMetrics | None = None if self._counted else Uncounted()
+                app = App(runtime, metrics=metrics, within=(self._shares, tenant.name))
+            except BaseException:
+                runtime.close()
+                raise
+            return app, held.pop_all()
+        raise AssertionError("unreachable")
 
     def _make_room(self, *, may_close: bool) -> None:
         while len(self._open) + len(self._opening) >= self._most:
@@ -238,7 +258,7 @@ class OpenTenants:
             one.app.end_streams()
             while one.users:  # noqa: ASYNC110 - its requests go on
                 await asyncio.sleep(0.05)
-            await one.app.stop(at_once=False)
+            await one.stop(at_once=False)
 
         task = asyncio.create_task(close())
         self._closing.add(task)
