@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -14,13 +15,15 @@ import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.ledger.log_of_logs import (
+    EVENT,
     TenantForkError,
     TenantProof,
+    check_heads,
     latest_head,
     prove_through,
     take_head,
 )
-from remit.ledger.tlog import SignedCheckpoint, Signer, TlogError
+from remit.ledger.tlog import Checkpoint, SignedCheckpoint, Signer, TlogError
 from tests.ledger.test_proofs import _PYTHON, needs_oracles
 from tests.support.stores import SIGNER
 
@@ -79,6 +82,22 @@ def test_heads_are_taken_as_the_log_grows_each_once(logs: Logs) -> None:
     assert str(head.signed) == second.metadata["checkpoint"]
     assert latest_head(logs.host, "other") is None
     assert logs.host.verify().verified
+    assert list(check_heads(logs.host, False)) == []
+
+
+def test_a_host_that_takes_another_history_is_found_out(logs: Logs) -> None:
+    logs.write(3)
+    taken = logs.host.read(logs.take())
+    for size, root in ((3, b"x" * 32), (5, b"y" * 32), (2, b"z" * 32)):
+        signed = Checkpoint(_TENANT.name, size, root).sign(_TENANT)
+        said = {"size": size, "root": base64.b64encode(root).decode(), "checkpoint": str(signed)}
+        logs.host.write(
+            LedgerEntry(EVENT, "acme", "TAKEN", "as if", metadata={**taken.metadata, **said})
+        )
+    lied = {**taken.metadata, "size": 4}
+    logs.host.write(LedgerEntry(EVENT, "acme", "TAKEN", "as if", metadata=lied))
+    found = [seq for seq, _ in check_heads(logs.host, False)]
+    assert found == [1, 2, 3, 4]
 
 
 def test_an_older_copy_and_another_history_are_refused(logs: Logs) -> None:

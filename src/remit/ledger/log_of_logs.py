@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +22,7 @@ from remit.ledger.events import KERNEL_ROWS
 from remit.ledger.keyfiles import known_as
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import columns_of
+from remit.ledger.state import Finding
 from remit.ledger.store import Execute, Transaction
 from remit.ledger.tlog import (
     Checkpoint,
@@ -35,8 +37,8 @@ from remit.ledger.tlog import (
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantForkError", "TenantProof", "latest_head",
-           "prove_through", "take_head"]  # fmt: skip
+__all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantForkError", "TenantProof", "check_heads",
+           "latest_head", "prove_through", "take_head"]  # fmt: skip
 
 EVENT = "TENANT_CHECKPOINT"
 PROOF_FORMAT = "remit-tenant-proof/1"
@@ -112,6 +114,29 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
         raise ProofError("The host's record says another head than the checkpoint in it.")
     signed.verify(key)
     return signed, key
+
+
+def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
+    """A :data:`~remit.ledger.StateCheck`: each head that was taken is signed, and shown to extend
+    the one of its log before. One that goes on from a mark leaves them out."""
+    last: dict[str, Checkpoint] = {}
+    if since_mark:
+        return
+    for seq, record in ledger.select(
+        f"SELECT seq, record FROM entries WHERE event_type = ? AND {KERNEL_ROWS} ORDER BY seq",
+        (EVENT,),
+    ):
+        try:
+            signed, _ = _head_in(as_bytes(record))
+            head, metadata = signed.checkpoint, orjson.loads(record)["metadata"]
+            old = last.get(head.origin)
+            if old is not None:
+                path = [base64.b64decode(item) for item in metadata["consistency"]]
+                verify_consistency(old.size, head.size, path, old.root, head.root)
+            last[head.origin] = head
+        except (TlogError, ValueError, KeyError, TypeError) as error:
+            said = error.message if isinstance(error, TlogError) else "it cannot be read"
+            yield seq, f"the head of a tenant's log that it took does not hold: {said}"
 
 
 def take_head(

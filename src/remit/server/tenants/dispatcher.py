@@ -151,7 +151,9 @@ class Dispatcher:
                 return found, _choosing(send, scope, found, always=query["tenant"])
         if not name:
             return None, send
-        is_known = await self._tenants.run(self._is_signed_in, name, scope)
+        is_known = name in self._tenants.all or await self._tenants.run(
+            self._is_signed_in, name, scope
+        )
         return await self._tenants.of_visitor(name, is_known=is_known), send
 
     def _is_signed_in(self, name: str, scope: Scope) -> bool:

@@ -175,7 +175,7 @@ class OpenTenants:
         stopping = [one.stop(at_once=at_once) for one in self._open.values()]
         self._open = {}
         await asyncio.gather(*stopping, *self._closing)
-        self._threads.shutdown()
+        self._threads.shutdown(wait=False)
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
         """Run something in one of the threads for tenants."""
@@ -201,19 +201,19 @@ class OpenTenants:
             return bool(log.select(_OF_KEY, (digest, digest)))
 
     async def _opened(self, name: str, *, may_close: bool) -> OpenTenant:
-        if (found := self._open.get(name)) is not None:
-            return found
-        until, error = self._failed.get(name, (0.0, None))
-        if error is not None and time.monotonic() < until:
-            raise _unavailable(error)
-        if name not in self._opening:
-            self._make_room(may_close=may_close)
-            task = self._opening[name] = asyncio.create_task(self._make(name))
-            task.add_done_callback(lambda _: self._opening.pop(name, None))
-        try:
-            return await asyncio.shield(self._opening[name])
-        except RemitError as error:
-            raise _unavailable(error) from error
+        while (found := self._open.get(name)) is None:  # it may be closed again at once
+            until, error = self._failed.get(name, (0.0, None))
+            if error is not None and time.monotonic() < until:
+                raise _unavailable(error)
+            if name not in self._opening:
+                self._make_room(may_close=may_close)
+                task = self._opening[name] = asyncio.create_task(self._make(name))
+                task.add_done_callback(lambda _: self._opening.pop(name, None))
+            try:
+                await asyncio.shield(self._opening[name])
+            except RemitError as error:
+                raise _unavailable(error) from error
+        return found
 
     async def _make(self, name: str) -> OpenTenant:
         try:
