@@ -68,6 +68,9 @@ WORDS: Mapping[str, str] = {
     "KEY_REVOKED": "a key was revoked",
     "OWNER_NAMED": "an owner was named",
     "CONFIG_CHANGED": "the configuration was changed",
+    "TENANT_CREATED": "a tenant was made",
+    "TENANT_CHECKPOINT": "the head of a tenant's log was taken",
+    "TENANT_MOVED": "a tenant was moved",
     # Codes of what was refused or failed.
     "AUTH_ERROR": "not allowed",
     "BUDGET_BUSY": "the budget is held by other calls",

@@ -13,7 +13,7 @@ from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError,
 from remit.gateway.auth.identity import Identity
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter, mark
 from remit.gateway.auth.virtual_key import (
-    KEY_CHARS,
+    MOST_KEY_CHARS,
     KeyRow,
     NewKey,
     VirtualKey,
@@ -27,6 +27,7 @@ from remit.gateway.auth.virtual_key import (
 from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
+from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 _MAX_REASON_CHARS = 500
@@ -98,7 +99,7 @@ class KeyStore(Closeable):
             AuthUnavailableError: as :meth:`authenticate`.
         """
         cache = self._require_cache()
-        if isinstance(token, str) and len(token) == KEY_CHARS and token.isascii():
+        if isinstance(token, str) and len(token) <= MOST_KEY_CHARS and token.isascii():
             return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
         return None
 
@@ -156,7 +157,7 @@ class KeyStore(Closeable):
             InvalidInputError: a value cannot be used.
             VirtualKeyError: the name is taken.
         """
-        secret, shown, hash_ = new_secret()
+        secret, shown, hash_ = new_secret(self._tenant())
         made = VirtualKey(
             key_id=new_key_id(),
             name=name,
@@ -278,7 +279,7 @@ class KeyStore(Closeable):
             until = time_text(datetime.now(UTC) + timedelta(seconds=grace_s)) if grace_s else ""
         except OverflowError as error:
             raise InvalidInputError("The grace ends beyond all calendars.") from error
-        secret, shown, hash_ = new_secret()
+        secret, shown, hash_ = new_secret(self._tenant())
 
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
@@ -297,6 +298,12 @@ class KeyStore(Closeable):
         if self._cache is not None:
             self._cache.apply([row])
         return row
+
+    def _tenant(self) -> str:
+        """Whose log this is, as its origin says."""
+        key = self._ledger.verifier_key
+        owner = str(key) if key is not None else self._ledger.checkpoints.owner()
+        return tenant_of_origin(owner.partition("+")[0])
 
     def _require_cache(self) -> KeyCache:
         if self._cache is None:

@@ -45,7 +45,7 @@ class Logins:
     """
 
     def __init__(self, secret: bytes, keys: KeyStore, oidc: OidcSettings) -> None:
-        self._cookie = SignedCookie(COOKIE, secret, _PURPOSE)
+        self._cookie = login_cookie(secret)
         self._keys = keys
         self._oidc = oidc
         self._settings = _digest(oidc)
@@ -86,6 +86,11 @@ class Logins:
         return Login(identity, self._cookie.signature(f"form {found.value}"))
 
 
+def login_cookie(secret: bytes) -> SignedCookie:
+    """The cookie of logins to the console of the root that has this secret."""
+    return SignedCookie(COOKIE, secret, _PURPOSE)
+
+
 def _digest(oidc: OidcSettings) -> str:
     """Of what a login rests on: who vouches for people, and what they may do."""
     fields = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
@@ -94,4 +99,4 @@ def _digest(oidc: OidcSettings) -> str:
     )
 
 
-__all__ = ["COOKIE", "LASTS_S", "Login", "Logins"]
+__all__ = ["COOKIE", "LASTS_S", "Login", "Logins", "login_cookie"]
