@@ -74,9 +74,9 @@ def read_prompt(prompt, rules: dict) -> tuple:
     messages, text = messages_of(prompt), text_read(prompt, rules)
     data = re.sub(rb"[A-Z]", lambda letter: letter[0].lower(), text.encode())
     words, signs = {word.decode() for word in re.findall(rb"[a-z0-9_\x80-\xff]+", data)}, {}
-    for task, told in rules["tasks"].items():
-        marks = sum(mark.encode() in data for mark in set(told["marks"]))
-        signs[task] = len(words & set(told["words"])) + 2 * marks
+    for task, rule in rules["tasks"].items():
+        marks = sum(mark.encode() in data for mark in set(rule["marks"]))
+        signs[task] = len(words & set(rule["words"])) + 2 * marks
         if task == "mathematics" and re.search(rb"[0-9][0-9., ]{0,20}[-+*/^=%] {0,4}[0-9(]", data):
             signs[task] += 2
     best = min(signs, key=lambda task: (-signs[task], task), default="")
@@ -94,8 +94,8 @@ def read_prompt(prompt, rules: dict) -> tuple:
 
 def score(profile: dict, prompt: tuple, task: str, weights: dict, given: str) -> int:
     """By what is stated of a model, in millionths."""
-    told, in_play, language, _ = prompt
-    first = told if task == "any" else task
+    seen, in_play, language, _ = prompt
+    first = seen if task == "any" else task
     tasks, percents = [first, *(x for x in in_play if x != first)], profile["abilities"]
     scales = weights["scales"]
     features = dict.fromkeys(("ability", "reliability", "cost", "speed", "language"), 0)
@@ -138,33 +138,33 @@ def learned_scores(text: str, head: dict, rules: dict, factors: dict) -> dict:
 def erased(x) -> bool:
     return isinstance(x, dict) and list(x) == ["$erased"]
 
-def check_hashes(record: dict, told: dict) -> list:
+def check_hashes(record: dict, meta: dict) -> list:
     """What differs in a decision's record, but for the scores."""
-    context, chosen, mode = told["context"], record["chosen_model_id"], record["routing_mode"]
+    context, chosen, mode = meta["context"], record["chosen_model_id"], record["routing_mode"]
     chain, version = record["candidates_considered"], record["rule_version_hash"]
-    inputs = {"prompt": told["prompt"], "context": context, "rule_version_hash": version,
+    inputs = {"prompt": meta["prompt"], "context": context, "rule_version_hash": version,
               "candidates_considered": chain}
     of_rules = "rv:sha256:" + digest(canonical(context["weights"]))
     return [name for name, holds in {
         "fields": record.keys() == FIELDS and record["type"] == "routing_decision",
-        "decision_id": told["thought_id"] == told["decision_id"],
-        "content": told["content"] == canonical(record),
+        "decision_id": meta["thought_id"] == meta["decision_id"],
+        "content": meta["content"] == canonical(record),
         "rule_version_hash": version in (of_rules, UNAVAILABLE),
         "decision_hash": record["decision_hash"] == digest(canonical(inputs), chosen),
         "routing_mode": mode in ("single", "ensemble", "pipeline", "fail"),
         "chosen_model_id": chosen in chain if mode != "fail" else chosen == "",
-        "model_id": told["model_id"] == chosen,
+        "model_id": meta["model_id"] == chosen,
         "candidates": context["candidates"] == sorted(chain) == sorted(record["scores"]),
     }.items() if not holds]
 
-def check_scores(record: dict, told: dict, heads: dict) -> list:
+def check_scores(record: dict, meta: dict, heads: dict) -> list:
     """The models whose scores differ, and the chain where it is not theirs."""
-    context, scores, profiles = told["context"], record["scores"], told["profiles"]
+    context, scores, profiles = meta["context"], record["scores"], meta["profiles"]
     weights, (task, *needs) = context["weights"], context["task"].split("+")
-    prompt, given = read_prompt(told["prompt"], weights["intent"]), context["operator_preference"]
+    prompt, given = read_prompt(meta["prompt"], weights["intent"]), context["operator_preference"]
     own, learned, penalties = {}, {}, weights["penalties"]
     if rules := weights.get("learned"):
-        text = text_read(told["prompt"], weights["intent"])
+        text = text_read(meta["prompt"], weights["intent"])
         factors = weights["preferences"].get(given, {})
         learned = learned_scores(text, heads[rules["head"]], rules, factors)
     for model, profile in profiles.items():
@@ -178,17 +178,17 @@ def check_scores(record: dict, told: dict, heads: dict) -> list:
     chain = sorted(own, key=lambda model: (-own[model], model))
     return differ + ["candidates_considered"] * (chain != record["candidates_considered"])
 
-def check_draw(record: dict, told: dict, name: str) -> list:
+def check_draw(record: dict, meta: dict, name: str) -> list:
     """Whether the decision's id draws its propensity, and who is asked first."""
-    if "propensity" not in told: return []
-    chain, share = record["candidates_considered"], told.get("exploration", 0)
-    chain = [model for model in chain if model not in told.get("not_drawn", ())] or chain
+    if "propensity" not in meta: return []
+    chain, share = record["candidates_considered"], meta.get("exploration", 0)
+    chain = [model for model in chain if model not in meta.get("not_drawn", ())] or chain
     u = int(sha256(f"remit-exploration:{name}".encode()).hexdigest()[:16], 16) / 2 ** 64
     first = min(int(u / share * len(chain)), len(chain) - 1) if u < share else 0
     chance = share / len(chain) + (0 if first else 1 - share)
-    lists = [told.get("skipped"), told.get("attempts")]
+    lists = [meta.get("skipped"), meta.get("attempts")]
     asked = [one["model_id"] for some in lists if isinstance(some, list) for one in some]
-    drawn = round(chance, 6) == told["propensity"] and (not asked or chain[first] in asked)
+    drawn = round(chance, 6) == meta["propensity"] and (not asked or chain[first] in asked)
     return [] if drawn else ["propensity"]
 
 def check(entries: list) -> dict:
@@ -196,40 +196,40 @@ def check(entries: list) -> dict:
     found = {"decisions": 0, "hashes_equal": 0, "scores_equal": 0, "thoughts": 0, "chains": 0,
              "other_scoring": [], "rules_unavailable": [], "erased": [], "bad": []}
     last, places, heads = {}, {}, {}
-    for told in [entry["metadata"] for entry in entries]:
-        if told["thought_id"].startswith("HEAD-") and not erased(told["content"]):
-            heads[digest(canonical(json.loads(told["content"])))] = json.loads(told["content"])
+    for meta in [entry["metadata"] for entry in entries]:
+        if meta["thought_id"].startswith("HEAD-") and not erased(meta["content"]):
+            heads[digest(canonical(json.loads(meta["content"])))] = json.loads(meta["content"])
     for entry in entries:
-        told, wrong = entry["metadata"], []
-        name, task, content = told["thought_id"], told["task_id"], told["content"]
+        meta, wrong = entry["metadata"], []
+        name, task, content = meta["thought_id"], meta["task_id"], meta["content"]
         before, place = last.get(task, "0" * 64), places.get(task, 0)
-        places[task], last[task] = place + 1, told["hash"]
+        places[task], last[task] = place + 1, meta["hash"]
         found["thoughts"] += 1
-        unknown = erased(content) or erased(told["hash"]) or erased(before)
-        if told["position"] != place or entry["submission_id"] != task: wrong.append("position")
+        unknown = erased(content) or erased(meta["hash"]) or erased(before)
+        if meta["position"] != place or entry["submission_id"] != task: wrong.append("position")
         if not unknown:
-            fields = {"id": name, "type": told["type"], "task_id": task, "content": content,
-                      "timestamp": told["thought_timestamp"], "prev_hash": before}
-            if told["hash"] != digest(canonical(fields)): wrong.append("hash of the thought")
-        if told["type"] == "decision" and "decision_id" in told:
+            fields = {"id": name, "type": meta["type"], "task_id": task, "content": content,
+                      "timestamp": meta["thought_timestamp"], "prev_hash": before}
+            if meta["hash"] != digest(canonical(fields)): wrong.append("hash of the thought")
+        if meta["type"] == "decision" and "decision_id" in meta:
             found["decisions"] += 1
-            prompt = told["prompt"] if isinstance(told["prompt"], list) else [told["prompt"]]
-            gone = any(map(erased, [content, told["context"], told["profiles"], *prompt]))
+            prompt = meta["prompt"] if isinstance(meta["prompt"], list) else [meta["prompt"]]
+            gone = any(map(erased, [content, meta["context"], meta["profiles"], *prompt]))
             unknown = unknown or gone
             if not gone:
                 try:
                     record = json.loads(content)
-                    hashes = check_hashes(record, told)
+                    hashes = check_hashes(record, meta)
                     found["hashes_equal"] += not hashes
                     wrong += hashes
                     if record["rule_version_hash"] == UNAVAILABLE:
                         found["rules_unavailable"].append(name)
-                    if told["scoring"] == "remit":
-                        scores = check_scores(record, told, heads)
+                    if meta["scoring"] == "remit":
+                        scores = check_scores(record, meta, heads)
                         found["scores_equal"] += not scores
                         wrong += scores
                     else: found["other_scoring"].append(name)
-                    if not wrong: wrong += check_draw(record, told, name)
+                    if not wrong: wrong += check_draw(record, meta, name)
                 except Exception as error: wrong.append(f"form ({error!r})")
         if unknown: found["erased"].append(name)
         if wrong: found["bad"].append({"id": name, "entry_id": entry["id"], "differs": wrong})

@@ -4,6 +4,7 @@
 
     python3 verify_standalone.py EXPORT.jsonl --key VKEY [--checkpoint FILE]
     python3 verify_standalone.py --proof FILE.tlog-proof --record FILE --key VKEY
+    python3 verify_standalone.py --tenant-proof FILE.json --key VKEY-OF-THE-HOST
 
 VKEY: the verifier key or a file with it, got elsewhere than from the export. --checkpoint: one
 you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, and why. Not checked: whether
@@ -78,6 +79,23 @@ def check_proof(text: str, record: bytes, vkey: str) -> str:
     need(holds and vkey, "the record is not at that place of that tree, or there is no key")
     return f"proved: the record is entry {index} of the {size} of {origin!a}"
 
+def check_tenant_proof(text: str, vkey: str) -> str:
+    """An entry of a tenant's log, from a head of the host's: tenants.md."""
+    told = json.loads(text)
+    taken, vouched = json.loads(told["head"]["record"]), told["head"]["proof"]
+    meta = taken["metadata"]
+    named, key = meta["tenant"], meta["verifier_key"]
+    need(told["format"] == "remit-tenant-proof/1", "not a proof through two logs")
+    places = [x for x in (meta, meta.get("provenance"), meta.get("scope")) if type(x) is dict]
+    is_kernels = next((x["tier"] for x in places if "tier" in x), "hot") in ("", "hot")
+    need(taken["event_type"] == "TENANT_CHECKPOINT" and is_kernels, "no head was taken")
+    said = meta["origin"], meta["size"], unbase64(meta["root"], 32)
+    for note in (meta["checkpoint"], told["proof"].partition("\n\n")[2]):
+        need(read_checkpoint(note, key) == said, "it leads to another head than was taken")
+    return "\n".join([check_proof(vouched, told["head"]["record"].encode(), vkey),
+                      f"this takes a head of the tenant {named!a}",
+                      check_proof(told["proof"], told["record"].encode(), key)])
+
 def check_export(path: str, vkey: str, held: str) -> str:
     values, steps, gone, erasures, peaks, roots = {}, {}, {}, {}, [], {0: sha256(b"").digest()}
     objects, previous, seq, file = [], "", -1, open(path, encoding="utf-8", newline="\n")
@@ -90,13 +108,13 @@ def check_export(path: str, vkey: str, held: str) -> str:
     need(heads or vkey is None, "there is no checkpoint to hold against the key")
     for seq, line in enumerate(file):
         WHERE[0] = f"line {seq + 2} (seq {seq})"
-        told, objects[:] = json.loads(line, object_pairs_hook=note), []
-        record, data = json.loads(told["record"], object_pairs_hook=note), told["record"].encode()
-        need(sha256(data).hexdigest() == told["entry_hash"], "the record does not match entry_hash")
+        row, objects[:] = json.loads(line, object_pairs_hook=note), []
+        record, data = json.loads(row["record"], object_pairs_hook=note), row["record"].encode()
+        need(sha256(data).hexdigest() == row["entry_hash"], "the record does not match entry_hash")
         name, meta = f"LED-{seq:08x}", record["metadata"]
         need([record["seq"], record["id"]] == [seq, name], f"it is not entry {seq}")
         need(record["previous_hash"] == previous, "previous_hash is not the hash of the one before")
-        peaks, width, previous = [*peaks, sha256(b"\0" + data).digest()], seq, told["entry_hash"]
+        peaks, width, previous = [*peaks, sha256(b"\0" + data).digest()], seq, row["entry_hash"]
         while width % 2: peaks[-2:], width = [node(*peaks[-2:])], width // 2  # equal subtrees join
         if seq + 1 in [size for _, size, _ in heads]:
             roots[seq + 1] = functools.reduce(lambda right, left: node(left, right), peaks[::-1])
@@ -105,7 +123,7 @@ def check_export(path: str, vkey: str, held: str) -> str:
         is_kernels = type(tier) is not str or tier in ("", "hot")  # no worker's entry erases
         if record["event_type"] == "ERASURE" and is_kernels: erasures[name] = meta, record["reason"]
         scope = session if session and type(session) is str else seq  # of its content
-        for item in told["contents"] + told["steps"]:
+        for item in row["contents"] + row["steps"]:
             mac, parent, whose = item["commitment"], item.get("parent"), None
             if "erased" in item: gone[mac] = item["erased"]
             elif text := item.get("jcs", item.get("json")):  # JSON in RFC 8785's form, or in any
@@ -143,14 +161,16 @@ def check_export(path: str, vkey: str, held: str) -> str:
     return "\n".join(found)
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:4]))
+    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:5]))
     parser.add_argument("export", nargs="?")
-    for option in ("--key", "--checkpoint", "--proof", "--record"): parser.add_argument(option)
+    for option in ("--key", "--checkpoint", "--proof", "--record",
+                   "--tenant-proof"): parser.add_argument(option)
     given = parser.parse_args()
     read = lambda path: pathlib.Path(path).read_bytes().decode()
     try:
         key = read(given.key) if given.key and os.path.exists(given.key) else given.key
-        if given.proof: print(check_proof(read(given.proof), read(given.record).encode(), key))
+        if given.tenant_proof: print(check_tenant_proof(read(given.tenant_proof), key))
+        elif given.proof: print(check_proof(read(given.proof), read(given.record).encode(), key))
         else: print(check_export(given.export, key, given.checkpoint and read(given.checkpoint)))
         print("VERIFIED" if key else "chain and content hold; nobody's signature was checked")
     except Exception as error:  # whatever it is, it does not verify

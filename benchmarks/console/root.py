@@ -18,6 +18,7 @@ from benchmarks.gateways.progress import tell
 from remit.gateway.auth import Identity
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
+from remit.learning import Estimate
 from remit.learning.proposals import Change, Learner
 from remit.ledger import LedgerClient, LedgerEntry, open_root_ledger
 from remit.runtime import Runtime
@@ -191,27 +192,17 @@ def _refused(number: int) -> LedgerEntry:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """What the learner of the benchmark predicts."""
-
-    value: float = 0.1
-    low: float = 0.05
-    high: float = 0.15
-    confidence: float = 0.95
-    samples: int = 400
-    effective_samples: float = 300.0
-    method: str = "betting"
-
-
 def _propose(runtime: Runtime) -> None:
     evidence = [one.id for one in runtime.ledger.query(event_type="EXCHANGE", limit=10)]
     otto = Identity("otto", "operator", key_id="KEY-0000000000000002")
     learner = Learner(runtime.root, runtime.ledger, runtime.loaded, otto)
+    predicted = Estimate(
+        value=0.1, low=0.05, high=0.15, samples=400, effective_samples=300.0, method="betting"
+    )
     for number in range(_PROPOSALS):
         change = Change("prompt", contract_id="PRC-EXECUTE-001", additions=[f"Unit {number}."])
         learner.propose(
-            change, evidence=evidence, predicted=_Effect(), replay={"held_out": 400},
+            change, evidence=evidence, predicted=predicted, replay={"held_out": 400},
             reason="Units are missing.",
         )  # fmt: skip
 

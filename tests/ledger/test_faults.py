@@ -281,3 +281,4 @@ def test_a_server_that_is_not_there(url: str, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Exception, match="cannot be opened") as caught:
         LedgerClient(url, settings=_settings(lock_timeout_s=0.5))
     assert "s3cret" not in str(caught.value)
+    assert isinstance(caught.value, LedgerConnectionError) or ":1/" not in url

@@ -10,16 +10,20 @@ import logging
 import resource
 import socket
 import ssl
+import weakref
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from remit.kernel.loops import call_in_thread
 from remit.providers import ProviderError
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
@@ -163,6 +167,35 @@ async def test_each_event_loop_has_its_own_connections() -> None:
         assert await asyncio.to_thread(asyncio.run, call()) == BODY
         assert await call() == BODY
         assert server.connections == 2
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("left", ["kept", "in use", "in use behind a close"])
+async def test_a_loop_that_ends_closes_its_connections(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], left: str
+) -> None:
+    """Behind its end they would be open for as long as the client."""
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def call() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        reply = await posted(upstream, BODY)
+        if left == "kept":
+            assert await reply.read() == BODY
+        elif left != "in use":
+            await upstream.aclose()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(call())
+
+    async with raw_server(keeping) as server:
+        upstream = client(server)
+        for number in range(2):
+            await asyncio.wait_for(call_in_thread("another loop", run), 20)
+            assert await asyncio.wait_for(server.closed.get(), 20) == number
+        gc.collect()
+        assert [loop() for loop in loops] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ PERMISSIONS = {
     "POST /api/delegations": "manage_keys",
     "GET /api/budgets": "read",
     "GET /api/usage": "read",
+    "GET /api/report": "verify",
     "GET /api/budgets/check": "manage_budgets",
     "PUT /api/budgets": "manage_budgets",
     "GET /api/feedback": "read",
@@ -72,6 +73,7 @@ PERMISSIONS = {
     "GET /api/packages/{package_id}": "read",
     "GET /api/pins": "read",
     "POST /api/pins/{tool_id}": "manage_keys",
+    "GET /api/prices": "read",
     "GET /api/sessions": "read",
     "GET /api/sessions/{session_id}": "read",
     "GET /api/traces/{work_order_id}": "read",
@@ -841,6 +843,7 @@ def test_the_openapi_tells_what_each_operation_answers(api: Api) -> None:
         "GET /api/ledger/key",
         "GET /api/ledger/checkpoint",
         "POST /api/ledger/checkpoint",
+        "GET /api/report",
     }
 
 

@@ -24,8 +24,8 @@ from tests.server.counting import Counts
 from tests.support.roots import new_root
 
 # To be lowered when the counts fall; with a little room, for another Python counts a few more, and
-# a busy machine too: chunks of a stream that arrive together are counted as one. Of the statements one is
-# room: a call that lasts long reads the circuit breakers again.
+# a busy machine too: chunks of a stream that arrive together are counted as one. Of the statements
+# one is room: a call that lasts long reads the circuit breakers again.
 ROOM = 1.04
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {

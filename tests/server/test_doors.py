@@ -32,6 +32,7 @@ def test_dev_mode_answers_no_page_from_elsewhere(dev: Served, headers: dict[str,
         ("POST", "/v1/chat/completions", _BODY),
         ("GET", "/api/ledger/entries", None),
         ("GET", "/v1/models", None),
+        ("GET", "/console/live", None),
     ):
         status, text, _ = dev.ask(method, path, body, token="", headers=headers)
         assert status == 403, text

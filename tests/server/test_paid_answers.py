@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import pytest
 
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
+from tests.server.console.client import Visitor, signed_in
 from tests.server.running import Served, new_session, serving
 from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
@@ -132,6 +133,8 @@ def test_an_answer_is_put_on_record_and_given_when_the_store_is_back(
 ) -> None:
     served, session = store.served, new_session()
     TokenBudgeter(served.ledger).allocate(BudgetScope(session), 100_000)
+    # The first looks at pages before there is a console, the second was signed in.
+    visitor, path = (signed_in(served), "/") if stream else (Visitor(served), "/console/login")
     call: Future[Any] = asking.submit(
         served.call, "openai", "hello [[delay=1.5]]", session=session, stream=stream
     )
@@ -140,12 +143,18 @@ def test_an_answer_is_put_on_record_and_given_when_the_store_is_back(
     assert status == 503
     assert json.loads(body)["error"]["code"] in ("record_unavailable", "auth_unavailable")
     assert headers["retry-after"] == "1"
+    page = visitor.get(path)
+    if isinstance(store, Postgres):  # where nothing can be read either
+        assert page.status == 503
+        assert "database does not answer" in page.text
+        assert page.headers["retry-after"] == "1"
     assert not call.done()  # nothing is answered that is not on record
     store.mend()
     status, body, _ = call.result(60)
     assert status == 200, body
     assert served.exchange(session).metadata["outcome"] == "success"
     until(lambda: _is_ready(served)[0])
+    until(lambda: visitor.get(path).status == 200)
     assert _held(served, session) == 0
     assert audit_budgets(served.ledger).equal
     assert served.call("openai", "yes")[0] == 200

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import audit_usage
+from remit.server.api.report import Streamed
 from tests.server.running import Served, new_session
 from tests.support.waiting import until
 
@@ -46,21 +50,51 @@ def test_usage_is_what_was_called_page_by_page(anywhere: Served) -> None:
             break
         cursor = f"&cursor={page['next_cursor']}"
     assert len(pages) == 2
+    status, raw, headers = anywhere.ask("GET", "/api/report?since=today", token=auditor)
+    file = raw.decode()
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8"), file
+    assert file.rstrip().endswith("</html>")
+    assert {one.id for one in exchanges} <= {*re.findall(r'<li class="entry" id="(LED-\w+)"', file)}
+    assert f'"{key.key_id}"' in file
     assert {row["key"] for row in pages} == {key.key_id}
     assert audit_usage(anywhere.ledger) == []
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [("by=colour", 400), ("since=soon", 400), ("time_zone=Moon", 400), ("cursor=x", 400),
-     ("cursor=WyJhIl0%3D", 200), ("user=a&user=b", 400), ("colour=red", 400)],
-)  # fmt: skip
-def test_what_cannot_be_understood_is_refused(served: Served, query: str, status: int) -> None:
-    assert _get(served, f"/api/usage?{query}", served.key(role="auditor").key)[0] == status
+def test_what_cannot_be_understood_is_refused(served: Served) -> None:
+    auditor = served.key(role="auditor").key
+    for query, status in (
+        ("usage?by=colour", 400), ("usage?since=soon", 400), ("usage?time_zone=Moon", 400),
+        ("usage?cursor=x", 400), ("usage?cursor=WyJhIl0%3D", 200), ("usage?user=a&user=b", 400),
+        ("usage?colour=red", 400), ("report?since=soon", 400), ("report?until=soon", 400),
+        ("report?time_zone=Moon&since=today", 400), ("report?most=-1", 400), ("report?by=key", 400),
+    ):  # fmt: skip
+        assert _get(served, f"/api/{query}", auditor)[0] == status, query
+
+
+def test_a_report_that_nobody_waits_for_is_read_no_further() -> None:
+    closed = False
+
+    def parts() -> Generator[str]:
+        nonlocal closed
+        try:
+            while True:
+                yield "more"
+        finally:
+            closed = True
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+
+    asyncio.run(Streamed(parts())({"type": "http"}, receive, send))
+    assert closed
 
 
 def test_who_may_not_read_sees_no_usage(served: Served) -> None:
-    assert _get(served, "/api/usage", served.token)[0] == 403
+    for path in ("/api/usage", "/api/report"):
+        assert _get(served, path, served.token)[0] == 403
 
 
 @pytest.mark.parametrize("path", _PATHS)

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
@@ -135,6 +136,12 @@ class OidcProvider:
                     **self.metadata,
                 }
             )
+        if request.path == "/authorize":  # where a browser is asked whether it agrees
+            back = urlsplit(self.redirect_uri)._replace(path="", query="").geturl()
+            place = escape(back + self.authorize(f"{self.url}{request.path_qs}"))
+            page = "<!doctype html><title>Provider</title><link rel=icon href=data:,>"
+            link = f'<a href="{place}">Allow</a>'
+            return web.Response(text=page + link, content_type="text/html")
         if request.path == "/keys":
             published = [self.key.public] if self.published is None else self.published
             return web.json_response({"keys": published})

@@ -22,7 +22,8 @@ from remit.views import (
     prompt_journey,
 )
 from remit.views.entries import place_of, plain
-from remit.views.places import Place, Places, find_places
+from remit.views.finding import find_places
+from remit.views.places import Place, Places
 from tests.views.story import SESSION, Story, tell
 
 
@@ -543,6 +544,20 @@ def test_of_a_long_session_little_is_read_for_one_entry(ledger: LedgerClient) ->
         (turn,) = prompt_journey(counting, entry_id=entry.id)["turns"]  # type: ignore[arg-type]
         assert turn["work_orders"]
         assert counting.read_of < len(entries) / 5
+
+
+def test_a_turn_of_many_orders_beside_others_is_found_whole(ledger: LedgerClient) -> None:
+    story = Story(ledger)
+    story.start()
+    first = [story.plan(1) for _ in range(2)]
+    for number in (2, 3):
+        for _ in range(9):
+            story.plan(number)
+        story.record(number)
+    first += [story.plan(1) for _ in range(9)]
+    last = story.record(1)
+    (turn,) = prompt_journey(ledger, entry_id=last)["turns"]
+    assert [order["wo_id"] for order in turn["work_orders"]] == first
 
 
 _number = count(1)

@@ -7,20 +7,23 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import LedgerClient, LedgerEntry, NoSignerError, entry_id, utc_now
+from remit.ledger import LedgerClient, LedgerEntry, NoSignerError, entry_id, instant
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey, verify_inclusion
 from remit.ledger.tlog.merkle import leaf_hash
-from remit.views import audit_report, report_parts, report_script_hash
+from remit.views import audit_report, read_usage, report_parts, report_script_hash
 from remit.views.page import script
 from remit.views.wording import nano_dollars, shown_value, visible
 from tests.support.browser import Browser, find_browser
@@ -74,6 +77,16 @@ def _table(report: dict[str, Any], name: str) -> dict[tuple[str, ...], dict[str,
     return {tuple(row["of"]): row for row in table["rows"]}
 
 
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
+
+
+@contextmanager
+def _written(after: timedelta) -> Iterator[None]:
+    """Entries have this time after noon."""
+    with mock.patch("remit.ledger.appends.utc_now", return_value=instant(NOON + after)):
+        yield
+
+
 # -- data -------------------------------------------------------------------------------------
 
 
@@ -113,10 +126,11 @@ def test_it_lists_what_an_auditor_asks_for(client: LedgerClient, signer: Signer)
 
 def test_it_is_the_same_on_both_stores(target: str, signer: Signer) -> None:
     with LedgerClient(target, signer=signer) as client:
-        tell_auditor(client)
-        since = utc_now()
-        tell_auditor(client, calls=3)
-        report = _report(client, since=since, most=2)
+        with _written(timedelta()):
+            tell_auditor(client)
+        with _written(timedelta(hours=1)):
+            tell_auditor(client, calls=3)
+        report = _report(client, since=NOON + timedelta(minutes=30), most=2)
         found = _entries(report)
         head = SignedCheckpoint.parse(report["log"]["checkpoint"]).verify(signer.verifier_key)
         for row in (row for part in found.values() for row in part):
@@ -128,7 +142,7 @@ def test_it_is_the_same_on_both_stores(target: str, signer: Signer) -> None:
             "packages": 2, "keys": 3, "budgets": 1, "settings": 1, "learning": 3,
         }  # fmt: skip
         (total,) = _table(report, "total").values()
-        assert (total["entries"], total["nano"]) == (7, 3_000_003 + 1_235_000_000_000)
+        assert (total["calls"], total["nano"]) == (7, 3_000_003 + 1_235_250_000_000)
 
 
 @given(st.integers(-(10**18), 10**18))
@@ -140,43 +154,52 @@ def test_money_is_added_up_exactly(client: LedgerClient) -> None:
     tell_auditor(client)
     report = _report(client)
     (total,) = _table(report, "total").values()
-    assert total["entries"] == 9
+    assert total["calls"] == 9
     assert total["failed"] == 2  # an error, and one whose process died
-    assert total["nano"] == 1_000_001 * 10 + 1_234_500_000_000 + 500_000_000
-    assert total["uncosted"] == 2
+    outside = 250_000_000
+    assert total["nano"] == 1_000_001 * 10 + 1_234_500_000_000 + 500_000_000 + outside
+    assert total["unpriced_calls"] == 1
     certain = _table(report, "certainty")
-    assert certain[("measured",)]["nano"] == 10_000_010
+    assert certain[("measured",)]["nano"] == 10_000_010 + outside
     assert certain[("estimated",)]["nano"] == 1_234_500_000_000
     assert certain[("upper_bound",)]["nano"] == 500_000_000
-    assert certain[("unpriced",)]["uncosted"] == certain[("",)]["uncosted"] == 1
+    assert certain[("unpriced",)]["unpriced_calls"] == 1
     for name in ("agents", "contracts", "models", "callers", "certainty"):
         lines = _table(report, name).values()
         assert sum(line["nano"] for line in lines) == total["nano"], name
-        assert sum(line["entries"] for line in lines) == total["entries"], name
-    assert _table(report, "outside")[("session:because",)]["nano"] == 250_000_000
+        assert sum(line["calls"] for line in lines) == total["calls"], name
+    assert _table(report, "outside")[("session:because",)]["nano"] == outside
+    [usage] = read_usage(client).rows
+    assert (total["calls"], total["nano"]) == (usage.calls, usage.nano)
     assert nano_dollars(1_234_500_000_001) == "$1,234.500000001"
     assert nano_dollars(0) == "$0.00"
     assert nano_dollars(-1_500_000_000) == "-$1.50"
 
 
-def test_a_range_takes_what_is_in_it(client: LedgerClient) -> None:
-    before = tell_auditor(client)
-    since = utc_now()
-    after = tell_auditor(client, calls=2)
-    until = utc_now()
-    tell_auditor(client)
-    report = _report(client, since=since, until=until)
+def test_a_range_takes_what_is_in_its_quarters_of_an_hour(client: LedgerClient) -> None:
+    with _written(timedelta(microseconds=-1)):
+        before = tell_auditor(client)
+    with _written(timedelta()):
+        after = tell_auditor(client, calls=2)
+    with _written(timedelta(minutes=15)):
+        tell_auditor(client)
+    minutes = timedelta(minutes=4)
+    report = _report(client, since=NOON + minutes, until=NOON + 2 * minutes)
+    assert report["since"] == "2026-03-29T12:00:00.000000Z"
+    assert report["until"] == "2026-03-29T12:15:00.000000Z"
     assert report["range"]["first_id"] > max(before.values())
     found = _entries(report)
     listed = [row["entry_id"] for name, rows in found.items() if name != "used" for row in rows]
     assert min(listed) > max(before.values())
     assert max(listed) <= max(after.values())
+    (total,) = _table(report, "total").values()
+    assert total["calls"] == len(found["calls"]) == 6
     # Whose keys these are was said before, and after the key was made again in the range.
     assert {row["entry_id"] for row in found["used"]} <= set(before.values()) | {entry_id(0)}
     assert len(found["used"]) == 2
-    assert _entries(_report(client, since=utc_now()))["calls"] == []
-    with pytest.raises(InvalidInputError):
-        _report(client, since="yesterday, or so")
+    assert _entries(_report(client, since=NOON + timedelta(days=1)))["calls"] == []
+    last = datetime.max.replace(tzinfo=UTC)
+    assert _report(client, until=last)["range"]["entries"] == client.count()
 
 
 def test_no_more_calls_are_listed_than_asked_for(client: LedgerClient) -> None:
@@ -189,20 +212,26 @@ def test_no_more_calls_are_listed_than_asked_for(client: LedgerClient) -> None:
     assert len(found["keys"]) == 3  # what governs is always listed
     (table,) = [one for one in report["tables"] if one["name"] == "agents"]
     assert not table["is_whole"]
-    assert sum(row["entries"] for row in table["rows"]) == 34
+    assert sum(row["calls"] for row in table["rows"]) == 34
     assert len(_entries(_report(client, most=0))["calls"]) == 0
+    read = sum(one["listed"] for one in report["sections"])
+    assert read == sum(map(len, found.values()))
+    assert _report(client, most=3, at_most=read)["most"] == 3
+    with pytest.raises(InvalidInputError, match=f"of {read:,} entries"):
+        _report(client, most=3, at_most=read - 1)
 
 
 def test_what_came_after_its_checkpoint_is_left_out(client: LedgerClient) -> None:
     tell_auditor(client)
     checkpoint = SignedCheckpoint.parse(client.checkpoint())
-    tell_auditor(client)
+    tell_auditor(client, calls=9, said="later")
     report = audit_report(client, checkpoint=checkpoint)
     assert report["range"]["entries"] == checkpoint.checkpoint.size
     rows = [row for part in _entries(report).values() for row in part]
     assert max(row["seq"] for row in rows) < checkpoint.checkpoint.size
     (total,) = _table(report, "total").values()
-    assert total["entries"] == 9
+    assert total["calls"] == 9
+    assert "later" not in json.dumps(report["tables"])
 
 
 def test_what_a_tier_may_not_write_counts_for_nothing(client: LedgerClient) -> None:
@@ -341,6 +370,7 @@ def test_a_browser_verifies_it_without_a_network(
     client: LedgerClient, browser: Browser, tmp_path: Path, said: str
 ) -> None:
     ids = tell_auditor(client, said=said)
+    _write_odd(client)
     client.erase(ids["call"], reason="asked for", requested_by="dpo")
     report = _report(client)
     count = sum(one["listed"] for one in report["sections"])
@@ -364,6 +394,18 @@ def test_a_browser_verifies_it_without_a_network(
         shown = browser.run("document.querySelector('#banner .answer').className")
         assert shown == f"answer badge {tone}"
     assert browser.run("document.querySelectorAll('img').length") == 0
+
+
+def _write_odd(client: LedgerClient) -> None:
+    """What usage counts in ways of its own."""
+    for event, metadata in (
+        ("EXCHANGE", {"outcome": "success", "agent_id": "x" + "é" * 120, "input_tokens": 5}),
+        ("EXCHANGE", {"model_id": {"a": 1}, "user_id": "\ufeffx" + "y" * 300, "cost_usd": -1.0}),
+        ("EXCHANGE", {"cost_certainty": "sure", "output_tokens": 1.5, "input_tokens": -3}),
+        ("BUDGET_DEBIT", {"scope": {"tier": "ho1"}, "cost_usd": 1.0}),
+        ("BUDGET_DEBIT", {"scope": "key:K", "cost_usd": 2.0, "input_tokens": 7, "tier": "hot"}),
+    ):
+        client.write(LedgerEntry(event, "X", "X", "odd", metadata=metadata))
 
 
 def _changed(text: str, old: str, new: str, after: str = "") -> str:
@@ -446,7 +488,7 @@ _CHANGES: dict[str, tuple[Callable[[str, dict[str, str]], str], str, str]] = {
         lambda text, ids: re.sub("<tr data-of='.\"model-dear\".'>.*?</tr>", "", text),
         "sum-models", "model-dear"),
     "headline": (
-        lambda text, ids: _changed(text, ">11<", ">8<", 'data-total="entries"'),
+        lambda text, ids: _changed(text, ">11<", ">8<", 'data-total="calls"'),
         "the figures at the top", "11"),
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ _MOST_BYTES = 20 * 1024 * 1024  # base64 of it fits into providers' largest requ
 class File:
     """An image or a document, whole. Text goes to the model as text, between fences.
 
-    The tokens of other documents, such as PDF, cannot be bounded beforehand: the whole context of
+    The tokens of other documents, such as PDF, cannot be bounded in advance: the whole context of
     the model is reserved for them.
 
     Attributes:

@@ -177,21 +177,20 @@ def _limits(client: LedgerClient) -> Iterator[_Check]:
 
 
 def _prices(place: Root, settings: Settings, client: LedgerClient) -> Iterator[_Check]:
-    from remit.packages import prices_sha256, recorded_prices
+    from remit.packages import check_prices
     from remit.runtime.prices import prices_of
 
     found = prices_of(place, settings.budget.prices)
-    recorded = recorded_prices(client)
-    as_recorded = recorded.sha256 == prices_sha256(place.path, found.file) or not (
-        found.sha256 or recorded.sha256
-    )
     how = found.table.version
-    if found.sha256:
-        how += f"; {len(found.own.models)} of the operator's own in {found.file}"
-    if not as_recorded:
-        how = f"{found.file} is not what is on record ({recorded.entry_id or 'nothing is'})"
-    yield _held("prices", as_recorded, how, f"Look at it with `remit price diff`; `remit price "
-                f"import {found.file}` puts it on record.")  # fmt: skip
+    if found.file.data and not found.packaged:
+        how += f"; {len(found.own.models)} of the operator's own in {found.file.name}"
+    problem = None
+    if not found.packaged:
+        problem = next(check_prices(place.path, client, settings.budget.prices), None)
+    if problem is None:
+        yield _Check("prices", "ok", how)
+    else:
+        yield _Check("prices", "fail", problem.message, problem.next_step)
 
 
 def _port(settings: Settings) -> Iterator[_Check]:

@@ -13,8 +13,8 @@ from remit._version import __version__
 from remit.kernel.errors import InvalidInputError, RemitError
 
 _COMMANDS = {
-    "init": "remit.cli.setup:init",
-    "setup": "remit.cli.first_steps:setup",
+    "init": "remit.cli.init:init",
+    "setup": "remit.cli.setup:setup",
     "doctor": "remit.cli.doctor:doctor",
     "chat": "remit.cli.chat:chat",
     "ask": "remit.cli.chat:ask",
@@ -40,10 +40,11 @@ _COMMANDS = {
     "approve": "remit.cli.approve:approve",
     "model": "remit.cli.model:model",
     "witness": "remit.cli.witness:witness",
+    "tenant": "remit.cli.tenant:tenant",
     "package": "remit.cli.package:package",
     "gate": "remit.cli.gate:gate",
     "bootstrap": "remit.cli.bootstrap:bootstrap",
-    "config": "remit.cli.setup:config",
+    "config": "remit.cli.config:config",
     "completion": "remit.cli.completion:completion",
 }
 

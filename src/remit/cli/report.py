@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--since", help="First instant, inclusive (ISO 8601; default: from the beginning).")
-@click.option("--until", help="Last instant, exclusive (ISO 8601; default: to the end).")
+@click.option(
+    "--since",
+    help="First instant: today, yesterday, monday, 24h, 7d, or a date or time "
+    "(ISO 8601), taken down to a quarter of an hour; default: from the beginning.",
+)
+@click.option(
+    "--until", help="The end, exclusive, taken up to a quarter; likewise; default: to the end."
+)
+@click.option("--time-zone", default="UTC", show_default=True,
+              help="Whose midnight begins a day, such as Europe/Berlin.")  # fmt: skip
 @click.option(
     "--most",
     type=click.IntRange(min=0),
@@ -52,6 +60,7 @@ def report(
     as_json: bool,
     since: str | None,
     until: str | None,
+    time_zone: str,
     most: int,
     witnesses: tuple[tuple[str, str], ...],
     with_gates: bool,
@@ -64,16 +73,17 @@ def report(
     and proof. The exit code is 1 where the ledger does not verify or a gate fails.
     """
     from remit.cli.gate import run_gates
-    from remit.ledger import instant
     from remit.ledger.tlog import VerifierKey
-    from remit.views import audit_report, report_parts, report_script_hash
+    from remit.views import audit_report, instant_of, report_parts, report_script_hash
 
     if page is None and not as_json:
         raise click.UsageError("Give --html FILE, --json, or both.")
     if as_json and page is not None and str(page) == "-":
         raise click.UsageError("Only one of --html - and --json can go to standard output.")
     keys = [(url, VerifierKey.parse(text)) for url, text in witnesses]
-    since, until = instant(since), instant(until)  # before anything is done
+    begins, ends = (  # before anything is done
+        None if one is None else instant_of(one, time_zone) for one in (since, until)
+    )
     gates = run_gates(root) if with_gates else None  # first, so that the checkpoint covers them
     with open_ledger(root, signing=True) as client:
         verification = client.verify(
@@ -83,16 +93,18 @@ def report(
         )
         checkpoint = _checkpoint(client, keys)
         given: dict[str, Any] = {
-            "checkpoint": checkpoint, "since": since, "until": until, "most": most,
+            "checkpoint": checkpoint, "since": begins, "until": ends, "most": most,
             "verification": verification, "gates": None if gates is None else gates.to_dict(),
             "witnesses": [key.name for _, key in keys],
         }  # fmt: skip
         if page is not None:
+            made = audit_report(client, **given)
             with write_file(page) as file:
-                for part in report_parts(audit_report(client, **given)):
+                for part in report_parts(made):
                     file.write(part.encode())
             if str(page) != "-":
                 note(f"written to {page}")
+            note(f"it is of {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
             note(f"its script is sha256-{report_script_hash()}")
         if as_json:
             found = audit_report(client, **given)

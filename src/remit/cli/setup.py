@@ -1,103 +1,227 @@
-"""``remit init`` and ``config``: making a root, and its settings."""
+"""``remit setup``: a provider, a key with a budget, a client, and one real call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import (
-    FOLDER,
-    common,
-    emit,
-    note,
-    open_settings,
-    reads,
-    show_step,
-    whoami,
-)
+from remit.cli.setup_provider import Choice, chosen, opener, secret_of
+from remit.cli.shared import echo_json, note, open_ledger, reads, say, show_step, whoami
+from remit.cli.snippets import CLIENTS, snippet
+from remit.kernel.errors import RemitError
+
+if TYPE_CHECKING:
+    from remit.gateway.auth import NewKey
+    from remit.kernel.root import Root
+    from remit.kernel.settings import Settings
+
+_CALL_S = 300.0
+_TOKENS = 256  # most that the first call may answer
+_UNKNOWN_WINDOW = 131_072  # of a free model whose server does not say; it bounds tokens, no money
 
 
 @click.command()
-@click.argument("directory", required=False, type=FOLDER)
-@click.option(
-    "--bare", is_flag=True, help="Keys and an empty ledger only: `remit ledger import` comes next."
-)
-@click.option(
-    "--new-ledger",
-    is_flag=True,
-    help="Begin a new record where the old one is lost, and trust the root's own key again.",
-)
-@common
-def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:
-    """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
-    from remit.kernel.installed import InstalledFiles
-    from remit.kernel.root import Root, find_root
-    from remit.packages.shipped import ASIDE_FOLDER
+@click.option("--provider", help="anthropic, openai, ollama, local, or one of remit.toml; the "
+              "first that is found when left out.")  # fmt: skip
+@click.option("--base-url", help="Of an OpenAI-compatible server, such as http://HOST:8000/v1.")
+@click.option("--model", help="Which model answers by default.")
+@click.option("--free", is_flag=True, help="The server at --base-url bills nothing: price 0.")
+@click.option("--budget-usd", default="5", show_default=True, help="What the key may spend.")
+@click.option("--key-name", default="first", show_default=True, help="What people call the key.")
+@click.option("--client", type=click.Choice(CLIENTS), help="Whose lines to print.")
+@click.option("--save-key", is_flag=True, help="Keep the provider's key in remit.toml, in plain "
+              "text (0600); else it stays in the environment.")  # fmt: skip
+@click.option("--no-call", is_flag=True, help="Make no call.")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+@reads
+def setup(root: Path | None, as_json: bool, **given: Any) -> None:
+    """Set up a provider, make a key with a budget, make one real call, show a client's lines.
+
+    Asks in a terminal only. It can be run again: what is there stays, and a new key is made.
+    """
+    from remit.gateway.budget import nano_of
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
     from remit.runtime import make_root
 
-    if bare and new_ledger:
-        raise click.UsageError("--bare and --new-ledger exclude each other.")
-    given = directory or root
-    place = Root(given) if given is not None else find_root()
-    before = _files(place.path)
-    editable = make_root(place, bare=bare, new_ledger=new_ledger, by=whoami(), step=show_step)
-    made = len(_files(place.path) - before)
-    if editable and not before:
-        note("Remit runs from an editable install: no hashes to check. Waived, on record.")
-    note(f"{place.path}: {made} files made." if made else f"{place.path} is complete.")
-    aside = place.path / ASIDE_FOLDER
-    if aside.is_dir() and not any(file.is_relative_to(aside) for file in before):
-        note(f"Files of an earlier version were in the way; they lie in {aside} now.")
-    for path in InstalledFiles(place.path).changed():
-        note(f"{path} is not as it was installed; `remit package restore` puts it back.")
-    if made and not bare:
-        note("next: `remit setup` sets a provider up, makes a key with a budget and a first call;")
-        note("      `remit chat` talks to the ADMIN agent; `remit doctor` says what is missing.")
+    asks = sys.stdin.isatty() and not given["yes"] and not as_json
+    nano_of(given["budget_usd"])  # wrong use shows before anything is made
+    place = find_root(root)
+    settings = load_settings(place.config if place.exists() else None).settings
+    choice = chosen(settings, given, asks)
+    secret = secret_of(settings, choice, asks)
+    if asks:
+        given["budget_usd"] = click.prompt(
+            "Most US dollars for the key", default=given["budget_usd"], err=True
+        )
+        nano_of(given["budget_usd"])
+    if not place.exists():
+        note(f"Making a root at {place.path.resolve()}.")
+        make_root(place, by=whoami(), step=show_step)
+    _configure(place, settings, choice, secret if given["save_key"] else "")
+    _price(place, choice)
+    made = _key(place, given)
+    settings = load_settings(place.config).settings
+    url = f"http://{settings.server.host}:{settings.server.port}"
+    name = f"{choice.provider}/{choice.model}"
+    client = given["client"] or ("anthropic" if choice.provider == "anthropic" else "openai")
+    lines = snippet(client, url=url, key=made.key, model=name)
+    report: dict[str, Any] = {
+        "root": str(place.path), "provider": choice.provider, "model": choice.model,
+        "key": {"id": made.key_id, "name": made.name, "key": made.key},
+        "budget_usd": float(given["budget_usd"]), "url": url, "client": client, "snippet": lines,
+        "call": None,
+    }  # fmt: skip
+    if not as_json:
+        note(f"{name} answers. The key {made.name} ({made.key_id}) may spend "
+             f"{given['budget_usd']} USD; it is shown this once:")  # fmt: skip
+        say(made.key)
+    if not given["no_call"]:
+        report["call"] = call = _call(place, choice, made)
+        if not as_json:
+            note(f"First call: {call['exchange']}, {_cost(call)}; `remit ledger show "
+                 f"{call['exchange']}` shows it whole.")  # fmt: skip
+    if as_json:
+        echo_json(report)
+        return
+    note(f"\nFor {client}, once `remit serve` runs (it answers at {url}):\n")
+    say(lines, nl=False)
+    if secret and not given["save_key"]:
+        note(f"\n`remit serve` needs {settings.providers[choice.provider].api_key_env} in its "
+             "environment.")  # fmt: skip
+    note("\nnext: `remit serve`; `remit doctor` says what could be better.")
 
 
-def _files(root: Path) -> set[Path]:
-    return {file for file in root.rglob("*") if file.is_file()}
+def _configure(place: Root, settings: Settings, choice: Choice, secret: str) -> None:
+    """Put into ``remit.toml`` what has to be there, and nothing else."""
+    from remit.kernel.settings.edit import set_values
+
+    values = {}
+    default = "local" if choice.provider == "local" else f"{choice.provider}/{choice.model}"
+    if choice.provider == "local" and choice.model != settings.local.model:
+        values["local.model"] = choice.model
+    if settings.model.default != default:
+        values["model.default"] = default
+    if choice.base_url and settings.providers[choice.provider].base_url != choice.base_url:
+        values[f"providers.{choice.provider}.base_url"] = choice.base_url
+    if secret:
+        values[f"providers.{choice.provider}.api_key"] = secret
+    if values:
+        set_values(place.config, values)
+        note(f"remit.toml: {', '.join(sorted(values))}")
 
 
-@click.group()
-def config() -> None:
-    """Look at the settings."""
+def _price(place: Root, choice: Choice) -> None:
+    """A budget in dollars needs a price: 0 for what is free, on record.
+
+    Raises:
+        RemitError: there is none, and the model is not free.
+    """
+    from datetime import UTC, datetime
+
+    from remit.kernel.settings import load_settings
+    from remit.providers.prices import Overlay
+    from remit.runtime.prices import RootPrices, change_own_prices, prices_of
+
+    settings = load_settings(place.config).settings
+    prices = prices_of(place, settings.budget.prices)
+    if choice.provider in settings.budget.free_providers:
+        return
+    if prices.table.find(choice.provider, choice.model) is not None and not choice.free:
+        return
+    if not choice.free:
+        raise RemitError(
+            f"{choice.provider}/{choice.model} has no price, and a budget in dollars refuses it.",
+            next_step=f"Set one: `remit price set {choice.provider}/{choice.model} --input … "
+            "--output … --context-window … --max-output-tokens …`; or pass --free.",
+        )
+    day = datetime.now(UTC).date()
+
+    def change(found: RootPrices) -> Overlay:
+        sizes = {"max_output_tokens": _UNKNOWN_WINDOW, "context_window": _UNKNOWN_WINDOW}
+        entry = {"provider": choice.provider, "date": day, "input": "0", "output": "0",
+                 "source": f"free, at {choice.base_url}", **sizes}  # fmt: skip
+        return found.own.with_entry(
+            found.own.key_of(choice.provider, choice.model, found.base), entry, day
+        )
+
+    with open_ledger(place.path, signing=True) as ledger:
+        _, entry_id = change_own_prices(
+            place, ledger, settings.budget.prices, change, by=whoami(),
+            wait_s=settings.packages.lock_timeout_s, reason="A free model was set up",
+        )  # fmt: skip
+    if entry_id:
+        note(f"{choice.provider}/{choice.model} has the price 0, on record as {entry_id}.")
 
 
-@config.command()
-@click.option("--meaning", is_flag=True, help="Say what each setting means.")
-@reads
-def show(root: Path | None, as_json: bool, meaning: bool) -> None:
-    """Every setting, its value, and where that came from."""
-    from remit.kernel.settings import describe
+def _key(place: Root, given: dict[str, Any]) -> NewKey:
+    """A key with the budget, under a name that is free."""
+    from remit.gateway.auth import KeyStore
+    from remit.gateway.budget import BudgetLimits, TokenBudgeter
 
-    _, loaded = open_settings(root)
-    meanings = describe()
-    rows = [
-        {"key": key, "value": value, "source": source, "meaning": _meaning(meanings, key)}
-        for key, value, source in loaded.rows()
-    ]
-    emit(as_json, {"settings": rows}, _setting_lines(rows, meaning))
-
-
-def _setting_lines(rows: Iterable[Mapping[str, Any]], meaning: bool) -> Iterator[str]:
-    for row in rows:
-        yield f"{row['key']} = {row['value']!r}  ({row['source']})"
-        if meaning and row["meaning"]:
-            yield f"    {row['meaning']}"
+    limits = BudgetLimits.of(usd=given["budget_usd"])
+    with open_ledger(place.path, signing=True) as ledger, KeyStore(ledger) as keys:
+        taken = {key.name for key in keys.list()}
+        names = [given["key_name"], *(f"{given['key_name']}-{n}" for n in range(2, len(taken) + 3))]
+        return keys.create(
+            next(name for name in names if name not in taken),
+            requested_by=whoami(),
+            in_transaction=TokenBudgeter(ledger).for_new_key(limits, whoami()),
+        )
 
 
-def _meaning(meanings: dict[str, str], key: str) -> str:
-    """What a setting means; of one whose name a user chose, what its table does."""
-    while key:
-        if key in meanings:
-            return meanings[key]
-        for pattern, text in meanings.items():
-            table, star, option = pattern.partition(".*.")
-            if star and key.startswith(f"{table}.") and key.endswith(f".{option}"):
-                return text
-        key = key.rpartition(".")[0]
-    return ""
+def _call(place: Root, choice: Choice, made: NewKey) -> dict[str, Any]:
+    """One call with the key, over HTTP, as a client makes it.
+
+    Raises:
+        RemitError: it was refused or failed; the key stays.
+    """
+    from remit.runtime import Runtime
+    from remit.server.interop import Door
+
+    messages = [{"role": "user", "content": "Say hello in one short sentence."}]
+    body = {"model": f"{choice.provider}/{choice.model}", "messages": messages}
+    with Runtime.open(place.path, by=whoami()) as runtime, Door(runtime) as door:
+        price = runtime.prices.find(choice.provider, choice.model)
+        named_otherwise = price is not None and price.max_completion_tokens
+        limit = "max_completion_tokens" if named_otherwise else "max_tokens"
+        request = urllib.request.Request(  # noqa: S310 - of our own, on loopback
+            f"{door.url}/v1/chat/completions",
+            json.dumps({**body, limit: _TOKENS}).encode(),
+            {"authorization": f"Bearer {made.key}", "content-type": "application/json"},
+        )
+        try:
+            with opener(door.url).open(request, timeout=_CALL_S) as reply:
+                headers, said = reply.headers, json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            raise RemitError(
+                f"The first call failed with status {error.code}: {_message(error.read())}",
+                next_step=f"The key {made.name} was made and stays. `remit ledger tail` shows what "
+                "happened; `remit doctor` looks everything over.",
+            ) from error
+    cost = headers.get("x-remit-cost-usd")
+    return {
+        "exchange": headers.get("x-remit-exchange"),
+        "cost_usd": None if cost is None else float(cost),
+        "cost_certainty": headers.get("x-remit-cost-certainty"),
+        "answer": said["choices"][0]["message"].get("content"),
+    }
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace")
+
+
+def _cost(call: dict[str, Any]) -> str:
+    if call["cost_usd"] is None:
+        return "its cost is not known"
+    return f"{call['cost_usd']:.9f} USD ({call['cost_certainty']})"

@@ -280,8 +280,8 @@ class InFlightCalls:
         """Settle every call whose process is dead, or for which no process is known to wait.
 
         The lease decides only where it cannot be seen whether the process lives, and of calls
-        that this process has given up. Whoever could not renew one while the store was away has
-        ``lease_ms`` for it from its return on.
+        that this process has given up. A holder that could not renew one while the store was away
+        has ``lease_ms`` to do so once the store is back.
 
         Returns the ``EXCHANGE_ORPHANED`` ids.
         """

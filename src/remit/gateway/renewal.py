@@ -8,7 +8,7 @@ import time
 import weakref
 
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import LedgerClient, LedgerClosedError, Transaction
 
 __all__ = ["Renewal", "is_out"]
 
@@ -77,7 +77,10 @@ class Renewal:
         return dispatch_entry_id in self._renewed if dispatch_entry_id else bool(self._renewed)
 
     def renew(self) -> None:
-        """Renew every lease that is a third over; one that cannot be renewed now is tried again."""
+        """Renew every lease that is a third over; one that cannot be renewed now is tried again.
+
+        Once the ledger is closed no call can be put on record: all are given up.
+        """
         now = time.monotonic()
         due = now - self._lease_ms / 3000
         ids = [name for name, renewed in self._renewed.copy().items() if renewed < due]
@@ -85,6 +88,9 @@ class Renewal:
             return
         try:
             self._ledger.transact(lambda tx: self._write(tx, ids))
+        except LedgerClosedError:
+            self._renewed.clear()
+            return
         except RemitError as error:
             _log.warning("leases of calls cannot be renewed: %s", error.message)
             return

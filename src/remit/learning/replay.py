@@ -37,7 +37,7 @@ class Pair:
 
     Attributes:
         replayed_id: the new ``EXCHANGE``.
-        model_id: who answered; empty where nobody did, or the answer cannot be graded.
+        model_id: what answered; empty where nothing did, or the answer cannot be graded.
         before: the grade of the recorded answer, 0 to 1.
         after: that of the new one.
         cost_nano: of the new call, in billionths of a US dollar.

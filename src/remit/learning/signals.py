@@ -322,9 +322,11 @@ def current_signals(
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
     """The exchange before the latest so many; `None` where there are no more."""
-    query = ledger.query(event_type="EXCHANGE", order="desc", limit=latest + 1, with_content=False)
-    newest = [entry.id for entry in query]
-    return newest[latest] if len(newest) > latest else None
+    rows = ledger.select(
+        "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
+        (latest,),
+    )
+    return str(rows[0][0]) if rows else None
 
 
 def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:

@@ -281,6 +281,11 @@ class Checkpoints:
             raise ProofError(f"The ledger has {size} entries, not {new}.")
         return LedgerTree(self._store.select, self._store).consistency(old, new)
 
+    def lacks(self, head: Checkpoint) -> str:
+        """What the ledger lacks of those entries that a head covers; empty if nothing."""
+        tree = LedgerTree(self._store.select, self._store)
+        return contradiction(head, tree, self._store.count(), self._store.location)
+
     def bind(self, key: VerifierKey) -> None:
         """Record the key that the ledger belongs to.
 

@@ -226,6 +226,16 @@ _TABLE = (
           "was forked.",
           ("file", "sha256", "policy", "waiver", "distribution_version", "settings",
            "settings_sha256", "overrides", "prices", "price_changes", "fork")),
+    Event("TENANT_CREATED", "tenants", ("tenant", "origin", "verifier_key", "place", "by"),
+          "A tenant was made: a root of its own, with a log of its own, whose key this names."),
+    Event("TENANT_CHECKPOINT", "tenants",
+          ("tenant", "origin", "size", "root", "checkpoint", "verifier_key", "extends",
+           "consistency"),
+          "The head of a tenant's log was taken, signed, with the proof that it extends that of "
+          "`extends` entries, taken before; or (`FORKED`) the first under another origin."),
+    Event("TENANT_MOVED", "tenants",
+          ("tenant", "origin", "size", "root", "from_place", "place", "move_id", "by"),
+          "The ledger of a tenant was moved, whole, to another database: its head then."),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

@@ -46,7 +46,7 @@ class Transaction(Clock, Protocol):
     """
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """Append one entry, prepared beforehand or not; returns its id."""
+        """Append one entry, already prepared or not; returns its id."""
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -67,7 +67,7 @@ Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a portable SQL statement; returns its rows."""
 
 Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
-"""An entry, prepared beforehand or not, or a function of the transaction that it is done in."""
+"""An entry, already prepared or not, or a function of the transaction that it is done in."""
 
 
 class Stage(Protocol):

@@ -137,7 +137,7 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
         tokens_out,
         0 if get(_CACHED) is None else _count(_CACHED, metadata, given),
         0 if get(_THOUGHT) is None else _count(_THOUGHT, metadata, given),
-        0 if usd is None else max(0, min(round(usd * 1e9), MAX_SAFE_INTEGER)),
+        0 if usd is None else min(round(max(0.0, min(usd, 1e9)) * 1e9), MAX_SAFE_INTEGER),
         1 if unpriced else 0,
     )
 

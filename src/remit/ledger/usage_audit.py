@@ -217,7 +217,7 @@ def _as_read(record: Any) -> bytes | str:
 def _settle(
     ledger: LedgerClient, hour: int, *, repair: bool
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """What differs while nobody writes, and the rows as they are after it."""
+    """What differs while writes are locked out, and the rows as they are after it."""
     size = ledger.count()
     before = _expected(ledger.select, hour, 0, size)  # most of it, not under the lock
 

@@ -6,10 +6,11 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding
+from remit.packages.errors import PackageError
 from remit.packages.files import disk_errors, sync_folder, write_new
 from remit.packages.lock import package_lock
 from remit.packages.settings_record import fitting
@@ -17,10 +18,12 @@ from remit.packages.settings_record import fitting
 __all__ = [
     "PRICES_FILE",
     "PriceChange",
+    "PriceFile",
     "RecordedPrices",
     "change_prices",
     "check_prices",
-    "prices_sha256",
+    "finish_prices",
+    "is_staged",
     "recorded_prices",
 ]
 
@@ -28,6 +31,40 @@ PRICES_FILE = "prices.toml"
 """Where the operator's prices are, in the root, unless ``budget.prices`` names another file."""
 
 _SUBJECT = "prices"
+_NONE = b"# No prices of this root's own.\n"  # staged where the file is to be taken away
+
+
+class PriceFile(NamedTuple):
+    """The file of the operator's prices, as it was read.
+
+    Attributes:
+        name: relative to the root.
+        data: its bytes; empty where there is none, or it cannot be read.
+        error: why it could not be read.
+    """
+
+    name: str
+    data: bytes
+    error: OSError | None = None
+
+    @classmethod
+    def read(cls, root: Path, named: str = "") -> Self:
+        """The file of a root; ``named`` is the setting ``budget.prices``."""
+        name = named or PRICES_FILE
+        try:
+            return cls(name, (root / name).read_bytes())
+        except OSError as error:
+            return cls(name, b"", error)
+
+    @property
+    def sha256(self) -> str:
+        """Of its bytes, 64 hex digits; empty where there are none."""
+        return _digest(self.data)
+
+    def is_as(self, recorded: RecordedPrices) -> bool:
+        """Whether it is the one that is on record."""
+        there = (self.name if self.data else "", self.sha256)
+        return there == (recorded.file, recorded.sha256)
 
 
 class RecordedPrices(NamedTuple):
@@ -59,14 +96,6 @@ class PriceChange(NamedTuple):
     versions: tuple[str, str]
 
 
-def prices_sha256(root: Path, file: str) -> str:
-    """The SHA-256 of a file of prices, 64 hex digits; empty where it cannot be read."""
-    try:
-        return _digest((root / file).read_bytes())
-    except OSError:
-        return ""
-
-
 def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
     """What is on record of the operator's prices."""
     found = ledger.query(
@@ -90,7 +119,8 @@ def change_prices(
 ) -> tuple[PriceChange, str]:
     """Change the operator's prices: on record first, then in the file, one process at a time.
 
-    Killed in between, the file is not what is on record, which G3 finds.
+    Killed in between, :func:`finish_prices` does the rest: the record says what the file is to be,
+    and its bytes are staged beside it.
 
     Args:
         root: its directory.
@@ -105,40 +135,98 @@ def change_prices(
         The change, and the id of its ``CONFIG_CHANGED``; empty where all is so already.
 
     Raises:
-        PackageError: another operation went on for too long, or the disk does not accept it.
+        PackageError: ``busy``: another operation went on for too long; ``unwritable``: the disk
+            does not accept it, and nothing was changed; ``unfinished``: it is on record, and the
+            file could not be replaced.
         LedgerError: it could not be recorded; nothing was changed.
     """
     place = root / file
     with package_lock(root, wait_s), disk_errors():
-        now = place.read_bytes() if place.exists() else b""
-        made = change(now)
         recorded = recorded_prices(ledger)
-        wanted = _digest(made.data)
-        if made.data == now and (recorded.file, recorded.sha256) == (file if now else "", wanted):
+        _finish(root, file, recorded)
+        now = PriceFile.read(root, file)
+        if now.error and not isinstance(now.error, FileNotFoundError):
+            raise now.error
+        made = change(now.data)
+        wanted = PriceFile(file, made.data)
+        if made.data == now.data and now.is_as(recorded):
             return made, ""
-        beside = place.with_name(f".{place.name}.new")
-        beside.unlink(missing_ok=True)
-        if made.data:
-            write_new(beside, made.data, 0o600)
+        write_new(_staged(place), made.data or _NONE, 0o600)
+        sync_folder(place.parent)  # what is recorded must be there after a loss of power
         metadata = {
             "by": by,
             "file": file if made.data else "",
-            "sha256": wanted,
+            "sha256": wanted.sha256,
             "prices": list(made.versions),
             "price_changes": fitting(list(made.changes)),
         }
         said = reason or "The operator's prices were changed"
         entry = LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", said, metadata=metadata)
-        try:
-            entry_id = ledger.write(entry)
-            if made.data:
-                os.replace(beside, place)
-            else:
-                place.unlink(missing_ok=True)
-        finally:
-            beside.unlink(missing_ok=True)
-        sync_folder(place.parent)
+        entry_id = ledger.write(entry)  # of one that failed the next command asks the record
+        _finish(root, file, RecordedPrices(entry_id, metadata["file"], wanted.sha256))
     return made, entry_id
+
+
+def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) -> str:
+    """Finish a change whose process was killed once it was on record, or undo one that was not.
+
+    Args:
+        root: its directory.
+        ledger: the record.
+        file: where the prices are, relative to the root.
+        wait_s: how long to wait for another operation.
+
+    Returns:
+        The id of the ``CONFIG_CHANGED`` whose change was finished; empty where none was.
+
+    Raises:
+        PackageError: as :func:`change_prices`.
+    """
+    if not is_staged(root, file):
+        return ""
+    with package_lock(root, wait_s), disk_errors():
+        recorded = recorded_prices(ledger)
+        return recorded.entry_id if _finish(root, file, recorded) else ""
+
+
+def is_staged(root: Path, file: str) -> bool:
+    """Whether a change of the operator's prices goes on, or its process was killed."""
+    return _staged(root / file).exists()
+
+
+def _finish(root: Path, file: str, recorded: RecordedPrices) -> bool:
+    """Have the file be what is staged beside it, if that is on record; nothing stays staged."""
+    place = root / file
+    staged = _staged(place)
+    try:
+        data = staged.read_bytes()
+    except FileNotFoundError:
+        return False
+    # A file that was only begun is empty, and equals nothing.
+    digest = "" if data == _NONE else hashlib.sha256(data).hexdigest()
+    wanted = (recorded.file, recorded.sha256)
+    if not recorded.entry_id or wanted != (file if digest else "", digest):
+        staged.unlink()
+        return False
+    try:
+        if digest:
+            os.replace(staged, place)
+        else:
+            place.unlink(missing_ok=True)
+            staged.unlink()
+        sync_folder(place.parent)
+    except OSError as error:
+        raise PackageError(
+            "unfinished",
+            f"The change of prices is on record as {recorded.entry_id}, and {place} could not be "
+            f"replaced: {error.strerror or error}.",
+            next_step="Make its folder writable; `remit price list` then finishes the change.",
+        ) from error
+    return True
+
+
+def _staged(place: Path) -> Path:
+    return place.with_name(f".{place.name}.new")
 
 
 def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Finding]:
@@ -149,12 +237,16 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
         ledger: the record.
         named: the setting ``budget.prices``, where it names no file of a package.
     """
-    there, file = recorded_prices(ledger), named or PRICES_FILE
-    found = prices_sha256(root, file)
-    if found == there.sha256 and there.file == (file if found else "") and (found or not named):
+    there, found = recorded_prices(ledger), PriceFile.read(root, named)
+    file = found.name
+    if found.is_as(there) and (found.data or not named):
         return
     keep = f"Look at it with `remit price diff`; `remit price import {file}` puts it on record."
-    if not found and there.sha256:
+    if is_staged(root, file):
+        problem = f"A change of the prices in {file} was cut off; last on record is "
+        yield Finding(f"{problem}{there.entry_id or 'none'}.",
+                      "`remit price list` finishes or undoes it.")  # fmt: skip
+    elif not found.data and there.sha256:
         problem = f"The prices in {there.file}, which {there.entry_id} put on record, are missing."
         yield Finding(problem, "Restore the file, or `remit price unset --all`.")
     elif there.sha256:

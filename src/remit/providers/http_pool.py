@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,14 +19,16 @@ class HttpPool:
         kept: those that wait, the latest last.
         open: all of them.
         timer: of the next look at their deadlines; ``None`` while nothing is waited for.
+        with_loop: the generator that ends with the loop, and closes all.
     """
 
-    __slots__ = ("kept", "open", "timer")
+    __slots__ = ("kept", "open", "timer", "with_loop")
 
     def __init__(self) -> None:
         self.kept: list[HttpConnection] = []
         self.open: set[HttpConnection] = set()
         self.timer: asyncio.TimerHandle | None = None
+        self.with_loop: AsyncGenerator[None, None] | None = None
 
     def take(self) -> HttpConnection | None:
         """The connection that waited least, where one can be used."""
@@ -47,6 +50,12 @@ class HttpPool:
         for connection in tuple(self.open):
             if connection.unused:
                 connection.close()
+        self.kept.clear()
+
+    def abort(self) -> None:
+        """Close all."""
+        for connection in tuple(self.open):
+            connection.close()
         self.kept.clear()
 
     def watch(self) -> None:

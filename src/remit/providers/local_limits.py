@@ -25,8 +25,8 @@ def refuse_unable(call: ModelCall, *, tools: bool) -> None:
 
     Args:
         call: what is asked.
-        tools: whether the model's template has tools. Where it has none, the model is never told
-            of those that are offered.
+        tools: whether the model's template has tools. Where it has none, the model never sees
+            those that are offered.
 
     Raises:
         ProviderError: the call asks for something of that kind.

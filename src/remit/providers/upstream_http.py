@@ -13,8 +13,7 @@ import os
 import re
 import socket
 import ssl
-import weakref
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from urllib.request import getproxies
 
@@ -86,9 +85,7 @@ class HttpUpstream:
         self._starts: dict[tuple[str, str], bytes] = {}
         self._lines: dict[tuple[str, str], bytes] = {}
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, HttpPool] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
 
     def __repr__(self) -> str:
         return f"HttpUpstream({self._base_url!r})"
@@ -97,7 +94,25 @@ class HttpUpstream:
         """Close the connections of the running loop by which no answer comes."""
         if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
             pool.close()
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if pool.with_loop is not None and not pool.open:
+                await pool.with_loop.aclose()
+
+    async def _with_loop(
+        self, loop: asyncio.AbstractEventLoop, pool: HttpPool
+    ) -> AsyncGenerator[None, None]:
+        """Closes all connections when their loop is about to be closed; after that none can be.
+
+        ``asyncio.run`` and its like give no other notice than to end the loop's generators.
+        """
+        try:
+            yield
+        finally:
+            if self._pools.get(loop) is pool:
+                del self._pools[loop]
+            if pool.open:
+                pool.abort()
+                await asyncio.sleep(0)
 
     async def send(
         self,
@@ -145,6 +160,8 @@ class HttpUpstream:
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = HttpPool()
+            pool.with_loop = self._with_loop(loop, pool)
+            await anext(pool.with_loop)
         connection = None if reconnect else pool.take()
         if connection is None:
             connection = await self._connect(pool, timeouts.connect_s)

@@ -89,12 +89,12 @@ def explain_call(
     call |= {"provider_id": provider_id, "model_id": model_id}
     if entry.event_type != "EXCHANGE":
         return {**call, "why": [*_without_answer(entry, provider_id, model_id)]}
-    asked = _asked_for(meta, model_id)
+    asked, decision_id = _asked_for(meta, model_id), meta.get("decision_id")
     call |= {
         "asked_for": asked,
         "named_by": _named_by(meta, asked, provider_id, model_id, prefixes),
         "answered_by": meta.get("model_id", ""),
-        "decision_id": meta.get("decision_id", ""),
+        "decision_id": decision_id if isinstance(decision_id, str) else "",
         "key": _key(ledger, entry),
         "passed_over": [
             {**row, "why": _PASSED_OVER.get(str(row.get("error_code")), "it failed")}
@@ -282,9 +282,9 @@ def _why(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
     passed = call["passed_over"]
     yield _about_name(call, sent_to, str(passed[0].get("model_id")) if passed else "")
     yield _about_key(call["key"], meta)
-    failed = {row["model_id"]: row for row in call["attempts"][:-1]}
+    failed = {str(row["model_id"]): row for row in call["attempts"][:-1]}
     for row in passed:
-        reason = failed.get(row.get("model_id"), {}).get("error_message") or row["why"]
+        reason = failed.get(str(row.get("model_id")), {}).get("error_message") or row["why"]
         yield f"{row.get('model_id')} was passed over, {row.get('error_code')}: {_cut(reason)}."
     for number, row in enumerate(call["attempts"][:-1], 1):
         yield (
@@ -326,7 +326,7 @@ def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]
     took = meta.get("latency_ms")
     after = f" after {took:g} ms" if isinstance(took, (int, float)) else ""
     if call["outcome"] == "success":
-        named = call["answered_by"]
+        named = str(call["answered_by"])
         own = f", which calls itself {named}" if named not in ("", call["model_id"]) else ""
         return f"{sent_to} answered{after}{own}."
     again = call["tried_again_by"]
@@ -362,7 +362,7 @@ def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
             f"output tokens{money}."
         )
     used = f"{meta.get('input_tokens')} input and {meta.get('output_tokens')} output tokens"
-    certainty = _CERTAINTY.get(cost["certainty"], "")
+    certainty = _CERTAINTY.get(str(cost["certainty"]), "")
     paid = cost["usd"]
     usd = f", {paid:.6f} USD" if isinstance(paid, (int, float)) else ""
     yield f"It was charged {used}{usd}" + (f" ({certainty})." if certainty else ".")

@@ -10,11 +10,13 @@ from remit.kernel.errors import RemitError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
+from remit.routing.errors import DecisionNotFoundError
 from remit.routing.intent import Intent, read_intent
 from remit.routing.recorded import (
     EVENT,
     fields_of,
     find_decision,
+    is_number,
     no_such_decision,
     rows_of,
     scored_inputs,
@@ -49,23 +51,24 @@ def explain(
     Raises:
         DecisionNotFoundError: there is none.
     """
-    call = None
-    if name.startswith("LED-"):
-        named = _entry(ledger, name)
-        if named.event_type != EVENT:
-            call = explain_call(ledger, named, prefixes)
-            if not call.get("decision_id"):
-                return {
-                    "decision_id": "",
-                    **{key: call[key] for key in _OF_CALL},
-                    "erased": False,
-                    "why": call["why"],
-                    "candidates": [],
-                    "call": call,
-                }
-    found = find_decision(ledger, name if call is None else call["decision_id"])
-    explanation = _explained(found, ledger)
-    return explanation if call is None else {**explanation, "call": call}
+    named = _entry(ledger, name) if name.startswith("LED-") else None
+    if named is None or named.event_type == EVENT:
+        return _explained(find_decision(ledger, name), ledger)
+    call = explain_call(ledger, named, prefixes)
+    why = call["why"]
+    if decision_id := call.get("decision_id"):
+        try:
+            return {**_explained(find_decision(ledger, decision_id), ledger), "call": call}
+        except DecisionNotFoundError:
+            why = [f"The decision {decision_id}, by which it came about, is not on record.", *why]
+    return {
+        "decision_id": "",
+        **{key: call[key] for key in _OF_CALL},
+        "erased": False,
+        "why": why,
+        "candidates": [],
+        "call": call,
+    }
 
 
 def _entry(ledger: LedgerClient, entry_id: str) -> LedgerEntry:
@@ -89,9 +92,12 @@ def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
     }
     if record is None:
         erased = meta.get("content")
-        under = f" under {erased.erasure_id}" if isinstance(erased, Erased) else ""
-        return {**common, "erased": True, "why": [f"The decision's content was erased{under}."],
-                "candidates": []}  # fmt: skip
+        why = (
+            f"The decision's content was erased under {erased.erasure_id}."
+            if isinstance(erased, Erased)
+            else "What is on record here is no decision of a router."
+        )
+        return {**common, "erased": isinstance(erased, Erased), "why": [why], "candidates": []}
     context = meta.get("context")
     context = context if isinstance(context, Mapping) else {}
     parts, intent, neighbours, stated = _parts(meta, ledger)
@@ -152,7 +158,13 @@ def _parts(
             [],
             measured(inputs) if is_single(inputs) else None,
         )
-    except (RemitError, KeyError, TypeError, AttributeError):  # erased, or not of this version
+    except (
+        RemitError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ):  # erased, or not of this version
         return {}, None, [], None
 
 
@@ -163,16 +175,16 @@ def _candidates(
     calls: dict[str, list[Mapping[str, Any]]] = {}
     for call in rows_of(meta, "attempts"):
         if call.get("part") != JUDGE_PART:  # a judge's calls are no answers
-            calls.setdefault(call["model_id"], []).append(call)
-    skipped = {entry["model_id"]: entry for entry in rows_of(meta, "skipped")}
+            calls.setdefault(call.get("model_id", ""), []).append(call)
+    skipped = {entry.get("model_id", ""): entry for entry in rows_of(meta, "skipped")}
     profiles = meta.get("profiles")
     rows = []
     for rank, model in enumerate(record["candidates_considered"], 1):
-        profile = profiles.get(model, {}) if isinstance(profiles, Mapping) else {}
+        profile = profiles.get(model) if isinstance(profiles, Mapping) else None
         row: dict[str, Any] = {
             "rank": rank,
             "model_id": model,
-            "provider_id": profile.get("provider_id", ""),
+            "provider_id": profile.get("provider_id", "") if isinstance(profile, Mapping) else "",
             "score": record["scores"].get(model),
             "status": "not_reached",
             "code": "",
@@ -192,7 +204,8 @@ def _candidates(
             row["latency_ms"] = last.get("latency_ms")
         elif model in skipped:
             row["status"] = "skipped"
-            row["code"], row["reason"] = skipped[model]["code"], skipped[model]["reason"]
+            row["code"] = skipped[model].get("code", "")
+            row["reason"] = _text(skipped[model].get("reason", ""))
         rows.append(row)
     return rows
 
@@ -212,10 +225,11 @@ def _why(
     preference = context.get("operator_preference")
     if preference:
         sentences.append(f"The operator prefers {preference}.")
-    if share := meta.get("exploration"):
+    share, propensity = meta.get("exploration"), meta.get("propensity")
+    if share and is_number(share) and is_number(propensity):
         sentences.append(
             f"{100 * share:g} % of such decisions explore: who was asked first was drawn with the "
-            f"probability {meta['propensity']:g}."
+            f"probability {propensity:g}."
         )
     for row in candidates:
         model, score = row["model_id"], row["score"]
@@ -235,9 +249,9 @@ def _why(
         if "join" in stage:
             sentences += _joined(stage, meta)
         elif stage.get("model_id"):
-            sentences.append(f"The stage {stage['stage']} was done by {stage['model_id']}.")
+            sentences.append(f"The stage {stage.get('stage')} was done by {stage['model_id']}.")
         else:
-            sentences.append(f"No model did the stage {stage['stage']}.")
+            sentences.append(f"No model did the stage {stage.get('stage')}.")
     if record["routing_mode"] == "fail":
         sentences.append(f"No model answered after {record['fallback_attempts']} attempts.")
     return sentences
@@ -245,16 +259,17 @@ def _why(
 
 def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:
     """How the answers of an ensemble became one."""
-    answered = stage.get("answered") or ()
+    answered = _names(stage.get("answered"))
     if not answered:
-        return [f"Of {', '.join(stage['members']) or 'no model'} none answered in time."]
+        members = ", ".join(_names(stage.get("members")))
+        return [f"Of {members or 'no model'} none answered in time."]
     how = {
         "vote": "the one that most gave was taken",
         "fields": "one was made, field by field",
         "judge": "a judge chose one",
         "best_scored": "that of the best-scored was taken",
     }.get(str(stage.get("joined")), "one was made")
-    agreed = stage.get("agreed") or ()
+    agreed = _names(stage.get("agreed"))
     more = f" ({', '.join(agreed)} agreed)" if len(agreed) > 1 else ""
     sentences = [f"Of the answers of {', '.join(answered)}, {how}{more}."]
     for call in rows_of(meta, "attempts"):
@@ -262,7 +277,7 @@ def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:
             came = "judged" if call.get("outcome") == "success" else (
                 f"was to judge, and failed ({call.get('error_code', '')})"
             )  # fmt: skip
-            sentences.append(f"{call['model_id']} {came}: {call.get('exchange_entry_id', '')}.")
+            sentences.append(f"{call.get('model_id')} {came}: {call.get('exchange_entry_id', '')}.")
     return sentences
 
 
@@ -280,6 +295,10 @@ def _cut(reason: str) -> str:
     """A reason as part of a sentence."""
     text = " ".join(reason.split()).rstrip(".?!")
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def _names(value: Any) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

@@ -21,6 +21,12 @@ from remit.routing.weights import Weights
 EVENT = "THOUGHT_RECORD"
 """The type of the entry that holds a decision."""
 
+_FIELDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("routing_mode", str), ("chosen_model_id", str), ("candidates_considered", list),
+    ("scores", dict), ("fallback_attempts", int), ("rule_version_hash", str),
+    ("decision_hash", str),
+)  # fmt: skip
+_NAMES = ("model_id", "code", "part", "stage")
 _NEEDED = ("prompt", "context", "profiles", "content")  # to compute a decision again
 
 
@@ -37,9 +43,9 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
     try:
         if name.startswith("LED-"):
             entry = ledger.read(name)
-            if entry.event_type == EVENT and "decision_id" in entry.metadata:
-                return entry
             decision_id = entry.metadata.get("decision_id")
+            if entry.event_type == EVENT and isinstance(decision_id, str):
+                return entry
             if not isinstance(decision_id, str):
                 raise DecisionNotFoundError(
                     f"{name} is of type {entry.event_type}, and no router chose its model.",
@@ -50,7 +56,7 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
         entry = ledger.read(get_thought_record(ledger, name).entry_id)
     except (ThoughtNotFoundError, EntryNotFoundError) as error:
         raise no_such_decision(name) from error
-    if "decision_id" not in entry.metadata:
+    if not isinstance(entry.metadata.get("decision_id"), str):
         raise DecisionNotFoundError(f"The thought {name!r} is not of a router.")
     return entry
 
@@ -65,10 +71,27 @@ def no_such_decision(name: str) -> DecisionNotFoundError:
 
 
 def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The 8 fields; ``None`` where they have been erased."""
+    """The 8 fields; ``None`` where they have been erased, or are not what a router writes."""
     content = meta.get("content")
-    value = orjson.loads(content) if isinstance(content, str) else None
-    return value if isinstance(value, dict) else None
+    try:
+        value = orjson.loads(content) if isinstance(content, str) else None
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    if not all(isinstance(value.get(name), kind) for name, kind in _FIELDS):
+        return None
+    scores = value["scores"]
+    scored = all(
+        isinstance(model, str) and is_number(scores.get(model))
+        for model in value["candidates_considered"]
+    )
+    return value if scored else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a record says a number here, whoever wrote it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -> ScoringInputs:
@@ -88,9 +111,14 @@ def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -
 
 
 def rows_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """A list of a decision's metadata; empty where it was erased."""
+    """The rows of a list of a decision's metadata; empty where it was erased. What stands in a row
+    is a text where it names something, as a router writes it."""
     found = meta.get(name)
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+    return [
+        {key: one if key not in _NAMES or isinstance(one, str) else "" for key, one in row.items()}
+        for row in (found if isinstance(found, list) else ())
+        if isinstance(row, Mapping)
+    ]
 
 
 def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, Any]:
@@ -124,7 +152,7 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
                 checks[name] = record[name] == computed
                 if not checks[name]:
                     recorded[name], recomputed[name] = record[name], computed
-        except (RemitError, KeyError, TypeError, ValueError) as error:
+        except (RemitError, KeyError, TypeError, ValueError, AttributeError) as error:
             notes.append(f"What was recorded cannot be computed with: {error}")
             checks["readable"] = False
     return {
@@ -178,6 +206,7 @@ def _attempts_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool 
     attempts, skipped = meta.get("attempts"), meta.get("skipped")
     if not isinstance(attempts, list) or not isinstance(skipped, list):
         return None
+    attempts = rows_of(meta, "attempts")
     answered = {call["model_id"] for call in attempts if call.get("outcome") == "success"}
     if record["routing_mode"] == "fail":
         failed = [call for call in attempts if call.get("outcome") != "success"]

@@ -109,7 +109,7 @@ class AgentFactory:
         return Registry.from_ledger(self._shared.ledger).permitted_tools()
 
     def close(self) -> None:
-        """End the MCP servers, and what is told of approvals."""
+        """End the MCP servers, and the notifications of approvals."""
         self._shared.approvals.close()
         for server in self._servers.values():
             server.close()

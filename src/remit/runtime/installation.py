@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settin
 from remit.ledger import KeptHead, LedgerClient, ledger_key, open_root_ledger, remember_place
 from remit.ledger.forks import fork
 from remit.packages import (
+    PRICES_FILE,
     IncomingArchive,
     InstalledPackage,
     PackageManager,
+    finish_prices,
     found_packages,
     install_shipped,
     record_settings,
@@ -34,6 +37,8 @@ from remit.runtime.state import check_state
 if TYPE_CHECKING:
     from remit.gateway.auth import Identity
     from remit.learning.proposals import Governance
+
+_log = logging.getLogger("remit.runtime")
 
 Step = Callable[[str], None]
 
@@ -229,8 +234,13 @@ def _lost(what: str) -> RootError:
 
 
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
-    """Finish or undo an operation on packages whose process was killed, and take away what was
-    learned from content that was erased since."""
+    """Finish or undo an operation on packages or prices whose process was killed, and take away
+    what was learned from content that was erased since."""
+    settings = loaded.settings
+    file = settings.budget.prices or PRICES_FILE
+    if entry_id := finish_prices(root.path, ledger, file, settings.packages.lock_timeout_s):
+        _log.warning("the change of prices that %s put on record was cut off; now it is done",
+                     entry_id)  # fmt: skip
     if Operation.is_pending(root.path):
         package_manager(root, ledger, loaded, by="recovery").recover()
     forget_erased(root, ledger, loaded)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.packages import (
-    PRICES_FILE,
     PriceChange,
+    PriceFile,
     change_prices,
-    prices_sha256,
+    check_prices,
+    is_staged,
     recorded_prices,
 )
-from remit.providers.prices import Overlay, PriceError, PriceTable, differences
+from remit.packages.lock import package_lock
+from remit.providers.prices import Overlay, Price, PriceError, PriceTable, differences, price_data
 
 
 class RootPrices(NamedTuple):
@@ -27,29 +28,55 @@ class RootPrices(NamedTuple):
         base: those that packages brought.
         table: those in force.
         own: the operator's; empty where there are none.
-        file: where these are, relative to the root.
-        sha256: of that file as it was read; empty where there is none.
+        file: what holds these, as it was read.
+        packaged: whether a package brought that file, which then is no operator's.
     """
 
     base: PriceTable
     table: PriceTable
     own: Overlay
-    file: str
-    sha256: str = ""
+    file: PriceFile
+    packaged: bool = False
 
     @property
     def versions(self) -> dict[str, str]:
         """Which prices these are."""
         return {"version": self.table.version, "base_version": self.base.version}
 
+    def shown(self, price: Price) -> dict[str, Any]:
+        """One price in force as :func:`price_data` gives it, the model by the provider's own name;
+        ``origin`` is ``own`` or ``shipped``."""
+        return {
+            **price_data(price),
+            "model": bare_name(price),
+            "origin": "own" if self._is_own(price) else "shipped",
+        }
+
+    def chosen(
+        self, *, provider: str | None = None, pattern: str = "*", own: bool = False
+    ) -> list[Price]:
+        """Prices in force, by provider and model: of a provider, of models that match, as
+        ``gpt-4o*``, only the operator's."""
+        return [
+            one
+            for one in self.table
+            if (provider is None or one.provider == provider)
+            and (not own or self._is_own(one))
+            and (fnmatchcase(one.model, pattern) or fnmatchcase(bare_name(one), pattern))
+        ]
+
+    def _is_own(self, price: Price) -> bool:
+        entry = self.own.models.get(price.model)
+        return entry is not None and entry["provider"] == price.provider
+
     def behind(self, root: Root, ledger: LedgerClient) -> bool:
-        """Whether the operator changed them since: the file is as recorded, and this is not."""
+        """Whether the operator changed them since: the file is as recorded, or can be made so, and
+        this is not."""
         recorded = recorded_prices(ledger)
-        return (
-            recorded.file in ("", self.file)
-            and recorded.sha256 != self.sha256
-            and recorded.sha256 == prices_sha256(root.path, self.file)
-        )
+        if self.packaged or self.file.is_as(recorded):
+            return False
+        now = PriceFile.read(root.path, self.file.name)
+        return now.is_as(recorded) or is_staged(root.path, now.name)
 
 
 def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
@@ -65,18 +92,53 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
         ChangedFileError: what a package brought is not as it was installed.
     """
     files = InstalledFiles(root.path)
-    base, file = PriceTable.installed(files), named or PRICES_FILE
-    if files.owner(file):  # what a package brought counts only as it brought it
-        data = files.read(file)
-        return RootPrices(
-            base, base.overlaid(PriceTable.overlay(data, file, base)), Overlay({}), file
-        )
-    data = _read(root.path / file, required=bool(named) and not create)
-    own = Overlay.read(data, file, base)
-    if not data:
-        return RootPrices(base, base, own, file)
-    table = base.overlaid(PriceTable.overlay(data, file, base))
-    return RootPrices(base, table, own, file, hashlib.sha256(data).hexdigest())
+    base, file = PriceTable.installed(files), PriceFile.read(root.path, named)
+    packaged = bool(files.owner(file.name))
+    if packaged:  # what a package brought counts only as it brought it
+        file = PriceFile(file.name, files.read(file.name))
+    missing = isinstance(file.error, FileNotFoundError)
+    if file.error and not (missing and (create or not named)):
+        raise PriceError(
+            f"The price table {root.path / file.name} cannot be read: {file.error.strerror}.",
+            next_step="Restore it, or correct the setting budget.prices.",
+        ) from file.error
+    own = Overlay({}) if packaged else Overlay.read(file.data, file.name, base)
+    table = base
+    if file.data:
+        table = base.overlaid(PriceTable.overlay(file.data, file.name, base))
+    return RootPrices(base, table, own, file, packaged)
+
+
+def recorded_prices_of(
+    root: Root, ledger: LedgerClient, named: str, *, wait_s: float
+) -> RootPrices:
+    """The prices of a root, to charge calls by: the operator's as they are on record.
+
+    A file that never was on record is let pass; G3 finds it.
+
+    Args:
+        root: the installation.
+        ledger: its record.
+        named: the setting ``budget.prices``.
+        wait_s: how long to wait for another operation.
+
+    Raises:
+        PriceError: the file is not what is on record, or as :func:`prices_of`.
+        ChangedFileError: what a package brought is not as it was installed.
+        PackageError: another operation goes on.
+    """
+    found, recorded = prices_of(root, named), recorded_prices(ledger)
+    if found.packaged or not recorded.entry_id or found.file.is_as(recorded):
+        return found
+    with package_lock(root.path, wait_s):  # it may just be changed
+        for problem in check_prices(root.path, ledger, named):
+            raise PriceError(problem.message, next_step=problem.next_step)
+        return prices_of(root, named)
+
+
+def bare_name(price: Price) -> str:
+    """What the provider itself calls a model."""
+    return price.model.removeprefix(f"{price.provider}/")
 
 
 def change_own_prices(
@@ -108,7 +170,7 @@ def change_own_prices(
         PackageError: another operation goes on, or the disk does not accept it.
         LedgerError: it could not be recorded; nothing was changed.
     """
-    file = named or PRICES_FILE
+    file = PriceFile.read(root.path, named).name
     if owner := InstalledFiles(root.path).owner(file):
         raise PriceError(
             f"budget.prices names {file}, which {owner} brought: it changes with that package.",
@@ -138,18 +200,6 @@ def planned(before: RootPrices, own: Overlay, data: bytes = b"") -> PriceChange:
     elif own != before.own or not data:
         data = own.to_toml()
     base = before.base
-    table = base.overlaid(PriceTable.overlay(data, before.file, base)) if data else base
+    table = base.overlaid(PriceTable.overlay(data, before.file.name, base)) if data else base
     versions = before.table.version, table.version
     return PriceChange(data, differences(before.table, table), versions)
-
-
-def _read(file: Path, *, required: bool) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and not required:
-            return b""
-        raise PriceError(
-            f"The price table {file} cannot be read: {error.strerror}.",
-            next_step="Restore it, or correct the setting budget.prices.",
-        ) from error

@@ -37,7 +37,7 @@ from remit.runtime.conversation import Conversation
 from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
-from remit.runtime.prices import prices_of
+from remit.runtime.prices import recorded_prices_of
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
 from remit.runtime.resources import Resources
 from remit.runtime.routing import make_router
@@ -132,7 +132,9 @@ class Runtime(Closeable):
     ) -> None:
         providers, self.provider_id, self.model_id = resolve_model(settings, model, own)
         self._providers = providers
-        self.root_prices = prices_of(self.root, settings.budget.prices)
+        self.root_prices = recorded_prices_of(
+            self.root, self.ledger, settings.budget.prices, wait_s=settings.packages.lock_timeout_s
+        )
         self.prices = self.root_prices.table
         self.budgeter = TokenBudgeter(self.ledger, allow_unpriced=settings.budget.allow_unpriced)
         self.gateway = LLMGateway(

@@ -256,10 +256,10 @@ class Schedule(Generic[OutputT]):
 
     def _session(self, tick: int, **about: Any) -> Conversation[OutputT]:
         key = f"{self._name}/{tick}"
-        told = {**self._about, "tick": self._at(tick).isoformat(), **about}
+        schedule = {**self._about, "tick": self._at(tick).isoformat(), **about}
         tokens, usd = self._limits
         return self._agent.keyed_session(
-            sub_session_id(key), self._principal, tokens, usd, {"schedule": told}
+            sub_session_id(key), self._principal, tokens, usd, {"schedule": schedule}
         )
 
     def _last(self) -> tuple[int, str] | None:

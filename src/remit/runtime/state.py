@@ -11,6 +11,7 @@ from remit.gateway.batches.audit import check_batches
 from remit.gateway.budget.audit import audit_budgets, check_budgets
 from remit.gateway.ownership import check_owners
 from remit.ledger import Finding, LedgerClient, of_other_types, settled
+from remit.ledger.log_of_logs import check_heads
 from remit.routing.trail.chains import prepare_table
 from remit.routing.trail.verification import check_trail
 
@@ -26,6 +27,7 @@ def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
         yield from settled(ledger, functools.partial(check, ledger))
     yield from check_budgets(ledger, since_mark)
     yield from check_trail(ledger, since_mark)
+    yield from check_heads(ledger, since_mark)
 
 
 def rebuild_state(ledger: LedgerClient) -> None:

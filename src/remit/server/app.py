@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from remit.kernel.errors import ConfigError, RemitError, let_go
 from remit.ledger import LedgerRollbackError
+from remit.packages import policy_epoch
 from remit.providers.wire.endpoint import A2A
 from remit.runtime import Runtime
 from remit.server import request
@@ -77,10 +78,17 @@ class App:
 
     Args:
         dev: dev mode: only this machine is answered, and no web page from elsewhere.
+        metrics: counts its calls; made here when left out.
+        within: what all tenants of this process hold, and the name of the one that this is.
     """
 
     def __init__(
-        self, runtime: Runtime, *, dev: bool = False, metrics: CallMetrics | None = None
+        self,
+        runtime: Runtime,
+        *,
+        dev: bool = False,
+        metrics: CallMetrics | None = None,
+        within: tuple[Shares, str] | None = None,
     ) -> None:
         settings = runtime.loaded.settings
         if settings.server.oidc.issuer and find_spec("jwt") is None:
@@ -111,7 +119,8 @@ class App:
             runtime.ledger, self._authenticator, background, door, settings.server
         )
         server = settings.server
-        self._shares = Shares(most_connections(server.max_connections), server.max_body_bytes)
+        most = most_connections(server.max_connections)
+        self._shares = Shares(most, server.max_body_bytes, within)
         agents = self._agents = Agents(runtime.gateway, self._authenticator, settings)
         calls = ModelCalls(
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
@@ -286,6 +295,14 @@ class App:
         await self.runtime.aclose()
         self.metrics.flush()
         await asyncio.to_thread(self._close)
+
+    def is_behind(self) -> bool:
+        """Whether since the root was opened a proposal was adopted or rolled back, or prices were
+        changed; reads the ledger."""
+        runtime = self.runtime
+        if policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch:
+            return True
+        return runtime.root_prices.behind(runtime.root, runtime.ledger)
 
     def end_streams(self) -> None:
         """End the console's live pages, which would go on for as long as somebody looks."""

@@ -18,14 +18,15 @@ from uvicorn.server import ServerState
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
-from remit.packages import policy_epoch
 from remit.runtime import Runtime
 from remit.server import request
 from remit.server.app import App
-from remit.server.listening import Options, set_limits
+from remit.server.listening import Options, most_connections, set_limits
 from remit.server.refusals import shutting_down
 from remit.server.replies import Receive, Scope, Send, dialect_of, refusal, reply, shape_of
+from remit.server.shares import Shares
 from remit.server.telemetry import CallMetrics, set_up_logging
+from remit.server.tenants import Dispatcher, has_tenants
 
 _log = logging.getLogger("remit.server")
 
@@ -63,19 +64,27 @@ class Current:
         """The settings in force."""
         return self._app.runtime.loaded
 
-    def _opened(self, kept: Mapping[str, Any] | None = None) -> App:
+    def _opened(self, kept: Mapping[str, Any] | None = None) -> App | Dispatcher:
         options = self._options
         flags = {**options.flags, **(kept or {})}
         runtime = Runtime.open(Path(options.root), flags=flags, by=options.by)
+        settings = runtime.loaded.settings.server
+        shares = None
+        if self._has_tenants():
+            most = most_connections(settings.max_connections)
+            shares = Shares(most, settings.max_body_bytes, of="tenant")
         try:
-            app = App(runtime, dev=options.dev, metrics=self._metrics)
+            within = (shares, "") if shares is not None else None
+            app = App(runtime, dev=options.dev, metrics=self._metrics, within=within)
         except BaseException:
             runtime.close()
             raise
         self._metrics = app.metrics
-        settings = runtime.loaded.settings.server
         set_up_logging(settings.log_level, settings.log_format)
-        return app
+        return app if shares is None else Dispatcher(app, options, shares)
+
+    def _has_tenants(self) -> bool:
+        return not self._options.dev and has_tenants(Path(self._options.root))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3."""
@@ -96,12 +105,11 @@ class Current:
         await send({"type": "lifespan.shutdown.complete"})
 
     def is_behind(self) -> bool:
-        """Whether since the root was opened a proposal was adopted or rolled back, or prices were
-        changed."""
-        runtime = self._app.runtime
-        if policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch:
+        """Whether since the root was opened a proposal was adopted or rolled back, prices were
+        changed, or the first tenant was made."""
+        if self._has_tenants() and isinstance(self._app, App):
             return True
-        return runtime.root_prices.behind(runtime.root, runtime.ledger)
+        return self._app.is_behind()
 
     def drain(self) -> None:
         """Take no more calls; those that run go on."""
@@ -164,7 +172,7 @@ async def _refuse(call: request.Request) -> None:
     call.answer(refusal(dialect_of(call.path, call.headers), shutting_down()))
 
 
-async def _retire(old: App, state: ServerState) -> None:
+async def _retire(old: App | Dispatcher, state: ServerState) -> None:
     """End an application once what it answers has ended."""
     while any(connection.pipeline for connection in state.connections):  # type: ignore[union-attr]  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_S)

@@ -76,7 +76,7 @@ class Guard:
             body = await read_body(
                 receive, length, self._max_body_bytes, self._body_timeout_s, share
             )
-            await self._app(scope, _replayed(body, receive), marked)
+            await self._app(scope, replayed(body, receive), marked)
         except HttpError as error:
             if not last:
                 await self._refusal(scope, error)(scope, receive, marked)
@@ -84,11 +84,11 @@ class Guard:
                 await marked({"type": "http.response.body", "body": b""})
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """A receive function that first returns the body that was read already."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-    async def replayed() -> MutableMapping[str, Any]:
+    async def again() -> MutableMapping[str, Any]:
         return next(messages, None) or await receive()
 
-    return replayed
+    return again

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import LedgerRollbackError
+from remit.ledger import LedgerConnectionError, LedgerRollbackError
 from remit.providers.dialects import error_body
 from remit.providers.upstream_errors import is_shortage
 from remit.providers.wire.endpoint import A2A
@@ -105,6 +105,10 @@ def refusal_of(error: BaseException) -> HttpError:
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return shutting_down()
+    if isinstance(error, LedgerConnectionError):
+        _log.error("a request was refused without its database: %s", error.message)
+        said = "The ledger's database does not answer; nothing is done without it."
+        return HttpError(503, "record_unavailable", said, retry_after_s=1)
     if is_shortage(error):
         _log.error("a request was refused for want of what this machine has no more: %s", error)
         said = "This machine lacks something just now, such as file descriptors."

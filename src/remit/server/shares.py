@@ -1,4 +1,5 @@
-"""What the requests under way hold of a process: places and bytes of bodies, in all and by key."""
+"""What the requests under way hold of a process: places and bytes of bodies, in all, by tenant and
+by key."""
 
 from __future__ import annotations
 
@@ -22,9 +23,21 @@ class Shares:
     Args:
         most_calls: under way at one time.
         most_body_bytes: of one body.
+        within: what all tenants of the process hold, and which of them these are the requests of:
+            they are counted there too, under that name.
+        of: whose requests they are, by name: of a ``key``, or of a ``tenant``.
     """
 
-    def __init__(self, most_calls: int, most_body_bytes: int) -> None:
+    def __init__(
+        self,
+        most_calls: int,
+        most_body_bytes: int,
+        within: tuple[Shares, str] | None = None,
+        *,
+        of: str = "key",
+    ) -> None:
+        self.within = within
+        self.of = of
         self.most_bytes = max(MOST_BYTES, 2 * most_body_bytes)
         self.bytes = 0
         self.calls_of: Counter[str] = Counter()
@@ -36,10 +49,11 @@ class Shares:
 class Share:
     """What one request holds, until its :meth:`end`."""
 
-    __slots__ = ("_bytes", "_key", "_shares")
+    __slots__ = ("_above", "_bytes", "_key", "_shares")
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
+        self._above = Share(shares.within[0]) if shares.within is not None else None
         self._key: str | None = None
         self._bytes = 0
 
@@ -50,10 +64,14 @@ class Share:
             HttpError: 429, the key has as many requests under way as one may.
         """
         shares = self._shares
+        if self._above is not None and shares.within is not None:
+            self._above.begin(shares.within[1])
         if self._key is None:
             running = shares.calls_of.get(key_id, 0)
             if running >= shares.calls_of_one:
-                said = f"This key has {running} requests under way, as many as one may have here."
+                said = (
+                    f"This {shares.of} has {running} requests under way, as many as one may have."
+                )
                 raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
             shares.calls_of[key_id] = running + 1
             self._key = key_id
@@ -68,11 +86,13 @@ class Share:
         if key is None or size <= small:
             return
         if shares.bytes_of[key] + size > shares.bytes_of_one:
-            said = "The requests of this key that are under way hold as much as those of one may."
+            said = f"The requests of this {shares.of} that are under way hold as much as they may."
             raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
         if shares.bytes + size > shares.most_bytes:
             said = "The requests under way hold as much as there is room for."
             raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
+        if self._above is not None:
+            self._above.take(size, small=0)
         self._bytes += size
         shares.bytes_of[key] += size
         shares.bytes += size
@@ -80,6 +100,8 @@ class Share:
     def end(self) -> None:
         """The request is over, its body let go."""
         key, shares = self._key, self._shares
+        if self._above is not None:
+            self._above.end()
         if key is None:
             return
         self._key = None

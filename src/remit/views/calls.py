@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
-from remit.views.entries import between_ms, place_of
+from remit.views.entries import between_ms, milliseconds, place_of
 
 _FIELDS = (
     "contract_id", "contract_version", "model_id", "requested_model_id", "provider_id", "outcome",
@@ -89,7 +89,8 @@ class Calls:
             "dispatch_entry_id": sent or None,
             "timestamp": exchange.timestamp,
             "started_at": started,
-            "elapsed_ms": metadata.get("latency_ms") or between_ms(started, exchange.timestamp),
+            "elapsed_ms": milliseconds(metadata.get("latency_ms"))
+            or between_ms(started, exchange.timestamp),
             "cost_usd": metadata.get("cost_usd"),
             **{key: metadata[key] for key in _FIELDS if key in metadata},
         }
@@ -110,7 +111,7 @@ class Calls:
             "dispatch_entry_id": metadata.get("dispatch_entry_id") or None,
             "timestamp": note.timestamp,
             "started_at": _before(note.timestamp, metadata.get("latency_ms")),
-            "elapsed_ms": metadata.get("latency_ms"),
+            "elapsed_ms": milliseconds(metadata.get("latency_ms")),
             "cost_usd": None if metadata.get("dispatch_entry_id") else 0.0,
             **{key: metadata[key] for key in _FIELDS if key in metadata},
             "attempts": [],
@@ -148,7 +149,10 @@ class Calls:
 
 def _before(moment: str, by_ms: Any) -> str:
     """A timestamp so many milliseconds earlier."""
-    if not isinstance(by_ms, (int, float)) or by_ms <= 0:
+    if (lasted := milliseconds(by_ms)) is None:
         return moment
-    earlier = datetime.fromisoformat(moment) - timedelta(milliseconds=by_ms)
+    try:
+        earlier = datetime.fromisoformat(moment) - timedelta(milliseconds=lasted)
+    except OverflowError:
+        return moment
     return earlier.isoformat(timespec="microseconds")[:-6] + "Z"

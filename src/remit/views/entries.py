@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from remit.ledger import Erased, LedgerEntry
+from remit.views.wording import is_number
 
 _NANO = 1_000_000_000
 
@@ -82,6 +83,11 @@ def _named(entry: LedgerEntry, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def milliseconds(value: Any) -> float | None:
+    """How long something took by its entry; ``None`` where it says no such time."""
+    return value if is_number(value) and value >= 0 else None
+
+
 def _count(value: Any) -> int:
     """A number of tokens; 0 of what is none, as in an entry that no gateway wrote."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
@@ -130,7 +136,7 @@ class Tally:
         return {**self._sums, "cost_usd": cost, "known_cost_usd": known}
 
     def _charge(self, cost_usd: Any) -> None:
-        if isinstance(cost_usd, (int, float)) and not isinstance(cost_usd, bool):
+        if is_number(cost_usd):
             self._nano += round(cost_usd * _NANO)
         else:
             self._sums["unpriced_calls"] += 1

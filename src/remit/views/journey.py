@@ -9,7 +9,8 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import Tally, place_of, plain, session_of
-from remit.views.places import SESSION_EVENTS, Place, Places, find_places
+from remit.views.finding import find_places
+from remit.views.places import SESSION_EVENTS, Place, Places
 from remit.views.turn import build_turn
 
 _SPAN = 100  # numbers of a turn's entries from first to last
@@ -143,7 +144,7 @@ def _nest(
     for order in turn["work_orders"]:
         for step in order["steps"]:
             name = step.get("sub_session_id")
-            if not name or name in above:
+            if not isinstance(name, str) or not name or name in above:
                 continue
             with contextlib.suppress(JourneyNotFoundError):  # it never began
                 inner = open_journey(

@@ -89,6 +89,7 @@ def environment() -> Environment:
         "duration": wording.duration,
         "failure": wording.failure,
         "failures": wording.failures,
+        "in_words": wording.in_words,
         "messages": wording.messages_of,
         "moment": wording.moment,
         "money": wording.money,

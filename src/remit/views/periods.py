@@ -11,12 +11,13 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.windows import window_at, zone_of
 from remit.ledger.usage import QUARTER_S
 
-__all__ = ["PERIODS", "Period", "instant_of", "periods_of"]
+__all__ = ["PERIODS", "Period", "instant_of", "periods_of", "quarters_of", "time_of"]
 
 PERIODS = ("hour", "day", "week", "month")
 """What of time usage can be by."""
 
 _HOUR_S = 3600
+_LAST = int(datetime(9999, 12, 31, 23, 45, tzinfo=UTC).timestamp()) // QUARTER_S
 _MOST = 20_000  # periods of one reading: two years of hours
 _AGO = re.compile(r"([0-9]{1,5})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -106,3 +107,16 @@ def instant_of(text: str, time_zone: str = "UTC", now: datetime | None = None) -
             next_step="Write today, yesterday, a weekday, 24h, 7d, or a date or time as in "
             "2026-03-29 or 2026-03-29T18:00.",
         ) from error
+
+
+def quarters_of(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
+    """Quarters of an hour since 1970 that hold a time: its first taken down to the beginning of
+    one, its end, exclusive, up to that of another; ``None`` of what is left open."""
+    first = None if since is None else int(since.timestamp() // QUARTER_S)
+    end = None if until is None else min(-int(-until.timestamp() // QUARTER_S), _LAST)
+    return first, end
+
+
+def time_of(quarter: int) -> datetime:
+    """When a quarter of an hour since 1970 begins."""
+    return datetime.fromtimestamp(quarter * QUARTER_S, UTC)

@@ -14,19 +14,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
-from remit.ledger import LedgerEntry, LedgerPort
+from remit.ledger import LedgerEntry
 from remit.views.entries import Tally, order_of, place_of
 
 SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 """Events of the session, not of a turn."""
-
-_BESIDE = 2  # turns on each side of one that are looked at: some happen at once
-_PLANS = 16  # orders before a turn's end that are looked at for its own
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +51,7 @@ class Place:
 
 
 class Places:
-    """All turns of one session, or those around an entry; made by :func:`find_places`.
+    """All turns of one session, or those around an entry; made by ``finding.find_places``.
 
     Args:
         after: sequence number that they begin behind.
@@ -149,12 +145,12 @@ class Places:
             self.start = self.start or entry
             return
         if kind == "TURN_RECORDED":
-            self._close(seq, entry.metadata.get("turn_number"))
+            self._close(seq, number_of(entry))
             return
         order = order_of(entry)
         owner = self._owner.get(order)
         if owner is None and kind == "WO_PLANNED" and order:
-            number = entry.metadata.get("turn_number")
+            number = number_of(entry)
             owner = self._owner[order] = self._opened(number, order, seq)
         elif owner is None and order and order not in self._unplanned:
             if self._is_planned(order):
@@ -218,84 +214,7 @@ class Places:
             self._numbered[number] = place
 
 
-def find_places(ledger: LedgerPort, session_id: str, around: LedgerEntry | None = None) -> Places:
-    """The turns of a session, found without content.
-
-    Args:
-        ledger: where it is.
-        session_id: of the session.
-        around: an entry of it whose turn is wanted: only the turns next to it are looked at, so
-            that it takes no longer in a long session. Sums are those of what was looked at.
-    """
-    if around is not None:
-        return _find_around(ledger, session_id, around)
-    places = Places()
-    for entry in ledger.query(session_id=session_id, with_content=False):
-        places.add(entry)
-    places.finish()
-    return places
-
-
-def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Places:
-    seq, order = place_of(entry.id), order_of(entry)
-
-    def query(**where: Any) -> Iterator[LedgerEntry]:
-        return ledger.query(session_id=session_id, with_content=False, **where)
-
-    plan = (
-        next(query(work_order_id=order, event_type="WO_PLANNED", limit=1), None) if order else None
-    )
-    begin = seq if plan is None else min(seq, place_of(plan.id))
-    number = plan.metadata.get("turn_number") if plan is not None else None
-    ends = query(event_type="TURN_RECORDED", after=begin - 1)
-    end = next(
-        (one for one in ends if number is None or one.metadata.get("turn_number") == number), None
-    )
-    if end is None and plan is not None and number is None:  # an order by itself
-        return _finished(Places(), [plan], query)
-    upto = end.id if end is not None else None
-    for one in query(event_type="WO_PLANNED", order="desc", after=upto, limit=_PLANS):
-        if end is None or one.metadata.get("turn_number") == end.metadata.get("turn_number"):
-            begin = min(begin, place_of(one.id))  # other turns may have ended since
-    before = [*query(event_type="TURN_RECORDED", order="desc", after=begin, limit=_BESIDE)]
-    if end is None and plan is None and not before:  # calls outside of turns: each is its own end
-        before = [*query(event_type="EXCHANGE", order="desc", after=begin, limit=_BESIDE)]
-        ends = query(event_type="EXCHANGE", after=begin - 1)
-        end = next(ends, None)
-    last = place_of([end, *islice(ends, _BESIDE)][-1].id) if end is not None else None
-    if len(before) == _BESIDE:
-        after = place_of(before[-1].id)
-    else:
-        after = place_of(next(query(limit=1), entry).id) - 1
-
-    def is_planned(name: str) -> bool:
-        found = query(work_order_id=name, event_type="WO_PLANNED", limit=1)
-        return any(place_of(one.id) <= after for one in found)
-
-    near = _until(last, query(after=after))
-    places = _finished(Places(after, is_planned), near, query)
-    for place in places.of_entry(entry) if last is not None else ():
-        for name in places.orders_of(place):
-            place.strays += [place_of(one.id) for one in query(work_order_id=name, after=last)]
-    return places
-
-
-def _until(last: int | None, entries: Iterator[LedgerEntry]) -> Iterator[LedgerEntry]:
-    """Those up to a sequence number, and no further page read; all without one."""
-    for entry in entries:
-        yield entry
-        if last is not None and place_of(entry.id) >= last:
-            return
-
-
-def _finished(
-    places: Places, entries: Iterable[LedgerEntry], query: Callable[..., Iterator[LedgerEntry]]
-) -> Places:
-    """Some turns of a session, with the beginning and end of the whole."""
-    for entry in entries:
-        places.add(entry)
-    places.finish()
-    places.start = next(query(event_type="SESSION_START", limit=1), None)
-    latest = next(query(order="desc", limit=1), None)
-    places.end = latest if latest is not None and latest.event_type == "SESSION_END" else None
-    return places
+def number_of(entry: LedgerEntry) -> int | None:
+    """The number of a turn, by its record or the plan of an order."""
+    number = entry.metadata.get("turn_number")
+    return number if type(number) is int else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from remit._version import __version__
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
     LedgerClient,
     NoSignerError,
@@ -18,8 +20,10 @@ from remit.ledger import (
     utc_now,
 )
 from remit.ledger.tlog import SignedCheckpoint
+from remit.ledger.usage import USAGE_EVENTS
+from remit.views.periods import quarters_of, time_of
 from remit.views.report_entries import SECTIONS, ReportEntries, Section
-from remit.views.report_sums import CALLS, Groups, Sum, calls_between, sums_of
+from remit.views.report_sums import Counted, Spent, counted, spent_by, spent_in
 
 __all__ = ["audit_report"]
 
@@ -42,20 +46,19 @@ class _Table:
     part: str
     heads: tuple[str, ...]
     by: tuple[str, ...]
-    events: tuple[str, ...] = CALLS
+    events: tuple[str, ...] = USAGE_EVENTS
 
 
-_OF_CALLS = (
+_OF_USAGE = (
     _Table("total", "ran", (), ()),
     _Table("agents", "ran", ("agent",), ("/metadata/agent_id",)),
-    _Table("contracts", "ran", ("contract", "version"),
-           ("/metadata/contract_id", "/metadata/contract_version")),
+    _Table("contracts", "ran", ("contract",), ("/metadata/contract_id",)),
     _Table("models", "ran", ("model",), ("/metadata/model_id",)),
     _Table("callers", "asked", ("key", "user on the call"),
            ("/metadata/key_id", "/metadata/user_id")),
     _Table("certainty", "cost", ("how sure the cost is",), ("/metadata/cost_certainty",)),
 )  # fmt: skip
-_OF_OTHERS = (
+_OF_ENTRIES = (
     _Table("outside", "cost", ("charged outside the gateway to",), ("/metadata/scope",),
            ("BUDGET_DEBIT",)),
     _Table("refusals", "refused", ("event", "code"), ("/event_type", "/metadata/error_code"),
@@ -67,9 +70,10 @@ def audit_report(
     ledger: LedgerClient,
     *,
     checkpoint: SignedCheckpoint,
-    since: str | None = None,
-    until: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     most: int = 2_000,
+    at_most: int | None = None,
     verification: VerificationReport | None = None,
     gates: Mapping[str, Any] | None = None,
     witnesses: Sequence[str] = (),
@@ -79,18 +83,21 @@ def audit_report(
     Args:
         ledger: the record.
         checkpoint: all proofs lead to it; what came after it is left out.
-        since: first instant, inclusive, ISO 8601; ``None``: from the beginning.
-        until: last instant, exclusive; ``None``: to the end.
+        since: first instant, aware, taken down to a quarter of an hour, which is what sums are
+            kept by; ``None``: from the beginning.
+        until: the end, exclusive, taken up to a quarter; ``None``: to the end.
         most: how many calls, refusals, debits and budgets it lists at most, of each event type.
+        at_most: how many entries it may read, of those that it lists or counts one by one.
         verification: what ``ledger.verify`` found.
         gates: as :meth:`~remit.packages.gates.GateReport.to_dict` has them.
         witnesses: whose cosignatures on the checkpoint were checked.
 
     Raises:
-        InvalidInputError: a time cannot be understood.
+        InvalidInputError: it would read more than ``at_most``.
         NoSignerError: the ledger has no key.
     """
-    since, until = instant(since), instant(until)
+    first, end = quarters_of(since, until)
+    begins, ends = (None if one is None else instant(time_of(one)) for one in (first, end))
     head = checkpoint.checkpoint
     key = str(ledger.verifier_key or ledger.checkpoints.owner())
     if not key:
@@ -98,19 +105,27 @@ def audit_report(
             "The ledger has no key, so nothing in a report could be checked.",
             next_step="`remit init` makes one.",
         )
-    entries = ReportEntries(ledger, head.size, since, until, most)
-    extent = _extent(ledger, since, until, head.size)
+    entries = ReportEntries(ledger, head.size, begins, ends, most)
+    extent = _extent(ledger, begins, ends, head.size)
     there = extent["by_event"]
-    of_calls = {table.name: table.by for table in _OF_CALLS}
-    sums = calls_between(ledger, since, until, head.size, of_calls)
-    for table in _OF_OTHERS:
-        found = (entry for event in table.events for entry in entries.between(event))
-        sums |= sums_of(found, {table.name: table.by})
+    if at_most is not None and (number := _read(there, most)) > at_most:
+        raise InvalidInputError(
+            f"That report is of {number:,} entries that are read one by one; {at_most:,} are the "
+            "most here.",
+            next_step="Take a shorter time or list fewer, or run `remit report`, which has no such "
+            "limit.",
+        )
+    spent = spent_in(ledger, first, end, head.size)
+    tables = [_table(one, spent_by(spent, one.by), there, most) for one in _OF_USAGE]
+    for one in _OF_ENTRIES:
+        found = (entry for event in one.events for entry in entries.between(event))
+        tables.append(_table(one, counted(found, one.by), there, most))
+    used = {of[0] for of in spent_by(spent, ("/metadata/key_id",)) if of[0]}
     return {
         "made_at": utc_now(),
         "remit_version": __version__,
-        "since": since,
-        "until": until,
+        "since": begins,
+        "until": ends,
         "most": most,
         "range": extent,
         "log": {
@@ -123,9 +138,9 @@ def audit_report(
         },
         "verification": None if verification is None else _verification(verification),
         "gates": None if gates is None else dict(gates),
-        "tables": [_table(one, sums[one.name], there, most) for one in (*_OF_CALLS, *_OF_OTHERS)],
+        "tables": tables,
         "sections": [
-            *_named_sections(ledger, entries, sums["callers"], gates, since),
+            *_named_sections(ledger, entries, used, gates, begins),
             *(_section(one, there, most, entries.of(one)) for one in SECTIONS),
         ],
     }
@@ -151,27 +166,41 @@ def _extent(
     }
 
 
-def _table(table: _Table, groups: Groups, there: Mapping[str, int], most: int) -> dict[str, Any]:
+def _read(there: Mapping[str, int], most: int) -> int:
+    """How many entries a report reads one by one, at least."""
+    counted = [event for table in _OF_ENTRIES for event in table.events]
+    listed = {
+        event: min(there.get(event, 0), most) if section.is_bounded else there.get(event, 0)
+        for section in SECTIONS
+        for event in section.events
+    }
+    return sum((listed | {event: there.get(event, 0) for event in counted}).values())
+
+
+def _table(
+    table: _Table,
+    groups: Mapping[tuple[str, ...], Spent] | Mapping[tuple[str, ...], Counted],
+    there: Mapping[str, int],
+    most: int,
+) -> dict[str, Any]:
     """Its lines, the dearest first; ``is_whole``: all entries that they add up are listed."""
-    ranked = sorted(groups.items(), key=lambda one: (-one[1].nano, -one[1].entries, one[0]))
-    if not table.by and not ranked:
-        ranked = [((), Sum())]
-    rest = ranked[_MOST_GROUPS:]
+    rows = [{"of": list(of), **asdict(one)} for of, one in groups.items()]
+    if not table.by and not rows:
+        rows = [{"of": [], **asdict(Spent())}]
+    is_usage = table in _OF_USAGE
+    number = "calls" if is_usage else "entries"
+    rows.sort(key=lambda row: (-row["nano"], -row[number], row["of"]))
     return {
         "name": table.name,
         "part": table.part,
         "heads": list(table.heads),
         "by": list(table.by),
         "events": list(table.events),
+        "is_usage": is_usage,
         "is_whole": all(there.get(event, 0) <= most for event in table.events),
-        "rows": [{"of": list(of), **_plain(one)} for of, one in ranked[:_MOST_GROUPS]],
-        "left_out": len(rest),
-        "rest": sum(one.entries for _, one in rest),
+        "rows": rows[:_MOST_GROUPS],
+        "left_out": len(rows[_MOST_GROUPS:]),
     }
-
-
-def _plain(one: Sum) -> dict[str, int]:
-    return {name: getattr(one, name) for name in Sum.__slots__}
 
 
 def _section(
@@ -195,12 +224,11 @@ def _section(
 def _named_sections(
     ledger: LedgerClient,
     entries: ReportEntries,
-    callers: Groups,
+    used: set[str],
     gates: Mapping[str, Any] | None,
     since: str | None,
 ) -> Iterator[dict[str, Any]]:
     """Entries that are not of the range and say something of it: keys used in it, gates now."""
-    used = {of[0] for of in callers if of[0]}
     keys: dict[str, str] = {}
     if used and since is not None:
         for entry in ledger.query(event_type="KEY_CREATED", until=since, with_content=False):

@@ -24,8 +24,8 @@ _PARTS = (
     ("checks", "Gates and verification"),
 )
 _COLUMNS = (
-    ("entries", "calls"), ("failed", "failed"), ("nano", "cost"),
-    ("uncosted", "no cost on record"), ("input_tokens", "tokens in"),
+    ("calls", "calls"), ("failed", "failed"), ("nano", "cost"),
+    ("unpriced_calls", "of unknown price"), ("input_tokens", "tokens in"),
     ("output_tokens", "tokens out"),
 )  # fmt: skip
 
@@ -58,7 +58,6 @@ def report_parts(report: Mapping[str, Any]) -> Iterator[str]:
             label=lambda pointer: pointer.rpartition("/")[2].replace("_", " "),
             groups=lambda text: [text[i : i + 4] for i in range(0, len(text), 4)],
             listed=sum(one["listed"] for one in report["sections"] if one["is_of_range"]),
-            total_of=lambda table: sum(row["entries"] for row in table["rows"]) + table["rest"],
             number=number,
             style=style,
             style_hash=style_hash(style),

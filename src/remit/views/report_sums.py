@@ -1,4 +1,5 @@
-"""What calls used and cost, added up from entries: money in nano-dollars, exact."""
+"""What a report adds up: calls and what they cost, of the table ``usage``; other entries one by
+one. Money is in nano-dollars."""
 
 from __future__ import annotations
 
@@ -6,96 +7,134 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
+from remit.ledger.usage import DIMENSIONS, SUMS, USAGE_EVENTS, quarter_of, usage_of
 from remit.views.wording import shown_value
 
-__all__ = ["CALLS", "Sum", "at", "calls_between", "sums_of"]
+__all__ = ["CALLS", "Counted", "Spent", "at", "counted", "spent_by", "spent_in"]
 
 CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
 """What is a call to a model: with an answer or an error, or of a process that died."""
 
-_NANO = 1_000_000_000
-
-Groups = dict[tuple[str, ...], "Sum"]
-"""Sums by the values of the pointers that were grouped by."""
+_NANO = 1e9
+_BY = ("agent_id", "contract_id", "model_id", "key_id", "user_id", "certainty")
+_FIGURES = ("calls", "failed", "input_tokens", "output_tokens", "nano", "unpriced_calls")
+_POINTERS = {f"/metadata/{'cost_certainty' if one == 'certainty' else one}": one for one in _BY}
 
 
 @dataclass(slots=True)
-class Sum:
-    """Entries added up.
+class Spent:
+    """What some calls, and charges outside the gateway, came to.
 
     Attributes:
-        entries: how many.
-        failed: those of them that are calls without a good answer.
-        input_tokens: of calls.
-        output_tokens: of calls.
-        nano: their cost, nano-dollars.
-        uncosted: those of them that have no cost on record.
+        calls: round trips to a model, each attempt.
+        failed: those of them without a good answer.
+        input_tokens: cached ones included.
+        output_tokens: reasoning included.
+        nano: their cost, nano-dollars, sure or not.
+        unpriced_calls: those that used tokens whose price is unknown.
     """
 
-    entries: int = 0
+    calls: int = 0
     failed: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     nano: int = 0
-    uncosted: int = 0
+    unpriced_calls: int = 0
 
-    def add(self, entry: LedgerEntry) -> None:
-        """Count one entry. ``report.js`` counts in the same way."""
-        meta = entry.metadata
-        cost = meta.get("cost_usd")
-        self.entries += 1
-        if entry.event_type == "EXCHANGE":
-            self.failed += meta.get("outcome") != "success"
-        else:
-            self.failed += entry.event_type == "EXCHANGE_ORPHANED"
-        self.input_tokens += _count(meta.get("input_tokens"))
-        self.output_tokens += _count(meta.get("output_tokens"))
-        if isinstance(cost, (int, float)) and not isinstance(cost, bool):
-            self.nano += round(cost * _NANO)
-        elif entry.event_type == "EXCHANGE" or _count(meta.get("settled_tokens")):
-            self.uncosted += 1
+    def add(self, figures: Sequence[int], times: int = 1) -> None:
+        """Add figures in the order of the attributes; take them away with ``times`` -1."""
+        for name, figure in zip(_FIGURES, figures, strict=True):
+            setattr(self, name, getattr(self, name) + times * figure)
 
 
-def calls_between(
-    ledger: LedgerClient,
-    since: str | None,
-    until: str | None,
-    size: int,
-    groupings: Mapping[str, Sequence[str]],
-) -> dict[str, Groups]:
-    """The calls of a time among the first ``size`` entries, by several groupings, in one pass.
+@dataclass(slots=True)
+class Counted:
+    """Entries added up.
+
+    Attributes:
+        entries: how many.
+        nano: their cost, nano-dollars.
+    """
+
+    entries: int = 0
+    nano: int = 0
+
+
+def spent_in(
+    ledger: LedgerClient, first: int | None, end: int | None, size: int
+) -> dict[tuple[str, ...], Spent]:
+    """What the first ``size`` entries add to ``usage``, by all that :func:`spent_by` knows.
 
     Args:
         ledger: the record.
-        since: first instant, inclusive; ``None``: from the beginning.
-        until: last instant, exclusive; ``None``: to the end.
+        first: quarter of an hour since 1970; ``None``: from the beginning.
+        end: the same, exclusive; ``None``: to the end.
         size: later entries are left out.
-        groupings: by name, JSON pointers into the record.
     """
-    return sums_of(
-        (
-            entry
-            for event in CALLS
-            for entry in ledger.query(
-                event_type=event, since=since, until=until, after=size, order="desc",
-                with_content=False,
-            )
-        ),
-        groupings,
-    )  # fmt: skip
+    limits = [("quarter >= ?", first), ("quarter < ?", end)]
+    given = [(clause, value) for clause, value in limits if value is not None]
+    by = ", ".join(_BY)
+    # What does not overflow, whatever providers reported; exact to nine million dollars.
+    add = "sum" if "://" in ledger.location else "total"
+    # One statement: the last entry is that of the same moment as the sums.
+    rows = ledger.select(
+        f"SELECT {by}, {', '.join(f'{add}({name})' for name in _FIGURES)}, "
+        f"(SELECT max(seq) FROM entries) FROM usage WHERE "
+        f"{' AND '.join(clause for clause, _ in given) or '1 = 1'} GROUP BY {by}",
+        [value for _, value in given],
+    )
+    found: dict[tuple[str, ...], Spent] = {}
+    for *row, _ in rows:
+        found.setdefault(tuple(row[: len(_BY)]), Spent()).add([int(one) for one in row[len(_BY) :]])
+    for entry in _later(ledger, size, rows[0][-1] if rows else -1):
+        adds = usage_of(entry.event_type, entry.metadata, entry.metadata)
+        quarter = quarter_of(entry.timestamp)
+        if adds is None or quarter < (first or quarter) or quarter >= (end or quarter + 1):
+            continue
+        values = dict(zip((*DIMENSIONS, *SUMS), adds, strict=True))
+        place = tuple(values[name] for name in _BY)
+        found.setdefault(place, Spent()).add([values[name] for name in _FIGURES], -1)
+    return {place: one for place, one in found.items() if one != Spent()}
 
 
-def sums_of(
-    entries: Iterable[LedgerEntry], groupings: Mapping[str, Sequence[str]]
-) -> dict[str, Groups]:
-    """Entries by several groupings, in one pass."""
-    found: dict[str, Groups] = {name: {} for name in groupings}
+def _later(ledger: LedgerClient, size: int, last: int) -> Iterable[LedgerEntry]:
+    """Entries from number ``size`` to ``last``: those that came while a report was begun."""
+    if last < size:
+        return
+    for entry in ledger.query(after=size - 1, with_content=False):
+        if (parse_entry_id(entry.id) or 0) > last:
+            return
+        if entry.event_type in USAGE_EVENTS:
+            yield entry
+
+
+def spent_by(
+    spent: Mapping[tuple[str, ...], Spent], pointers: Sequence[str]
+) -> dict[tuple[str, ...], Spent]:
+    """The same by fewer names, each given as the JSON pointer to what it stands for."""
+    places = [_BY.index(_POINTERS[pointer]) for pointer in pointers]
+    found: dict[tuple[str, ...], Spent] = {}
+    for names, one in spent.items():
+        place = tuple(names[number] for number in places)
+        found.setdefault(place, Spent()).add([getattr(one, name) for name in _FIGURES])
+    return found
+
+
+def counted(
+    entries: Iterable[LedgerEntry], pointers: Sequence[str]
+) -> dict[tuple[str, ...], Counted]:
+    """Entries by what JSON pointers into their records lead to."""
+    found: dict[tuple[str, ...], Counted] = {}
     for entry in entries:
         record = {"event_type": entry.event_type, "metadata": entry.metadata}
-        for name, pointers in groupings.items():
-            key = tuple(shown_value(at(record, pointer)) for pointer in pointers)
-            found[name].setdefault(key, Sum()).add(entry)
+        place = tuple(shown_value(at(record, pointer)) for pointer in pointers)
+        one = found.setdefault(place, Counted())
+        one.entries += 1
+        cost = entry.metadata.get("cost_usd")
+        if isinstance(cost, (int, float)) and not isinstance(cost, bool):
+            one.nano += round(min(cost * _NANO, MAX_SAFE_INTEGER))
     return found
 
 
@@ -105,7 +144,3 @@ def at(record: Mapping[str, Any], pointer: str) -> Any:
     for name in pointer.split("/")[1:]:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0

@@ -85,7 +85,7 @@ def build_turn(
             {"event_type": entry.event_type, **_event(entry)}
             for entry in loose
             if not entry.event_type.startswith("EXCHANGE")
-            and entry.metadata.get("request_id", entry.submission_id) not in decisions
+            and str(entry.metadata.get("request_id", entry.submission_id)) not in decisions
         ],
     }
     _offset(turn, started)

@@ -14,9 +14,11 @@ from remit.kernel.budget import usd_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S
-from remit.views.periods import PERIODS, Period, periods_of
+from remit.views.periods import PERIODS, Period, periods_of, quarters_of, time_of
 
-__all__ = ["BY", "SELECT_NAMES", "Usage", "UsageRow", "quarters_between", "read_usage"]
+__all__ = [
+    "BY", "SELECT_NAMES", "Usage", "UsageRow", "latest_quarters", "quarters_between", "read_usage",
+]  # fmt: skip
 
 _OF_KEY = "CASE WHEN u.{0} <> '' THEN u.{0} ELSE coalesce(k.{0}, '') END"
 
@@ -159,8 +161,7 @@ def read_usage(
     rows, more = query.rows, None
     if limit is not None and len(rows) > limit:
         rows, more = rows[:limit], query.places[limit - 1] if order == "name" else None
-    first_at, end_at = (datetime.fromtimestamp(one * QUARTER_S, UTC) for one in (first, end))
-    return Usage(first_at, end_at, rows, more)
+    return Usage(time_of(first), time_of(end), rows, more)
 
 
 class _Query:
@@ -253,6 +254,17 @@ class _Query:
             self.places.append(tuple(map(str, place)))
 
 
+def latest_quarters(ledger: LedgerClient, first: int, end: int, most: int) -> int:
+    """Where the latest quarters from ``first`` to before ``end`` begin that have ``most`` rows of
+    usage together, the first of them whole; ``first`` where all have fewer."""
+    rows = ledger.select(
+        "SELECT quarter FROM usage WHERE quarter >= ? AND quarter < ? "
+        "ORDER BY quarter DESC LIMIT 1 OFFSET ?",
+        (first, end, most - 1),
+    )
+    return int(rows[0][0]) if rows else first
+
+
 def quarters_between(
     ledger: LedgerClient, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
@@ -262,10 +274,7 @@ def quarters_between(
         "SELECT (SELECT min(quarter) FROM usage), (SELECT max(quarter) FROM usage)"
     )
     now = int(datetime.now(UTC).timestamp()) // QUARTER_S
-    if since is not None:
-        least = int(since.timestamp()) // QUARTER_S
-    first = now if least is None else least
-    end = max(now, now if greatest is None else greatest) + 1
-    if until is not None:
-        end = -int(-until.timestamp() // QUARTER_S)
+    wanted, before = quarters_of(since, until)
+    first = next((one for one in (wanted, least) if one is not None), now)
+    end = max(now, now if greatest is None else greatest) + 1 if before is None else before
     return first, max(first, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
@@ -15,7 +16,7 @@ _GOOD = frozenset(
 )
 _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
-     "resumed", "replayed", "void", "rejected", "rolled back", "signed"}
+     "resumed", "replayed", "not_reached", "skipped", "void", "rejected", "rolled back", "signed"}
 )  # fmt: skip
 WORDS: Mapping[str, str] = {
     # Events.
@@ -70,6 +71,9 @@ WORDS: Mapping[str, str] = {
     "KEY_REVOKED": "a key was revoked",
     "OWNER_NAMED": "an owner was named",
     "CONFIG_CHANGED": "the configuration was changed",
+    "TENANT_CREATED": "a tenant was made",
+    "TENANT_CHECKPOINT": "the head of a tenant's log was taken",
+    "TENANT_MOVED": "a tenant was moved",
     # Codes of what was refused or failed.
     "AUTH_ERROR": "not allowed",
     "BUDGET_BUSY": "the budget is held by other calls",
@@ -79,6 +83,8 @@ WORDS: Mapping[str, str] = {
     "CONTENT_FILTERED": "filtered by the provider",
     "CONTEXT_LENGTH": "too long for the model",
     "CONTRACT_ERROR": "against its contract",
+    "ENSEMBLE_BUDGET": "the ensemble's money is spent",
+    "ERROR": "it failed",
     "FILE_NOT_FOUND": "the file was not found",
     "IDEMPOTENCY_CONFLICT": "the same request is under way",
     "IDEMPOTENCY_ERASED": "the earlier answer was erased",
@@ -93,16 +99,22 @@ WORDS: Mapping[str, str] = {
     "PROVIDER_ERROR": "the provider's answer cannot be used",
     "PROVIDER_NOT_FOUND": "the provider is not known",
     "RATE_LIMITED": "too many requests",
+    "ROUTE_FAILED": "a stage of the route found no model",
     "SERVER_ERROR": "the provider failed",
     "SESSION_NOT_YOURS": "the session is another's",
     "TIMEOUT": "it took too long",
     "TURN_LIMIT": "the turn has no calls left",
     "UNBOUNDED": "the cost has no bound",
     "UNPRICED": "the model has no price",
+    # What became of a router's candidate.
+    "not_reached": "not asked",
+    "skipped": "passed over",
 }
 """What machines say, in plain words: each event of the ledger, and codes of refusals."""
 
+_CODE = re.compile(r"(?:(?<=, )|(?<=: )|(?<=\())[A-Z_]{3,40}(?=[:.,)]|$)")
 _LONGEST_JSON = 1_000  # bytes that are shown in one line
+_MOST = 2**53  # beyond it no number of a record is exact
 
 
 def words_of(code: Any) -> Any:
@@ -111,6 +123,18 @@ def words_of(code: Any) -> Any:
     What is not in :data:`WORDS` stays as it is.
     """
     return WORDS.get(code, code) if isinstance(code, str) else code
+
+
+def in_words(sentence: str) -> list[tuple[str, str]]:
+    """A sentence in parts, the codes that it gives as reasons in plain words: text and code, which
+    is empty of text that stands as it was."""
+    parts: list[tuple[str, str]] = []
+    at = 0
+    for found in _CODE.finditer(sentence):
+        if (phrase := WORDS.get(found[0])) is not None:
+            parts += [(sentence[at : found.start()], ""), (phrase, found[0])]
+            at = found.end()
+    return [*parts, (sentence[at:], "")]
 
 
 def tone(state: Any) -> str:
@@ -150,9 +174,13 @@ def reasons(event: Mapping[str, Any]) -> str:
     return "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
 
 
-def set_aside(details: Mapping[str, Any]) -> str:
+def set_aside(details: Any) -> str:
     """``tool stock: list instead, until the session ends``; empty of what sets nothing aside."""
-    if details.get("kind") != "set_aside" or not details.get("name"):
+    if (
+        not isinstance(details, dict)
+        or details.get("kind") != "set_aside"
+        or not details.get("name")
+    ):
         return ""
     instead = details.get("instead")
     what = f"{instead} instead" if instead else "nothing instead"
@@ -302,13 +330,13 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a record says a number here, whoever wrote it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    """Whether a record says a number here that can be calculated with, whatever wrote it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
 def number(value: Any) -> str:
     """``1,024``; ``?`` where it is not known."""
-    return f"{value:,}" if isinstance(value, (int, float)) else "?"
+    return f"{value:,}" if is_number(value) else "?"
 
 
 def nano_dollars(nano: int) -> str:

@@ -42,6 +42,20 @@ def test_every_tool_may_run_again_and_says_what_it_takes(office: Offices) -> Non
         assert tool.input_schema["additionalProperties"] is False
 
 
+def test_a_hosts_admin_sees_nothing_of_its_tenants(office: Offices) -> None:
+    it = office(message("hello"))
+    place = it.root / "tenants" / "acme"
+    place.mkdir(parents=True)
+    (place / "remit.toml").write_text("# of a tenant")
+    (it.root / "notes.txt").write_text("of the host")
+    for path in ("tenants/acme/remit.toml", "./tenants/acme/remit.toml"):
+        assert "outside what may be read" in it.error("read_file", path=path)
+    assert "outside what may be read" in it.error("list_files", path="tenants")
+    listed = {one["path"] for one in it.output("list_files")["files"]}
+    assert "notes.txt" in listed
+    assert not any("tenants" in path for path in listed)
+
+
 # -- whole entries -----------------------------------------------------------------------
 
 

@@ -93,6 +93,10 @@ def test_another_client_sees_new_keys_and_new_secrets(target: str) -> None:
         assert _lets_in(others, second.key)
         _wait(lambda: _lets_in(keys, second.key))
         assert _lets_in(keys, first.key)
+        for made in (first, second):  # each by its own secret, the old one while it counts
+            assert keys.identity_of(made.key_id, keys.mark_of(made.key)).name == "k"
+        with pytest.raises(AuthenticationError):
+            keys.identity_of(first.key_id, "")
         third = keys.create("l")
         others.revoke("k")
         _wait(lambda: not _lets_in(keys, second.key) and not _lets_in(keys, first.key))

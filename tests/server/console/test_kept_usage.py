@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from remit.ledger import LedgerClient, Transaction
 from remit.ledger.usage import INSERT, ON_CONFLICT, QUARTER_S
 from remit.server.console.kept_usage import KeptUsage, added_up
-from remit.views.usage import UsageRow, read_usage
+from remit.views.usage import UsageRow, latest_quarters, read_usage
 
 NOW = int(time.time()) // QUARTER_S
 DAYS = 12
@@ -100,3 +100,12 @@ def test_no_more_is_kept_than_there_is_room_for(
         == read_usage(used, since=_moment(NOW - 96 * 5), until=_moment(NOW)).rows[0].calls
     )
     assert sum(map(len, kept._kept.values())) <= 10
+
+
+def test_the_latest_quarters_are_those_that_have_so_many_rows(used: LedgerClient) -> None:
+    first, end = NOW - 300, NOW - 100
+    there = sorted(one for (one,) in used.select("SELECT quarter FROM usage"))
+    inside = [one for one in there if first <= one < end]
+    for most in (1, 7, len(inside)):
+        assert latest_quarters(used, first, end, most) == inside[-most]
+    assert latest_quarters(used, first, end, len(inside) + 1) == first

@@ -29,6 +29,7 @@ from remit.server.console import (
     spend,
     verification,
 )
+from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.server.console.pages import Asked, Page, Sources
 from tests.server.console.client import VIEWS
@@ -53,7 +54,8 @@ class Grown:
         self._turns = 10
         settings = runtime.loaded.settings.approvals
         queue = ApprovalQueue(ledger, settings)
-        self._sources = Sources(runtime, ledger, queue, keys, KeptUsage(ledger))
+        learned = KeptReport(runtime.root, ledger)
+        self._sources = Sources(runtime, ledger, queue, keys, KeptUsage(ledger), learned)
         self._steps = 0
         store = ledger._store
         assert isinstance(store, SqliteStore)
@@ -124,8 +126,11 @@ def grown(tmp_path: Path) -> Iterator[tuple[Grown, Script]]:
             yield made, script
 
 
-def test_a_page_reads_no_more_of_a_ledger_that_has_grown(grown: tuple[Grown, Script]) -> None:
+def test_a_page_reads_no_more_of_a_ledger_that_has_grown(
+    grown: tuple[Grown, Script], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger, script = grown
+    monkeypatch.setattr(spend, "_LATEST_ROWS", 20)
     call, long = ledger.first("EXCHANGE", CALLS, 200), ledger.first("EXCHANGE", LONG, 20)
     early = ledger.first("EXCHANGE", script.session.session_id)
     paths = [
@@ -134,6 +139,7 @@ def test_a_page_reads_no_more_of_a_ledger_that_has_grown(grown: tuple[Grown, Scr
         f"/console/sessions/{script.session.session_id}",
         *(f"/console/journey/{one}" for one in (call, long, early)),
         f"/console/why/{call}", f"/console/verify/{early}", "/console/spend?since=30d&by=key",
+        "/console/spend?since=30d&by=session", "/console/proposals/report",
         f"/console/approvals/{ledger.first('APPROVAL_REQUESTED')}",
     ]  # fmt: skip
     before = {path: ledger.steps_of(path) for path in paths}

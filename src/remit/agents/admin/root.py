@@ -15,6 +15,7 @@ from typing_extensions import override
 from remit.agents.admin.output import Toolset, fit
 from remit.agents.admin.redaction import redact_assignments
 from remit.agents.tools import Tool, ToolError, tool
+from remit.kernel.tenant import TENANTS
 
 _MAX_FILES = 200
 
@@ -170,6 +171,8 @@ class RootTools(Toolset):
         if not resolved.is_relative_to(self.root):
             return False
         relative = resolved.relative_to(self.root)
+        if relative.parts[:1] == (TENANTS,):  # a host's agents read nothing of its tenants
+            return False
         return not any(
             fnmatch.fnmatch(part, pattern)
             for part in relative.parts

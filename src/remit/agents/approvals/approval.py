@@ -73,9 +73,32 @@ class Approval:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def is_late(expires: str) -> bool:
-    """Whether a yes has ended; one of earlier versions, with no time stated, does not."""
-    return bool(expires) and datetime.now(UTC) > datetime.fromisoformat(expires)
+def is_request(entry: LedgerEntry) -> bool:
+    """Whether an entry asks for what can be decided: it names its session, the tool and the call,
+    as every request does that Remit writes."""
+    data, asked_in = entry.metadata, entry.metadata.get("provenance")
+    return (
+        entry.event_type == "APPROVAL_REQUESTED"
+        and "arguments" in data
+        and isinstance(asked_in, dict)
+        and isinstance(asked_in.get("work_order_id") or "", str)
+        and all(
+            isinstance(text, str) and text
+            for text in (
+                *(asked_in.get(name) for name in ("session_id", "agent_id")),
+                *(data.get(name) for name in ("tool_id", "idempotency_key", "kind")),
+            )
+        )
+    )
+
+
+def is_late(expires: Any) -> bool:
+    """Whether a yes has ended; one of earlier versions, with no time stated, does not. One with a
+    time that cannot be read has."""
+    try:
+        return bool(expires) and datetime.now(UTC) > datetime.fromisoformat(expires)
+    except (TypeError, ValueError):
+        return True
 
 
 def last_edit(said: Sequence[LedgerEntry]) -> LedgerEntry | None:
@@ -99,7 +122,7 @@ def approval_of(
     """
     data = request.metadata
     provenance = data["provenance"]
-    wo_id, session_id = str(provenance.get("work_order_id", "")), str(provenance["session_id"])
+    wo_id, session_id = str(provenance.get("work_order_id") or ""), str(provenance["session_id"])
     decision = next((entry for entry in said if entry.event_type != "APPROVAL_SIGNED"), None)
     state: Literal["pending", "granted", "denied", "void"] = "pending"
     if decision is not None:
@@ -123,7 +146,7 @@ def approval_of(
         requested_at=request.timestamp,
         people=people(str(data["tool_id"])),
         signed_by=tuple(
-            str(entry.metadata["decided_by"])
+            str(entry.metadata.get("decided_by", ""))
             for entry in said
             if entry.event_type == "APPROVAL_SIGNED"
             and not (decision is None and is_late(entry.metadata.get("expires", "")))
@@ -143,8 +166,8 @@ def _planner(ledger: LedgerClient, wo_id: str) -> str:
         return ""
     plans = ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", with_content=False)
     plan = next(filter(is_authentic, plans), None)
-    planned_by = (plan.metadata.get("provenance") or {}) if plan is not None else {}
-    return str(planned_by.get("agent_id") or "")
+    planned_by = plan.metadata.get("provenance") if plan is not None else None
+    return str(planned_by.get("agent_id") or "") if isinstance(planned_by, dict) else ""
 
 
 def user_of(ledger: LedgerClient, session_id: str) -> str:

@@ -30,7 +30,7 @@ class Vote:
     def of(cls, entry: LedgerEntry) -> Self:
         """From an entry of what a person said."""
         data = entry.metadata
-        by = str(data["decided_by"])
+        by = str(data.get("decided_by", ""))
         return cls(by, str(data.get("person", by)), str(data.get("on_behalf_of", "")))
 
     def people(self) -> set[str]:
@@ -101,14 +101,15 @@ class Policy:
         for entry in self._ledger.query(event_type="APPROVAL_DELEGATED", with_content=False):
             if is_authentic(entry):
                 data = entry.metadata
-                latest[same(str(data["delegator"])), same(str(data["delegate"]))] = data
-        return [pair for pair, data in latest.items() if not is_late(data["until"])]
+                names = (data.get("delegator"), data.get("delegate"))
+                latest[same(str(names[0])), same(str(names[1]))] = data
+        return [pair for pair, data in latest.items() if not is_late(data.get("until") or "none")]
 
 
 def same(name: str) -> str:
     """A name in the form that compares.
 
-    Case, width, spaces and characters that nobody sees do not make two people.
+    Case, width, spaces and invisible characters do not make two people.
     """
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join("".join(c for c in plain if c.isprintable() or c.isspace()).split())

@@ -14,6 +14,7 @@ from remit.agents.approvals.approval import (
     ApprovalError,
     approval_of,
     is_late,
+    is_request,
     user_of,
 )
 from remit.agents.approvals.decision import (
@@ -94,6 +95,7 @@ class ApprovalQueue:
             for entry in self._ledger.query(
                 event_type="APPROVAL_REQUESTED", session_id=session_id, order="asc"
             )
+            if is_request(entry)
         )
         return [approval for approval in found if approval.state == "pending"]
 
@@ -102,7 +104,8 @@ class ApprovalQueue:
         for entry in self._ledger.query(
             event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
         ):
-            yield self._approval(entry)
+            if is_request(entry):
+                yield self._approval(entry)
 
     def get(self, request_id: str) -> Approval:
         """One request in its present state.
@@ -263,6 +266,7 @@ class ApprovalQueue:
             one
             for one in said
             if one.metadata.get("arguments_hash") == exact
+            and one.metadata.get("decided_by")
             and not is_late(one.metadata.get("expires", ""))
         ]
         others = [Vote.of(one) for one in agreed]
@@ -312,7 +316,7 @@ class ApprovalQueue:
         )
 
     def _message(self, request_id: str) -> dict[str, Any]:
-        """What the webhook is told of a request."""
+        """What the webhook is sent about a request."""
         approval = self.get(request_id)
         data = {
             name: getattr(approval, name)
@@ -330,7 +334,7 @@ class ApprovalQueue:
         if (seq := parse_entry_id(request_id)) is not None:
             found = self._ledger.query(event_type="APPROVAL_REQUESTED", after=seq - 1, limit=1)
             entry = next(found, None)
-        if entry is None or entry.id != request_id:
+        if entry is None or entry.id != request_id or not is_request(entry):
             raise ApprovalError(
                 f"{request_id!r} is not a request for approval.",
                 next_step="`remit approve` lists what waits.",

@@ -83,13 +83,18 @@ def _overview(
         latest_of(ledger, session_id, event_type) for event_type in ("TURN_RECORDED", "SESSION_END")
     )
     ended = end is not None and (turn is None or int(end.id[4:], 16) > int(turn.id[4:], 16))
+    number = turn.metadata.get("turn_number") if turn is not None else 0
     return SessionOverview(
         session_id=session_id,
-        agent_id=str(metadata.get("provenance", {}).get("agent_id", "")),
+        agent_id=str(_dict(metadata.get("provenance")).get("agent_id", "")),
         started_at=started_at,
-        turns=turn.metadata["turn_number"] if turn else 0,
+        turns=number if type(number) is int else 0,
         last_turn_at=turn.timestamp if turn else "",
         ended=ended,
-        caller_session_id=str((metadata.get("caller") or {}).get("session_id", "")),
+        caller_session_id=str(_dict(metadata.get("caller")).get("session_id", "")),
         user_id=str(metadata.get("user_id") or ""),
     )
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

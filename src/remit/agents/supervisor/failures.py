@@ -16,7 +16,7 @@ _MAY_PASS = frozenset({"output_schema_invalid", "SERVER_ERROR", "RATE_LIMITED"})
 a tool that is not there; and a call that took too long may have been paid for."""
 
 _MAY_BE_PAID = frozenset({"timeout", "tool_outcome_unknown"})
-"""Failures after which nothing is tried again, whoever wants it: what was asked for may be done."""
+"""Failures after which no level tries again: what was asked for may have been done."""
 
 _NO_ANSWER = {
     "": "I cannot answer this right now.",

@@ -109,7 +109,7 @@ class StandaloneOrders:
             yield attached
 
     def _without_handoffs(self, step: PlanStep) -> PlanStep:
-        """The step of an order that is no turn: nobody else can go on with it."""
+        """The step of an order that is no turn: nothing else can continue it."""
         handing = {to.tool_id for to in self._services.agent.handoffs.values()}
         return replace(
             step,

@@ -19,8 +19,8 @@ _WHOLE_NUMBER = re.compile(r"(?<![\w.-])\d+(?!\w|\.\d)")
 def named(schemas: Mapping[str, Mapping[str, Any]], message: str) -> list[str]:
     """The classes whose schema takes a name that the message holds as it stands.
 
-    Names are ids, event types, paths: what nobody types who means another tool. All classes,
-    where none takes one.
+    Names are ids, event types, paths: a person who types one means a tool that takes it. All
+    classes, where none takes one.
     """
     names = [word for word in bare_words(message) if NAME.fullmatch(word)]
     taking = [

@@ -110,7 +110,7 @@ def carrying(words: Iterable[str]) -> list[str]:
 
 
 def speller(texts: Iterable[str]) -> Callable[[str], str]:
-    """Gives the word of ``texts`` that is probably meant by one that nobody knows.
+    """Gives the word of ``texts`` that is probably meant by an unknown one.
 
     "sesions" and "bugdet" are misspelt, "teh" has letters exchanged; "shw" and "cfg" are words
     without their vowels.

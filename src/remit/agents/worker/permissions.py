@@ -85,7 +85,7 @@ class Permissions:
         )
 
     def note_of_edit(self, key: str) -> str:
-        """What a model is told of arguments that a person changed; empty where none were."""
+        """The note to a model on arguments that a person changed; empty where none were."""
         if (edit := self._history.edit(key)) is None:
             return ""
         shown = orjson.dumps(edit.metadata["arguments"]).decode()

@@ -77,7 +77,7 @@ class Toolbox:
         return used
 
     async def cancel_sub_agents(self) -> None:
-        """End what sub-agents began and nobody will go on with."""
+        """End what sub-agents began and will not be continued."""
         for key, tool_id in self._history.open_sub_agents.items():
             with contextlib.suppress(UnknownToolError):  # the program has it no more
                 (tool,) = self._dispatcher.tools([tool_id])

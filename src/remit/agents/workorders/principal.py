@@ -66,7 +66,7 @@ class Principal:
 
 
 NOBODY = Principal()
-"""Of a session that works for whoever talks to it."""
+"""Of a session that works for anyone who talks to it."""
 
 
 def sub_session_id(idempotency_key: str) -> str:

@@ -26,7 +26,13 @@ from remit.gateway.auth.tokens import (
     agent_secret,
     token_from_headers,
 )
-from remit.gateway.auth.virtual_key import NewKey, VirtualKey, duration_of, expiry_of
+from remit.gateway.auth.virtual_key import (
+    NewKey,
+    VirtualKey,
+    duration_of,
+    expiry_of,
+    tenant_of_key,
+)
 
 __all__ = [
     "PERMISSIONS",
@@ -56,5 +62,6 @@ __all__ = [
     "id_of",
     "scope_of",
     "shown_keys",
+    "tenant_of_key",
     "token_from_headers",
 ]

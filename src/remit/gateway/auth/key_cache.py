@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import logging
 import math
@@ -146,13 +147,14 @@ class KeyCache:
             return found.identity
         return None
 
-    def by_id(self, key_id: str) -> Identity | None:
-        """The owner of a valid key. Raises as :meth:`by_secret`."""
+    def by_id(self, key_id: str, marked: str | None = None) -> Identity | None:
+        """The owner of a valid key, whose secret has this mark. Raises as :meth:`by_secret`."""
         self._require_fresh()
-        known = self._by_id.get(key_id)
-        if known is None or not known.secrets or time.time() >= known.secrets[0].not_after:
-            return None
-        return known.secrets[0].identity
+        known = self._by_id.get(key_id, _Known(-1, ()))
+        secrets = known.secrets[:1]
+        if marked is not None:
+            secrets = tuple(one for one in known.secrets if mark(one.digest) == marked)
+        return next((one.identity for one in secrets if time.time() < one.not_after), None)
 
     def refresh(self) -> None:
         """Fetch what changed since the last refresh."""
@@ -240,6 +242,11 @@ class KeyCache:
             if self._stop.is_set():
                 self._good_until = -math.inf
             self._on_refresh()
+
+
+def mark(digest: bytes) -> str:
+    """Of a secret, by its SHA-256 digest; 32 hex."""
+    return hashlib.sha256(b"remit key mark" + digest).hexdigest()[:32]
 
 
 def _secrets(row: KeyRow) -> tuple[_Secret, ...]:

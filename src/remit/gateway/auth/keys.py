@@ -11,9 +11,9 @@ from typing import Any
 
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError, VirtualKeyError
 from remit.gateway.auth.identity import Identity
-from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter
+from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter, mark
 from remit.gateway.auth.virtual_key import (
-    KEY_CHARS,
+    MOST_KEY_CHARS,
     KeyRow,
     NewKey,
     VirtualKey,
@@ -27,6 +27,7 @@ from remit.gateway.auth.virtual_key import (
 from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
+from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 _MAX_REASON_CHARS = 500
@@ -98,17 +99,27 @@ class KeyStore(Closeable):
             AuthUnavailableError: as :meth:`authenticate`.
         """
         cache = self._require_cache()
-        if isinstance(token, str) and len(token) == KEY_CHARS and token.isascii():
+        if isinstance(token, str) and len(token) <= MOST_KEY_CHARS and token.isascii():
             return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
         return None
 
-    def identity_of(self, key_id: str) -> Identity:
-        """The owner of the valid key with this id. Raises as :meth:`authenticate`."""
-        identity = self._require_cache().by_id(key_id)
+    def identity_of(self, key_id: str, mark: str | None = None) -> Identity:
+        """The owner of the valid key with this id. Raises as :meth:`authenticate`.
+
+        Args:
+            key_id: of the key.
+            mark: only while the secret counts that :meth:`mark_of` gave it for.
+        """
+        identity = self._require_cache().by_id(key_id, mark)
         if identity is None:
             self._refusals.count()
             raise _refused()
         return identity
+
+    @staticmethod
+    def mark_of(token: str) -> str:
+        """What tells one secret of a key from its others, and gives nothing of it away; 32 hex."""
+        return mark(hashlib.sha256(token.encode()).digest())
 
     @property
     def refused(self) -> int:
@@ -146,7 +157,7 @@ class KeyStore(Closeable):
             InvalidInputError: a value cannot be used.
             VirtualKeyError: the name is taken.
         """
-        secret, shown, hash_ = new_secret()
+        secret, shown, hash_ = new_secret(self._tenant())
         made = VirtualKey(
             key_id=new_key_id(),
             name=name,
@@ -268,7 +279,7 @@ class KeyStore(Closeable):
             until = time_text(datetime.now(UTC) + timedelta(seconds=grace_s)) if grace_s else ""
         except OverflowError as error:
             raise InvalidInputError("The grace ends beyond all calendars.") from error
-        secret, shown, hash_ = new_secret()
+        secret, shown, hash_ = new_secret(self._tenant())
 
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
@@ -287,6 +298,12 @@ class KeyStore(Closeable):
         if self._cache is not None:
             self._cache.apply([row])
         return row
+
+    def _tenant(self) -> str:
+        """Whose log this is, as its origin says."""
+        key = self._ledger.verifier_key
+        owner = str(key) if key is not None else self._ledger.checkpoints.owner()
+        return tenant_of_origin(owner.partition("+")[0])
 
     def _require_cache(self) -> KeyCache:
         if self._cache is None:

@@ -23,7 +23,8 @@ _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 _PREFIX = "sk-remit-"
 _SECRET_BYTES = 32
-_SHOWN_CHARS = len(_PREFIX) + 4
+_SECRET_CHARS = 43  # of them, as base64url without padding
+_SHOWN_CHARS = 4  # of the secret
 _MAX_CHARS = 128
 _TIERS = ("hot", "ho2", "ho1")
 _ID_PREFIX = "KEY-"
@@ -31,8 +32,9 @@ _ID_CHARS = 16
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-KEY_CHARS = len(_PREFIX) + 43
-"""Every key's length: the prefix, and 32 bytes as base64url without padding."""
+_HOSTS_CHARS = len(_PREFIX) + _SECRET_CHARS
+MOST_KEY_CHARS = _HOSTS_CHARS + 33
+"""No key is longer: the prefix; for a tenant's its name and ``_``; the secret."""
 
 
 def duration_of(text: str) -> timedelta:
@@ -263,11 +265,20 @@ class KeyRow:
             )
 
 
-def new_secret() -> tuple[str, str, str]:
-    """A key, the part of it that is shown, and its hash."""
+def new_secret(tenant: str = "") -> tuple[str, str, str]:
+    """A key of a tenant, or of the host; the part of it that is shown, and its hash."""
     encoded = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).rstrip(b"=")
-    key = _PREFIX + encoded.decode("ascii")
-    return key, key[:_SHOWN_CHARS], hashlib.sha256(key.encode("ascii")).hexdigest()
+    prefix = f"{_PREFIX}{tenant}_" if tenant else _PREFIX
+    key = prefix + encoded.decode("ascii")
+    return key, key[: len(prefix) + _SHOWN_CHARS], hashlib.sha256(key.encode("ascii")).hexdigest()
+
+
+def tenant_of_key(token: str | None) -> str:
+    """The tenant that a key names; empty for one of the host, and for all that is none."""
+    if token is None or len(token) <= _HOSTS_CHARS or not token.startswith(_PREFIX):
+        return ""
+    end = len(token) - _SECRET_CHARS - 1
+    return token[len(_PREFIX) : end] if token[end] == "_" else ""
 
 
 def new_key_id() -> str:

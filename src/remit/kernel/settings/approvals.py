@@ -31,7 +31,7 @@ class ApprovalSettings(Section):
         86400.0, gt=0, description="an approval that is not used within this time ends"
     )
     webhook: SecretStr = Field(
-        SecretStr(""), description="http(s) address that is told of each request; empty: none"
+        SecretStr(""), description="http(s) address that is notified of each request; empty: none"
     )
     webhook_secret: SecretStr = Field(
         SecretStr(""), description="what its messages are signed with"

@@ -1,4 +1,5 @@
-"""Layers of settings: shipped defaults, ``remit.toml``, what was learned, environment, flags."""
+"""Layers of settings: shipped defaults, ``remit.toml``, what was learned, environment, flags; and
+where a tenant's ledger is."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles, shipped_file
 from remit.kernel.settings.learned import learned_layers
 from remit.kernel.settings.settings import Settings
+from remit.kernel.tenant import HOST, TenantFile
 
 _log = logging.getLogger("remit.settings")
 _DEFAULTS = "HOT/config/defaults.toml"
@@ -127,10 +129,27 @@ def load_settings(
             _merge(merged, _nest(key, _parse(key, text)), f"environment {name}", sources)
     for key, value in (flags or {}).items():
         _merge(merged, _nest(key, value), "flag", sources)
+    if path is not None and (tenant := _tenant_at(path)) is not None:
+        _merge(merged, _of_tenant(tenant, path, variables), "tenant.json", sources)
     try:
         return LoadedSettings(Settings.model_validate(merged), sources, defaults)
     except ValidationError as error:
         raise _explain(error, sources, of_root is not None) from error
+
+
+def _tenant_at(path: Path) -> TenantFile | None:
+    return TenantFile.read(path.parent, to_open=True)
+
+
+def _of_tenant(
+    tenant: TenantFile, path: Path, variables: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """Which log a tenant's is, whatever the environment says of the host's."""
+    host_path = ""
+    if tenant.database == HOST:
+        host = path.parent.parent.parent / path.name
+        host_path = load_settings(host, environment=variables).settings.ledger.path
+    return {"ledger": {"path": tenant.ledger_path(host_path), "origin": tenant.origin}}
 
 
 def _defaults() -> dict[str, Any]:

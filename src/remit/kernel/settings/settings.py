@@ -188,6 +188,9 @@ class ServerSettings(Section):
     keep_alive_s: int = Field(ge=1, description="idle connections are closed after this time")
     max_connections: int = Field(ge=1, description="most connections of one process")
     drain_s: int = Field(ge=0, description="calls may end within this time after SIGTERM")
+    open_tenants: int = Field(
+        64, ge=1, description="most tenants that one process holds open; the idlest is closed"
+    )
     contract_id: str = Field(description="contract of calls that name none")
     log_format: Literal["text", "json"] = Field(description="form of the log on stderr")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

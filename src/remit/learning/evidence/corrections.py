@@ -6,7 +6,7 @@ import re
 
 __all__ = ["corrects"]
 
-_FEWEST = 3  # words that a message needs, to be told from others by them
+_FEWEST = 3  # words that a message needs to be distinguished by them
 _WORD = re.compile(r"[^\W_]{3,}")
 
 # What sounds like a correction and is not.

@@ -134,7 +134,8 @@ class Proposals:
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
         for entry in filter(is_authentic, found):
-            yield _proposal(entry, decided.get(entry.submission_id, ()))
+            if _is_proposal(entry):
+                yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def epoch(self) -> int:
         """The policy epoch in force."""
@@ -224,6 +225,35 @@ def is_erased(entry: LedgerEntry) -> bool:
     return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 
+_TEXTS = (
+    "kind", "target", "package_id", "version", "base_version", "digest", "evidence_sha256", "by",
+)  # fmt: skip
+_NUMBERS = ("value", "low", "high", "confidence", "samples", "effective_samples")  # predicted
+_CONTENT: Mapping[str, type] = {
+    "evidence": list, "holds": list, "predicted": dict, "replay": dict, "diff": str, "reason": str,
+}  # fmt: skip
+
+
+def _is_proposal(entry: LedgerEntry) -> bool:
+    """Whether an entry says all that a proposal does; nobody decides on another."""
+    data = entry.metadata
+    content = {name: data.get(name, kind()) for name, kind in _CONTENT.items()}
+    predicted = content["predicted"]
+    return (
+        all(isinstance(data.get(name), str) for name in _TEXTS)
+        and all(isinstance(content[name], (kind, Erased)) for name, kind in _CONTENT.items())
+        and all(
+            isinstance(content[name], Erased) or all(isinstance(one, str) for one in content[name])
+            for name in ("evidence", "holds")
+        )
+        and (
+            isinstance(predicted, Erased)
+            or not predicted
+            or all(isinstance(predicted.get(name), (int, float)) for name in _NUMBERS)
+        )
+    )
+
+
 def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
     data = entry.metadata
 
@@ -236,6 +266,7 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
     state: State = _DECISIONS[last.event_type] if last else "open"
     if last and last.submission_id != entry.submission_id:
         state = "rolled_back"
+    epoch = last.metadata.get("policy_epoch") if last else 0
     return Proposal(
         proposal_id=entry.submission_id,
         kind=data["kind"],
@@ -258,8 +289,8 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
         decision=last.id if last else "",
         decided_by=str(last.metadata.get("by", "")) if last else "",
         decision_reason=str(last.metadata.get("decision_reason", "")) if last else "",
-        epoch=int(last.metadata.get("policy_epoch", 0)) if last else 0,
-        previous_version=str(adopted.metadata["previous_version"]) if adopted else "",
+        epoch=epoch if type(epoch) is int else 0,
+        previous_version=str(adopted.metadata.get("previous_version", "")) if adopted else "",
         adopted_at=adopted.timestamp if adopted else "",
         erased=is_erased(entry),
         rolls_back=str(data.get("rolls_back") or ""),

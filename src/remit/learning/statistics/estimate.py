@@ -27,7 +27,7 @@ class Estimate:
         method: `betting` and `empirical_bernstein` hold at any time, however often one looks;
             `doubly_robust`, `prediction_powered`, `welch` (a difference of two means),
             `student` (a mean of paired differences) and `least_squares` (a slope) hold at one
-            number of samples fixed beforehand.
+            number of samples fixed in advance.
         clipped: samples whose weight was cut to the largest allowed.
     """
 

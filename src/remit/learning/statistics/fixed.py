@@ -1,4 +1,4 @@
-"""Intervals for one number of samples, fixed beforehand: close to their stated coverage."""
+"""Intervals for one number of samples, fixed in advance: close to their stated coverage."""
 
 from __future__ import annotations
 

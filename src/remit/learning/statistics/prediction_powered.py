@@ -25,12 +25,12 @@ def prediction_powered(
     """Estimate the mean of people's grades over everything that the judge graded.
 
     A bad judge makes the interval no narrower than people's grades alone; it does not make it
-    wrong. The interval holds for one number of samples, fixed beforehand.
+    wrong. The interval holds for one number of samples, fixed in advance.
 
     Args:
         grades: people's grades, 0 to 1.
         judged: the judge's grades of the same, in the same order.
-        judged_only: the judge's grades of what nobody else graded.
+        judged_only: the judge's grades of what has no other grade.
         confidence: of the interval.
 
     Raises:

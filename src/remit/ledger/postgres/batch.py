@@ -42,7 +42,7 @@ _HEAD = """
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                       ORDER BY seq DESC LIMIT 1) AS e ON true"""
 
-# A person may be named twice; a hash put in beforehand must not stop the tree from growing.
+# A person may be named twice; a hash inserted earlier must not stop the tree from growing.
 _CONFLICT = {
     "content_subjects": " ON CONFLICT DO NOTHING",
     "tree_hashes": " ON CONFLICT (level, idx) DO UPDATE SET hash = excluded.hash",

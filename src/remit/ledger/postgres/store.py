@@ -126,7 +126,8 @@ class PostgresStore(Store):
         except BaseException as error:
             self.close()
             if isinstance(error, (*ENGINE_ERRORS, ValueError, OverflowError)):
-                raise LedgerError(
+                away = isinstance(error, CONNECTION_ERRORS)
+                raise (LedgerConnectionError if away else LedgerError)(
                     f"The ledger {self.location} cannot be opened: {_detail(error)}.",
                     next_step="Check the URL, that the server runs, and the user's rights.",
                 ) from error

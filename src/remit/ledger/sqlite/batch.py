@@ -22,7 +22,7 @@ RECORD_SQL = "CAST(record AS BLOB)"
 """Reads a record as bytes, also where they are no text."""
 
 _ROWS = (32, 16, 8, 4, 2, 1)  # sizes of multi-row statements, so few that they stay cached
-# A person may be named twice; a hash put in beforehand must not stop the tree from growing.
+# A person may be named twice; a hash inserted earlier must not stop the tree from growing.
 # All else fails, to be undone by the owner of the transaction or savepoint: to undo the statement
 # alone, SQLite would write down every page before it changes.
 _OR = {"content_subjects": "IGNORE", "tree_hashes": "REPLACE", "usage_keys": "IGNORE"}

@@ -222,7 +222,7 @@ def _refuse(status: int, why: str) -> Answer:
 def witness_app(witness: Witness) -> web.Application:
     """``POST /add-checkpoint``, ``GET /healthz``, and ``GET /`` for people.
 
-    The protocol has no authentication but the logs' signatures: whoever reaches it may ask.
+    The protocol has no authentication but the logs' signatures: anyone who reaches it may ask.
 
     Args:
         witness: who answers. The record is read and written in threads, never on the loop.

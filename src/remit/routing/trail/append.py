@@ -101,7 +101,7 @@ def thought_beside(
     Args:
         ledger: where it is recorded.
         record: the thought, without hashes. It is not checked; its id has at least 128 random
-            bits, and nobody is asked whether it is taken.
+            bits, and is not checked for being taken.
         metadata: gives what else the entry is to say, in the transaction; where it raises,
             nothing is recorded.
         subject_id: the person of whom it speaks.

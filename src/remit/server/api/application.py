@@ -39,6 +39,8 @@ from remit.server.api.ledger import ledger_routes
 from remit.server.api.orders import order_routes
 from remit.server.api.owners import owner_routes
 from remit.server.api.pins import pin_routes
+from remit.server.api.prices import price_routes
+from remit.server.api.report import report_routes
 from remit.server.api.responses import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
@@ -97,6 +99,8 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         key_routes(keys, budgeter, directory),
         owner_routes(directory, budgeter),
         usage_routes(ledger),
+        report_routes(runtime),
+        price_routes(ledger, runtime.root_prices),
         approval_routes(ledger, runtime.approvals),
         order_routes(ledger, runtime.orders),
         pin_routes(ledger),

@@ -182,7 +182,29 @@ class PrefixQuery(Page):
     )
 
 
-class BudgetChange(_Body):
+class _Window(_Body):
+    """What limits are counted over, and what is done where little is left."""
+
+    window: Literal["day", "week", "month"] | None = Field(
+        None, description="the period that dollars, tokens and turns are of; left out: for ever"
+    )
+    time_zone: str | None = Field(None, description="whose midnight begins it; UTC")
+    on_short: Literal["refuse", "clamp"] = Field(
+        "refuse", description="`clamp` lowers a call's output limit to what is left"
+    )
+
+
+class _Limits(_Window):
+    """Limits of a scope."""
+
+    usd: _Usd = Field(None, description="US dollars")
+    tokens: _Count = Field(None, description="tokens, in and out")
+    turns: _Count = Field(None, description="model calls")
+    rpm: _Count = Field(None, description="calls a minute")
+    tpm: _Count = Field(None, description="tokens a minute")
+
+
+class BudgetChange(_Limits):
     """These limits, and no others, for the one scope that is named."""
 
     key: _MaybeName = Field(None, description="a virtual key, by name or id")
@@ -191,40 +213,16 @@ class BudgetChange(_Body):
     team: _MaybeName = None
     organisation: _MaybeName = None
     agent: _MaybeName = Field(None, description="with `session`: an agent in it")
-    usd: _Usd = Field(None, description="US dollars")
-    tokens: _Count = Field(None, description="tokens, in and out")
-    turns: _Count = Field(None, description="model calls")
-    rpm: _Count = Field(None, description="calls a minute")
-    tpm: _Count = Field(None, description="tokens a minute")
     unlimited: bool = Field(
         False, description="take all limits away; alone, without it a limit has to be given"
     )
-    window: Literal["day", "week", "month"] | None = Field(
-        None, description="what dollars, tokens and turns are of; left out: for ever"
-    )
-    time_zone: str | None = Field(None, description="whose midnight begins it; UTC")
-    on_short: Literal["refuse", "clamp"] = Field(
-        "refuse", description="`clamp` lowers a call's output limit to what is left"
-    )
 
 
-class OwnerRequest(_Body):
+class OwnerRequest(_Limits):
     """A user, team or organisation to declare, and its limits where it is to have any."""
 
     id: _Name = Field(description="by which keys and budgets name it")
     name: _Name = Field(description="what people call it; content, that can be erased")
-    usd: _Usd = Field(None, description="US dollars")
-    tokens: _Count = Field(None, description="tokens, in and out")
-    turns: _Count = Field(None, description="model calls")
-    rpm: _Count = Field(None, description="calls a minute")
-    tpm: _Count = Field(None, description="tokens a minute")
-    window: Literal["day", "week", "month"] | None = Field(
-        None, description="what dollars, tokens and turns are of; left out: for ever"
-    )
-    time_zone: str | None = Field(None, description="whose midnight begins it; UTC")
-    on_short: Literal["refuse", "clamp"] = Field(
-        "refuse", description="`clamp` lowers a call's output limit to what is left"
-    )
 
 
 class Rename(_Body):
@@ -233,13 +231,21 @@ class Rename(_Body):
     name: _Name
 
 
+class PriceQuery(Page):
+    """Which prices; all that is given must hold."""
+
+    provider: _Text = None
+    model: _Text = Field(None, description="a name, or a pattern such as `gpt-4o*`")
+    own: Flag = Field(False, description="only the operator's")
+
+
 class KeyQuery(Page):
     """Which keys."""
 
     revoked: Flag = Field(False, description="those that were revoked as well")
 
 
-class KeyRequest(_Body):
+class KeyRequest(_Window):
     """A key to make. A list that is empty excludes nothing."""
 
     name: str = Field(description="what people call it")
@@ -248,13 +254,6 @@ class KeyRequest(_Body):
     budget_tokens: _Count = Field(None, description="most tokens")
     rpm: _Rate = Field(None, description="most calls a minute")
     tpm: _Rate = Field(None, description="most tokens a minute")
-    window: Literal["day", "week", "month"] | None = Field(
-        None, description="what dollars and tokens are of; left out: for ever"
-    )
-    time_zone: str | None = Field(None, description="whose midnight begins it; UTC")
-    on_short: Literal["refuse", "clamp"] = Field(
-        "refuse", description="`clamp` lowers a call's output limit to what is left"
-    )
     models: list[str] = Field([], description="only these; `gpt-4o*` is a pattern")
     agents: list[str] = Field([], description="only in the name of these agents")
     tiers: list[Literal["hot", "ho2", "ho1"]] = Field([], description="only in these tiers")

@@ -444,6 +444,50 @@ class PinPage(BaseModel):
     pins: list[PinnedToolShape]
 
 
+class TierShape(BaseModel):
+    """What all of a call costs whose input is longer: US dollars per million tokens."""
+
+    above_input_tokens: int
+    input: str
+    output: str
+    cached_input: str
+    cache_write: str
+    cache_write_long: str
+    reasoning: str
+
+
+class PriceShape(BaseModel):
+    """What a model costs: US dollars per million tokens, as exact text."""
+
+    provider: str
+    model: str = Field(description="as the provider calls it")
+    origin: Literal["own", "shipped"] = Field(description="the operator's, or a package's")
+    date: str = Field(description="the day it was last checked")
+    source: str = Field(description="where it comes from")
+    input: str
+    output: str
+    cached_input: str
+    cache_write: str
+    cache_write_long: str
+    reasoning: str
+    audio_input: str | None = Field(None, description="left out: as `input`")
+    audio_output: str | None = Field(None, description="left out: as `output`")
+    per_second: str | None = Field(None, description="of sound, where its length is billed")
+    per_million_characters: str | None = Field(None, description="spoken, where these are billed")
+    tiers: list[TierShape] = Field([], description="by length of the input, rising")
+    max_output_tokens: int | None = Field(description="most of one answer; null: not known")
+    context_window: int | None = Field(description="most of one call; null: not known")
+
+
+class PricePage(_Paged):
+    """Prices in force, by provider and model."""
+
+    version: str = Field(description="of the prices, as `price_version` of an EXCHANGE")
+    base_version: str = Field(description="of the shipped prices")
+    entry: str | None = Field(description="the entry with the operator's prices; null: none")
+    prices: list[PriceShape]
+
+
 class Breaker(BaseModel):
     """The circuit breaker of one provider and model, of all processes of the root."""
 

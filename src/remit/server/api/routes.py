@@ -28,7 +28,7 @@ _MEANINGS = {
     404: "There is no such thing.",
     409: "It cannot be done as things stand, such as when a name is taken.",
 }
-_FORMATS = {"text/plain": {"type": "string"},
+_FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
 
 _T = TypeVar("_T")
@@ -72,7 +72,8 @@ class Routes(APIRouter):
             path: below ``/api``.
             summary: for the OpenAPI document.
             needs: the permission that a caller needs, of :data:`remit.gateway.auth.PERMISSIONS`.
-            shape: of a JSON body; the body is text or bytes of ``media_type`` when left out.
+            shape: of a JSON body; the body is text or bytes of ``media_type``, or a response
+                that streams it, when left out.
             media_type: of a body without a shape.
             status: of success.
             fails: its failures, besides those of every route, and 404 of a path with parameters.
@@ -91,6 +92,8 @@ class Routes(APIRouter):
             @functools.wraps(function)
             def answered(*args: Any, **kwargs: Any) -> Response:
                 value = function(*args, **kwargs)
+                if isinstance(value, Response):  # a stream
+                    return value
                 if shape is None:
                     return Response(value, status, media_type=media_type)
                 return answer(value, status)

@@ -12,7 +12,12 @@ from urllib.parse import quote
 from remit.agents.approvals import ApprovalQueue
 from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import open_root_ledger
+from remit.ledger import (
+    LedgerClosedError,
+    LedgerConnectionError,
+    LedgerWriteError,
+    open_root_ledger,
+)
 from remit.runtime import Runtime
 from remit.server.authentication import Authenticator
 from remit.server.console import (
@@ -28,6 +33,7 @@ from remit.server.console import (
 from remit.server.console.assets import ASSETS, assets
 from remit.server.console.entrance import LOGIN, Entrance
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
+from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.server.console.live import Live
 from remit.server.console.login import Login
@@ -74,6 +80,12 @@ _HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_LONGEST_RETRY_S = 1.0  # after a page has lost its database: there are few threads
+_NO_DATABASE = "The ledger's database does not answer."
+_COMES_BACK = (
+    "Model calls are refused until it does, so that none goes unrecorded. Load the page again then."
+)
+_SOON = ((b"retry-after", b"1"),)
 _SEE_LOG = "The log of the server says why."
 _HTML = b"text/html; charset=utf-8"
 _FOUND_BY = (("LED-", "journey"), ("SES-", "sessions"), ("WO-", "journey"), ("DEC-", "why"),
@@ -95,13 +107,16 @@ class Console:
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
         settings = runtime.loaded.settings
-        self._ledger = open_root_ledger(runtime.root, settings.ledger, signing=False)
+        wait_s = min(settings.ledger.lock_timeout_s, _LONGEST_RETRY_S)
+        own = settings.ledger.model_copy(update={"lock_timeout_s": wait_s})
+        self._ledger = open_root_ledger(runtime.root, own, signing=False)
         self._sources = Sources(
             runtime,
             self._ledger,
             ApprovalQueue(self._ledger, settings.approvals),
             Directory(self._ledger),
             KeptUsage(self._ledger),
+            KeptReport(runtime.root, self._ledger),
         )
         self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
@@ -124,8 +139,10 @@ class Console:
             answer = await self._answered(scope, receive, send)
         except HttpError as error:
             answer = await self._failure(scope, error.status, error.message, "", limits_of(error))
-        except AuthUnavailableError as error:
-            answer = await self._failure(scope, 503, error.message, error.next_step)
+        except LedgerConnectionError:
+            answer = await self._failure(scope, 503, _NO_DATABASE, _COMES_BACK, _SOON)
+        except (AuthUnavailableError, LedgerWriteError, LedgerClosedError) as error:
+            answer = await self._failure(scope, 503, error.message, error.next_step, _SOON)
         except NotFoundError as error:
             answer = await self._failure(scope, 404, str(error), "")
         except InvalidInputError as error:

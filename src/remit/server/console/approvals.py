@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -34,7 +35,10 @@ def show(sources: Sources, asked: Asked) -> Page:
         limit=_LISTED, with_content=False,
     )  # fmt: skip
     ids = [entry.id for entry in filter(is_authentic, requests)]
-    found = [sources.approvals.get(entry_id) for entry_id in ids]
+    found = []
+    for entry_id in ids:
+        with suppress(ApprovalError):  # an entry that asks for nothing
+            found.append(sources.approvals.get(entry_id))
     return Page(
         "approvals.html.j2",
         {

@@ -99,10 +99,11 @@ class Entrance:
 
     async def _with_key(self, scope: Scope, form: dict[str, str]) -> Page | Answer:
         following = own_path(form.get("next", ""))
-        key = form.get("key", "").strip().encode("utf-8", "replace")
+        key = form.get("key", "").strip()
+        shown = key.encode("utf-8", "replace")
         failed = ""
         try:
-            identity = (await self._authenticator.authenticate([(b"x-api-key", key)])).identity
+            identity = (await self._authenticator.authenticate([(b"x-api-key", shown)])).identity
             if not identity.key_id or identity.within is not None:
                 failed = "Sign in with a virtual key, not with an agent's token."
             elif not identity.may("read"):
@@ -113,7 +114,7 @@ class Entrance:
             failed = "This key is unknown, expired or revoked."
         if failed:
             return self._page(following, failed, 403)
-        return see(following, self._logins.begin(identity, secure=is_secure(scope)))
+        return see(following, self._logins.begin(identity, secure=is_secure(scope), key=key))
 
     async def _with_provider(self, sign_in: SignIn, scope: Scope) -> Page | Answer:
         query = read_query(scope)

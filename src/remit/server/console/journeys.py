@@ -44,7 +44,7 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
             said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
             return Page("entry.html.j2", {**_about(entry), **Shortened().cut(said)})
     if entry is not None and entry.event_type in SESSION_EVENTS:
-        name = session_of(entry)
+        return Redirect(f"/console/sessions/{quote(session_of(entry), safe='')}")
     if not name.startswith(("LED-", "WO-")):  # of any length: its page shows a part, turn by turn
         return Redirect(f"/console/sessions/{quote(name, safe='')}")
     try:

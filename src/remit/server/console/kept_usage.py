@@ -59,7 +59,7 @@ class KeptUsage:
             first: quarter of an hour since 1970, inclusive.
             end: the same, exclusive.
             time_zone: whose days these are.
-            hourly: no window is longer than an hour, so that hours can be told apart.
+            hourly: no window is longer than an hour, so that single hours can be shown.
 
         Raises:
             InvalidInputError: the zone is unknown, or the time is too long.

@@ -13,7 +13,7 @@ from remit.server.replies import Headers
 
 COOKIE = "remit_console"
 LASTS_S = 8 * 3600
-"""For how long a login by a key holds; revoking the key ends it at once."""
+"""For how long a login by a key holds; revoking or rotating the key ends it at once."""
 
 _PURPOSE = b"remit console login v1"
 
@@ -34,8 +34,9 @@ class Login(NamedTuple):
 class Logins:
     """Makes and checks the cookies of logins.
 
-    That of a key says ``{"key"}``; that of a person says ``{"issuer", "subject", "name", "role",
-    "settings"}``, and counts while the settings of the provider are what they were.
+    That of a key says ``{"key", "mark"}``, and counts while the secret does that was shown; that
+    of a person says ``{"issuer", "subject", "name", "role", "settings"}``, and counts while the
+    settings of the provider are what they were.
 
     Args:
         secret: of the root, random.
@@ -44,14 +45,14 @@ class Logins:
     """
 
     def __init__(self, secret: bytes, keys: KeyStore, oidc: OidcSettings) -> None:
-        self._cookie = SignedCookie(COOKIE, secret, _PURPOSE)
+        self._cookie = login_cookie(secret)
         self._keys = keys
         self._oidc = oidc
         self._settings = _digest(oidc)
 
-    def begin(self, identity: Identity, *, secure: bool) -> tuple[bytes, bytes]:
+    def begin(self, identity: Identity, *, secure: bool, key: str = "") -> tuple[bytes, bytes]:
         """The header that begins a login of a key's owner, or of a person without a key."""
-        claims = {"key": identity.key_id}
+        claims = {"key": identity.key_id, "mark": KeyStore.mark_of(key)}
         lasts_s = LASTS_S
         if not identity.key_id:
             claims = {"issuer": self._oidc.issuer, "subject": identity.user_id,
@@ -75,7 +76,7 @@ class Logins:
         claims = found.claims
         if "key" in claims:
             try:
-                identity = self._keys.identity_of(claims["key"])
+                identity = self._keys.identity_of(claims["key"], claims.get("mark", ""))
             except AuthenticationError:
                 return None
         elif self._oidc.issuer and claims["settings"] == self._settings:
@@ -85,10 +86,17 @@ class Logins:
         return Login(identity, self._cookie.signature(f"form {found.value}"))
 
 
+def login_cookie(secret: bytes) -> SignedCookie:
+    """The cookie of logins to the console of the root that has this secret."""
+    return SignedCookie(COOKIE, secret, _PURPOSE)
+
+
 def _digest(oidc: OidcSettings) -> str:
     """Of what a login rests on: who vouches for people, and what they may do."""
-    told = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
-    return sha256_hex(canonical_json({**told, "roles": [list(one) for one in oidc.roles.items()]}))
+    fields = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
+    return sha256_hex(
+        canonical_json({**fields, "roles": [list(one) for one in oidc.roles.items()]})
+    )
 
 
-__all__ = ["COOKIE", "LASTS_S", "Login", "Logins"]
+__all__ = ["COOKIE", "LASTS_S", "Login", "Logins", "login_cookie"]

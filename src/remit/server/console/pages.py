@@ -15,6 +15,7 @@ from remit.gateway.auth import Directory, Identity
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
 from remit.server.console.assets import address_of
+from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.views.page import environment
 
@@ -41,6 +42,7 @@ class Sources:
         approvals: the same requests as the runtime's, read over these connections.
         owners: the names of users, teams and organisations.
         usage: what was used and spent, added up.
+        learned: what came of what was learned.
     """
 
     runtime: Runtime
@@ -48,6 +50,7 @@ class Sources:
     approvals: ApprovalQueue
     owners: Directory
     usage: KeptUsage
+    learned: KeptReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
-from remit.contracts import ContractLoader
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installed import InstalledFiles
-from remit.learning.meta import read_report
 from remit.learning.proposals import ProposalError, Proposals
 from remit.runtime.installation import governance
+from remit.server.console.kept_report import LATEST
 from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
 from remit.views.learned import learned, pictures_of
 
 _VERBS = ("adopt", "reject", "rollback")
 _LISTED = 100
-_LATEST = 2_000  # exchanges that are read
 
 
 def show(sources: Sources, asked: Asked) -> Page:
@@ -26,9 +22,9 @@ def show(sources: Sources, asked: Asked) -> Page:
         found = [one.to_dict() for one, _ in zip(known.all(), range(_LISTED), strict=False)]
         return Page("proposals.html.j2", {"proposals": found, "epoch": known.epoch()})
     if asked.rest == "report":
-        return Page(
-            "learned_report.html.j2", {**learned(_report(sources, known)), "latest": _LATEST}
-        )
+        kept = sources.learned.read()
+        shown = {**learned(kept.report), "latest": LATEST, "read_at": kept.read_at}
+        return Page("learned_report.html.j2", shown)
     try:
         one = known.get(asked.rest)
     except ProposalError as error:
@@ -36,7 +32,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     realised = "realised" in asked.query
     picture = None
     if realised:
-        effects = _report(sources, known)["effects"]
+        effects = sources.learned.read().report["effects"]
         of = [effect for effect in effects if effect["proposal_id"] == one.proposal_id]
         picture = next(iter(pictures_of(of, {})), None)
     return Page(
@@ -48,15 +44,10 @@ def show(sources: Sources, asked: Asked) -> Page:
             "by_key": known.evidence_by_key(one),
             "realised": realised,
             "picture": picture,
-            "latest": _LATEST,
+            "latest": LATEST,
         },
+        410 if one.erased else 200,
     )
-
-
-def _report(sources: Sources, known: Proposals) -> dict[str, Any]:
-    root = sources.runtime.root
-    contracts = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
-    return read_report(sources.ledger, known, contracts, latest=_LATEST).to_dict()
 
 
 def change(sources: Sources, asked: Asked) -> Redirect:

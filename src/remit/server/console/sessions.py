@@ -54,7 +54,7 @@ def show(sources: Sources, asked: Asked) -> Page:
 
 
 def _active(ledger: LedgerClient) -> list[dict[str, Any]]:
-    """Sessions of the latest calls, the latest first, whoever began them."""
+    """Sessions of the latest calls, the latest first, however they were begun."""
     rows = ledger.select(
         "SELECT session_id, max(agent_id), max(timestamp), count(*) FROM (SELECT session_id, "
         "agent_id, timestamp FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT ?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from remit.gateway.auth import Owner
@@ -12,10 +12,11 @@ from remit.ledger.usage import QUARTER_S
 from remit.server.console.kept_usage import Window, added_up
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.views import wording
-from remit.views.periods import instant_of, periods_of
-from remit.views.usage import UsageRow, quarters_between, read_usage
+from remit.views.periods import instant_of, periods_of, time_of
+from remit.views.usage import UsageRow, latest_quarters, quarters_between, read_usage
 
 _SHOWN = 50
+_LATEST_ROWS = 10_000  # of usage, that sessions are added up from
 _SURE = ("measured", "estimated", "upper_bound")
 _WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "at most"}
 _BY = ("user", "team", "organisation", "key", "agent", "contract", "provider", "model", "session")
@@ -46,11 +47,13 @@ def show(sources: Sources, asked: Asked) -> Page:
     period = next((name for longest, name in _LONGEST if over <= longest), "month")
     kept = "" if by == "session" else by  # of which there are too many to keep
     windows = sources.usage.read(kept, first, end, zone, hourly=period == "hour")
+    begin = first
     if by == kept:
         rows = _dearest(by, windows)
     else:
-        found = read_usage(sources.ledger, since=since, until=until, by=[by], limit=_SHOWN)
-        rows = found.rows
+        begin = latest_quarters(sources.ledger, first, end, _LATEST_ROWS)
+        since, until = time_of(begin), time_of(end)
+        rows = read_usage(sources.ledger, since=since, until=until, by=[by], limit=_SHOWN).rows
     over_time = _over_time(period, zone, windows)
     names = sources.owners.declared() if by in _OWNERS else {}
     return Page(
@@ -65,6 +68,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "total": _line(added_up(over_time), ""),
             "rows": [_named(_line(row, by), by, names) for row in rows],
             "most": _SHOWN if len(rows) == _SHOWN else 0,
+            "later": _moment(begin) if begin > first else "",
             "first": _moment(first),
             "end": _moment(end),
             "period": period,
@@ -121,7 +125,7 @@ def _over_time(period: str, zone: str, windows: Sequence[Window]) -> list[UsageR
 
 
 def _moment(quarter: int) -> str:
-    return datetime.fromtimestamp(quarter * QUARTER_S, UTC).isoformat()
+    return time_of(quarter).isoformat()
 
 
 def _chart(rows: Sequence[UsageRow], period: str) -> dict[str, Any] | None:

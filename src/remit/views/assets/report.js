@@ -160,47 +160,80 @@
 
   // -- sums -----------------------------------------------------------------------------------
 
-  const count = (value) => (Number.isInteger(value) && value > 0 ? value : 0);
+  const CERTAINTIES = ["measured", "estimated", "upper_bound", "unpriced"];
 
-  /** Adds up as remit.views.report_sums does. */
-  function add(sum, { event_type, metadata }) {
-    sum.entries += 1;
-    const isFailed =
-      event_type === "EXCHANGE"
-        ? metadata.outcome !== "success"
-        : event_type === "EXCHANGE_ORPHANED";
-    sum.failed += Number(isFailed);
-    sum.input_tokens += count(metadata.input_tokens);
-    sum.output_tokens += count(metadata.output_tokens);
-    if (typeof metadata.cost_usd === "number") {
-      sum.nano += BigInt(Math.round(metadata.cost_usd * 1e9));
-    } else if (event_type === "EXCHANGE" || count(metadata.settled_tokens)) {
-      sum.uncosted += 1;
-    }
+  const whole = (value) =>
+    Number.isInteger(value) ? Math.max(0, Math.min(value, Number.MAX_SAFE_INTEGER)) : 0;
+
+  const nano = (usd) => BigInt(Math.round(Math.min(usd * 1e9, Number.MAX_SAFE_INTEGER)));
+
+  /** A name as remit.ledger.usage keeps it: of a very long one its beginning and a hash. */
+  async function kept(value) {
+    const text = typeof value === "string" ? value.replaceAll("\0", "\ufffd") : "";
+    const bytes = new TextEncoder().encode(text);
+    if (bytes.length <= 200) return text;
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+    const hash = Array.from(digest.slice(0, 8), (byte) => byte.toString(16).padStart(2, "0"));
+    // A stream leaves out a character of which a part is missing.
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    return `${decoder.decode(bytes.slice(0, 160), { stream: true })}\u2026${hash.join("")}`;
   }
 
-  const nothing = () => ({
-    entries: 0, failed: 0, input_tokens: 0, output_tokens: 0, nano: 0n, uncosted: 0,
-  });
+  /** What an entry adds to usage, as remit.ledger.usage has it; null where that is nothing. */
+  async function usageOf({ event_type, metadata }) {
+    const isCall = CALLS.includes(event_type);
+    const places = [metadata, metadata.provenance, metadata.scope];
+    const place = places.find((one) => at({ one }, "/one/tier") !== undefined);
+    const isOwn = typeof place?.tier !== "string" || ["", "hot"].includes(place.tier);
+    if (!isCall && (event_type !== "BUDGET_DEBIT" || !isOwn)) return null;
+    const isOrphan = event_type === "EXCHANGE_ORPHANED";
+    const used = isOrphan
+      ? [whole(metadata.settled_tokens), 0]
+      : [whole(metadata.input_tokens), whole(metadata.output_tokens)];
+    const isPriced = typeof metadata.cost_usd === "number";
+    const isUnpriced = !isPriced && used[0] + used[1] > 0;
+    const certainty = CERTAINTIES.includes(metadata.cost_certainty)
+      ? metadata.cost_certainty
+      : isUnpriced ? "unpriced" : "measured";
+    const names = { "/metadata/cost_certainty": certainty };
+    for (const name of ["agent_id", "contract_id", "model_id", "key_id", "user_id"]) {
+      names[`/metadata/${name}`] = await kept(metadata[name]);
+    }
+    const sum = {
+      calls: Number(isCall),
+      failed: Number(isCall && metadata.outcome !== "success"),
+      input_tokens: used[0],
+      output_tokens: used[1],
+      nano: isPriced && metadata.cost_usd > 0 ? nano(metadata.cost_usd) : 0n,
+      unpriced_calls: Number(isUnpriced),
+    };
+    return { of: (pointer) => names[pointer], sum };
+  }
+
+  /** An entry by itself, as remit.views.report_sums counts it. */
+  function counted(record) {
+    const usd = record.metadata.cost_usd;
+    const sum = { entries: 1, nano: typeof usd === "number" ? nano(usd) : 0n };
+    return { of: (pointer) => words(at(record, pointer)), sum };
+  }
 
   const figure = (sum, name) =>
-    name === "nano" ? dollars(sum.nano) : grouped(String(sum[name]));
+    name === "nano" ? dollars(sum?.nano ?? 0n) : grouped(String(sum?.[name] ?? 0));
 
-  function groups(records, events, pointers) {
+  function groups(items, pointers) {
     const found = new Map();
-    for (const record of records) {
-      if (!events.includes(record.event_type)) continue;
-      const key = JSON.stringify(pointers.map((pointer) => words(at(record, pointer))));
-      if (!found.has(key)) found.set(key, nothing());
-      add(found.get(key), record);
+    for (const { of, sum } of items) {
+      const key = JSON.stringify(pointers.map(of));
+      const known = found.get(key);
+      if (!known) found.set(key, { ...sum });
+      else for (const name of Object.keys(sum)) known[name] += sum[name];
     }
     return found;
   }
 
   /** What a table says that the entries do not. */
-  function* wrongSums(table, records) {
-    const pointers = table.dataset.by.split(" ").filter(Boolean);
-    const found = groups(records, table.dataset.events.split(" "), pointers);
+  function* wrongSums(table, items) {
+    const found = groups(items, table.dataset.by.split(" ").filter(Boolean));
     for (const row of table.tBodies[0].rows) {
       const of = row.dataset.of || "";
       const names = [...row.querySelectorAll("th")].map((cell) => cell.textContent);
@@ -214,7 +247,7 @@
         yield `The line "${names.join(", ")}" is not named as what it adds up.`;
         continue;
       }
-      const sum = found.get(canonical(JSON.parse(of))) || nothing();
+      const sum = found.get(canonical(JSON.parse(of)));
       for (const cell of row.querySelectorAll("[data-sum]")) {
         const right = figure(sum, cell.dataset.sum);
         if (cell.textContent !== right) {
@@ -229,21 +262,27 @@
   }
 
   /** Tables and headline figures; gives how many tables were added up again. */
-  function checkSums(records, problems) {
+  async function checkSums(records, problems) {
+    const usage = (await Promise.all(records.map(usageOf))).filter(Boolean);
     let tables = 0;
     for (const table of document.querySelectorAll("table[data-by]")) {
       if (table.dataset.whole !== "yes") continue;
       const before = problems.length;
-      for (const text of wrongSums(table, records)) problems.push({ where: table.id, text });
+      const events = table.dataset.events.split(" ");
+      const items =
+        table.dataset.usage === "yes"
+          ? usage
+          : records.filter((record) => events.includes(record.event_type)).map(counted);
+      for (const text of wrongSums(table, items)) problems.push({ where: table.id, text });
       const basis = $(table.id.replace("sum", "basis"));
       if (basis && problems.length === before) {
         basis.textContent = "Added up again in your browser from the entries in this file: it agrees.";
       }
       tables += 1;
     }
-    const [total] = groups(records, CALLS, []).values();
+    const [total] = groups(usage, []).values();
     for (const cell of document.querySelectorAll("[data-total]")) {
-      const right = figure(total || nothing(), cell.dataset.total);
+      const right = figure(total, cell.dataset.total);
       if (document.querySelector('table[data-whole="no"]#sum-agents')) break;
       if (cell.textContent !== right) {
         const text = `"${cell.textContent}" stands there, the entries give ${right}.`;
@@ -377,7 +416,7 @@
       await Promise.all(part);
     }
     // Of entries that do not hold no sum follows.
-    const tables = problems.length ? 0 : checkSums(records, problems);
+    const tables = problems.length ? 0 : await checkSums(records, problems);
     conclude(all.length, tables, problems, head);
   }
 

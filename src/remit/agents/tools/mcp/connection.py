@@ -125,7 +125,7 @@ class Connection:
             self._lost(f"It sent {_MOST_MESSAGES:,} messages, and no answer among them.")
 
     async def _elicited(self, context: object, params: ElicitRequestParams) -> ElicitResult:
-        """Decline: nobody sits in front of an agent's tools. The model hears of the question."""
+        """Decline: there is no person behind an agent's tools. The model is shown the question."""
         for asked in self._asked:
             if len(asked) < _MOST_QUESTIONS:
                 asked.append(params.message[:_QUESTION_CHARS])

@@ -218,7 +218,7 @@ class McpServer(Closeable):
         )
 
     def _shown(self, tool: Tool) -> Tool:
-        """A tool as a model may be shown it: what nobody accepted could hold instructions."""
+        """A tool as a model may see it: a definition not yet accepted could hold instructions."""
         refused = self._refused.get(tool.tool_id)
         if refused is None:
             return tool

@@ -58,7 +58,7 @@ class Definitions:
         self._known: dict[str, Definition] = {}
         self._found: list[dict[str, Any]] = []  # what it listed when that was checked
         self._checked_at = -_FRESH_S
-        self._changes = self._seen = 0  # that it told of, and of those what was read since
+        self._changes = self._seen = 0  # changes announced, and how many of them were read
 
     def changed(self) -> None:
         """The server says that its tools have changed."""

@@ -89,8 +89,8 @@ class Upstream:
         """
         dispatcher = await self._started()
         options = {**options, "headers": self._headers(method, params)}
-        if told := options.get("on_progress"):
-            options["on_progress"] = self._progress_to(told)
+        if report := options.get("on_progress"):
+            options["on_progress"] = self._progress_to(report)
         try:
             async with asyncio.timeout(self._timeout_s) as clock:
                 self._clocks[clock] = asyncio.get_running_loop().time() + _LONGEST_S
@@ -163,7 +163,7 @@ class Upstream:
                 ready.set_result(dispatcher)
                 await self._stopping.wait()
                 group.cancel_scope.cancel()
-        except Exception as error:  # noqa: BLE001 - told to whoever waits
+        except Exception as error:  # noqa: BLE001 - the waiting caller gets it
             self._problem = self._problem or self._reason(error)
         finally:
             self._stopping.set()
@@ -172,7 +172,7 @@ class Upstream:
                 self._problem = f"{self._problem} Its last words: {said}".strip()
             if not ready.done():
                 ready.set_exception(self._gone("did not start"))
-                ready.exception()  # read by whoever waits, if anyone does
+                ready.exception()  # marked as read: there may be no waiting caller
 
     async def _asked(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
@@ -184,11 +184,11 @@ class Upstream:
     ) -> None:
         await self._on_notify(context, method, self._hidden(params))
 
-    def _progress_to(self, told: ProgressFnT) -> ProgressFnT:
+    def _progress_to(self, report: ProgressFnT) -> ProgressFnT:
         async def progress(
             progress: float, total: float | None = None, message: str | None = None
         ) -> None:
-            await told(progress, total, self._hidden(message))
+            await report(progress, total, self._hidden(message))
 
         return progress
 

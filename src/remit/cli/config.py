@@ -1,0 +1,52 @@
+"""``remit config``: the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remit.cli.shared import emit, open_settings, reads
+
+
+@click.group()
+def config() -> None:
+    """Look at the settings."""
+
+
+@config.command()
+@click.option("--meaning", is_flag=True, help="Say what each setting means.")
+@reads
+def show(root: Path | None, as_json: bool, meaning: bool) -> None:
+    """Every setting, its value, and where that came from."""
+    from remit.kernel.settings import describe
+
+    _, loaded = open_settings(root)
+    meanings = describe()
+    rows = [
+        {"key": key, "value": value, "source": source, "meaning": _meaning(meanings, key)}
+        for key, value, source in loaded.rows()
+    ]
+    emit(as_json, {"settings": rows}, _setting_lines(rows, meaning))
+
+
+def _setting_lines(rows: Iterable[Mapping[str, Any]], meaning: bool) -> Iterator[str]:
+    for row in rows:
+        yield f"{row['key']} = {row['value']!r}  ({row['source']})"
+        if meaning and row["meaning"]:
+            yield f"    {row['meaning']}"
+
+
+def _meaning(meanings: dict[str, str], key: str) -> str:
+    """What a setting means; of one whose name a user chose, what its table does."""
+    while key:
+        if key in meanings:
+            return meanings[key]
+        for pattern, text in meanings.items():
+            table, star, option = pattern.partition(".*.")
+            if star and key.startswith(f"{table}.") and key.endswith(f".{option}"):
+                return text
+        key = key.rpartition(".")[0]
+    return ""

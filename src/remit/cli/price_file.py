@@ -1,0 +1,72 @@
+"""The file of prices that a person names: a table as docs/prices.md describes it, or LiteLLM's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.cli.price_names import check_provider, known_providers
+
+if TYPE_CHECKING:
+    from remit.kernel.settings import Settings
+    from remit.providers.prices import Overlay
+    from remit.runtime.prices import RootPrices
+
+
+def read_prices(
+    file: Path,
+    found: RootPrices,
+    settings: Settings,
+    providers: Sequence[str],
+    pattern: str | None,
+    counts: dict[str, Any],
+) -> Overlay:
+    """The prices of a file, of some providers and models.
+
+    Args:
+        file: its path.
+        found: the prices in force.
+        settings: of the root.
+        providers: only of these; of all that are known when empty.
+        pattern: only models that match, as ``gpt-5*``.
+        counts: is given ``same`` and ``skipped``, where LiteLLM's file is read.
+
+    Raises:
+        PriceError: it cannot be read, or a key in it is wrong; the key is named.
+        click.UsageError: a provider is not known.
+    """
+    from fnmatch import fnmatchcase
+
+    from remit.providers.prices import Overlay, PriceError, is_litellm, read_litellm
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise PriceError(
+            f"{file} cannot be read: {error.strerror}.", next_step="Name a file of prices."
+        ) from error
+    known = known_providers(found, settings)
+    for name in providers:
+        check_provider(name, known)
+    if is_litellm(data):
+        imported = read_litellm(
+            data, str(file), found.table, found.base, found.own,
+            providers=providers or known, models=pattern or "*", day=datetime.now(UTC).date(),
+        )  # fmt: skip
+        counts |= {"same": imported.same, "skipped": dict(imported.skipped)}
+        return imported.overlay
+    read = Overlay.read(data, str(file), found.base)
+    for key, size in read.without_sizes(found.base).items():
+        raise PriceError(
+            f'{file}: models."{key}" has no {size}, and is unknown here: its calls have no bound.',
+            next_step=f"Add {size}; docs/prices.md describes every key.",
+        )
+    for key, entry in list(read.models.items()):
+        bare = key.removeprefix(f"{entry['provider']}/")
+        if (providers and entry["provider"] not in providers) or (
+            pattern and not fnmatchcase(bare, pattern)
+        ):
+            del read.models[key]
+    return read

@@ -1,0 +1,84 @@
+"""Which provider and model a person means who names one for ``remit price``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from remit.cli.shared import nearest
+
+if TYPE_CHECKING:
+    from remit.kernel.settings import Settings
+    from remit.runtime.prices import RootPrices
+
+
+def named_model(
+    model: str, provider: str | None, found: RootPrices, settings: Settings
+) -> tuple[str, str]:
+    """Provider and model that a person means.
+
+    Raises:
+        click.UsageError: none is known, or several are and the provider is not named.
+    """
+    from remit.runtime.prices import bare_name
+
+    known = known_providers(found, settings)
+    first, slash, rest = model.partition("/")
+    if provider is None and slash and first in known:
+        return first, rest
+    if provider is not None:
+        check_provider(provider, known)
+        return provider, model.removeprefix(f"{provider}/")
+    having = sorted({one.provider for one in found.table if found.table.find(one.provider, model)})
+    if len(having) == 1:
+        return having[0], model
+    if len(having) > 1:
+        raise click.UsageError(f"Several providers have {model}: name one with --provider "
+                               f"({', '.join(having)}).")  # fmt: skip
+    for prefix in sorted(settings.model.prefixes, key=len, reverse=True):
+        if model.startswith(prefix):
+            return settings.model.prefixes[prefix], model
+    near = nearest(model, (bare_name(one) for one in found.table))
+    raise click.UsageError(
+        f"No provider is known to have {model}."
+        + (f" Did you mean {near}?" if near else "")
+        + " Name its provider with --provider."
+    )
+
+
+def check_provider(name: str, known: Sequence[str]) -> None:
+    """Make sure that a provider is known.
+
+    Raises:
+        click.UsageError: it is not.
+    """
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"Did you mean {near}?" if near else f"Known are {', '.join(known)}."
+        raise click.UsageError(f"There is no provider {name}: neither in remit.toml nor among the "
+                               f"prices. {hint}")  # fmt: skip
+
+
+def known_providers(found: RootPrices, settings: Settings) -> list[str]:
+    """The providers that are set up, or have a price."""
+    return sorted({*found.table.providers, *settings.providers})
+
+
+def unknown_model(
+    bare: str, provider: str, found: RootPrices, *, for_set: bool = False
+) -> Exception:
+    """The error of a model without a price; ``for_set`` where it was to be given one."""
+    from remit.providers.prices import PriceError
+    from remit.runtime.prices import bare_name
+
+    near = nearest(bare, (bare_name(one) for one in found.table if one.provider == provider))
+    hint = f"Did you mean {near}? " if near else ""
+    if for_set:
+        hint += "For a model of its own, pass --context-window and --max-output-tokens: without "
+        hint += "them its calls have no bound."
+    return PriceError(
+        f"The prices know no model {bare} of {provider}.",
+        next_step=hint or "`remit price list` shows all; `remit price set` sets one.",
+    )

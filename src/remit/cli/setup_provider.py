@@ -1,0 +1,175 @@
+"""Which provider and model ``remit setup`` sets up: named, found on this machine, or asked for."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from remit.cli.shared import nearest, note
+from remit.kernel.errors import RemitError
+
+if TYPE_CHECKING:
+    from remit.kernel.settings import Settings
+
+_OLLAMA = "http://127.0.0.1:11434"
+_PROBE_S = 2.0
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which provider and model answer.
+
+    Attributes:
+        provider: as ``remit.toml`` names it.
+        model: as the provider calls it.
+        base_url: of a server of the user's own; empty for the provider's.
+        free: whether its calls cost nothing.
+    """
+
+    provider: str
+    model: str
+    base_url: str = ""
+    free: bool = False
+
+
+def chosen(settings: Settings, given: dict[str, Any], asks: bool) -> Choice:
+    """The provider that was named, or is found; a person may choose among these.
+
+    Raises:
+        RemitError: there is none.
+    """
+    wanted, base_url = given["provider"], given["base_url"]
+    names = [*settings.providers, "ollama", "local"]
+    if wanted is None and base_url:
+        wanted = "openai"
+    if wanted is not None and wanted not in names:
+        near = nearest(wanted, names)
+        hint = f"Did you mean {near}?" if near else f"Use {', '.join(names)}."
+        raise click.UsageError(f"There is no provider {wanted!r}. {hint}")
+    if wanted is None:
+        found = list(_found(settings))
+        if not found:
+            raise RemitError(
+                "No provider is set up: no key in the environment, no Ollama on this machine, and "
+                "no local model.",
+                next_step="Set ANTHROPIC_API_KEY or OPENAI_API_KEY, give --base-url, or run "
+                "`remit model pull` and `remit setup --provider local`.",
+            )
+        for name, why in found:
+            note(f"found {name}: {why}")
+        wanted = found[0][0]
+        if asks:
+            wanted = click.prompt("Which provider", type=click.Choice(names), default=wanted,
+                                  err=True)  # fmt: skip
+    if wanted == "ollama" or base_url:
+        return _own_server(wanted, base_url, given)
+    if wanted == "local":
+        return Choice("local", given["model"] or settings.local.model, free=True)
+    return Choice(wanted, given["model"] or settings.providers[wanted].default_model)
+
+
+def _found(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Providers that could answer, and how that shows."""
+    from remit.runtime import weight_store
+
+    order = [*settings.model.auto_order, *settings.providers]
+    for name in dict.fromkeys(order):
+        if name in settings.providers:
+            provider = settings.providers[name]
+            if os.environ.get(provider.api_key_env):
+                yield name, f"{provider.api_key_env} is set"
+            elif provider.api_key.get_secret_value():
+                yield name, "its key is in remit.toml"
+            elif os.environ.get(provider.base_url_env):
+                yield name, f"{provider.base_url_env} is set"
+    if models := _listed(f"{_ollama()}/v1", _PROBE_S):
+        yield "ollama", f"{len(models)} models at {_ollama()}"
+    if settings.local.model in {model.name for model in weight_store(settings).list()}:
+        yield "local", f"{settings.local.model} is here"
+
+
+def _own_server(wanted: str, base_url: str | None, given: dict[str, Any]) -> Choice:
+    """A server of the user's own, which speaks OpenAI's dialect.
+
+    Raises:
+        RemitError: it cannot be reached, or lists no model.
+    """
+    url = (base_url or f"{_ollama()}/v1").rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--base-url is {url!r}, which is not an http(s) URL.")
+    model = given["model"]
+    if not model:
+        models = _listed(url, _PROBE_S)
+        if not models:
+            raise RemitError(
+                f"{url} lists no model.",
+                next_step="Start the server, pull a model (`ollama pull …`), or name one with "
+                "--model.",
+            )
+        model = models[0]
+    provider = "openai" if wanted == "ollama" else wanted
+    return Choice(provider, model, url, given["free"] or _on_this_machine(url))
+
+
+def _ollama() -> str:
+    host = os.environ.get("OLLAMA_HOST", "")
+    return (host if "://" in host else f"http://{host}" if host else _OLLAMA).rstrip("/")
+
+
+def _on_this_machine(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def opener(url: str) -> urllib.request.OpenerDirector:
+    """Opens URLs, past any proxy those of this machine."""
+    direct = [urllib.request.ProxyHandler({})] if _on_this_machine(url) else []
+    return urllib.request.build_opener(*direct)
+
+
+def _listed(base_url: str, wait_s: float) -> list[str]:
+    """The models of an OpenAI-compatible server; none where it does not answer in time."""
+    try:
+        with opener(base_url).open(f"{base_url}/models", timeout=wait_s) as reply:
+            data = json.loads(reply.read(_MOST_BYTES))
+        return [str(item["id"]) for item in data["data"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def secret_of(settings: Settings, choice: Choice, asks: bool) -> str:
+    """The provider's key, which a person may type; empty where none is needed.
+
+    Raises:
+        RemitError: there is none.
+    """
+    if choice.provider == "local":
+        return ""
+    provider = settings.providers[choice.provider]
+    variable = provider.api_key_env
+    if key := os.environ.get(variable, ""):
+        return key
+    if choice.base_url or provider.api_key.get_secret_value() or not provider.base_url_env:
+        return ""
+    if os.environ.get(provider.base_url_env):
+        return ""
+    if asks:
+        key = str(click.prompt(f"Key of {choice.provider}", hide_input=True, err=True)).strip()
+        os.environ[variable] = key  # of this process and what it starts
+        note(f"It is not stored: `export {variable}=…` before `remit serve`, or --save-key.")
+        return key
+    raise RemitError(
+        f"The provider {choice.provider} has no key.", next_step=f"Set {variable} and try again."
+    )

@@ -1,0 +1,147 @@
+"""What makes a root a tenant's: a file in it says whose it is and where its ledger is."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Self
+
+from remit.kernel.errors import RemitError
+
+__all__ = ["HOST", "TENANTS", "TenantError", "TenantFile", "check_name", "tenant_of_origin",
+           "with_schema"]  # fmt: skip
+
+TENANTS = "tenants"
+"""The folder of a host's root that holds the roots of its tenants, each by its name."""
+
+HOST = "host"
+"""In :attr:`TenantFile.database`: that of the host, whatever its address is just now."""
+
+_FILE = "tenant.json"
+_MOVING = "moving.json"
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
+_ORIGIN = re.compile(rf".+/{TENANTS}/({_NAME.pattern})(?:/fork-[1-9][0-9]*)?", re.ASCII)
+
+
+class TenantError(RemitError):
+    """A tenant is not there, or cannot be made, served or moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFile:
+    """The file ``tenant.json`` of a tenant's root.
+
+    Attributes:
+        name: of the tenant.
+        origin: of its log, without forks.
+        database: the PostgreSQL database of its ledger; :data:`HOST` for the host's own; empty for
+            a file.
+        ledger: the schema in that database; or the file, relative to the root or absolute.
+        ready: whether it was made to the end.
+    """
+
+    name: str
+    origin: str
+    database: str
+    ledger: str
+    ready: bool = True
+
+    @classmethod
+    def read(cls, root: Path, *, to_open: bool = False) -> Self | None:
+        """That of a root; ``None`` where the root is no tenant's.
+
+        Args:
+            root: its directory.
+            to_open: refuse a tenant whose ledger is being moved: nobody opens it meanwhile.
+
+        Raises:
+            TenantError: it is damaged, or being moved.
+        """
+        path = root / _FILE
+        if to_open and cls.moving_path(root).exists():
+            raise TenantError(
+                f"The ledger of the tenant {root.name} is being moved.",
+                next_step="Wait until that is done. Where it was interrupted, `remit tenant list` "
+                "of the host puts it back, or ends it.",
+            )
+        try:
+            text = path.read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise TenantError(f"{path} cannot be read: {error}.") from error
+        try:
+            told = json.loads(text)
+            found = cls(**told)
+            names = {field.name for field in fields(cls)} - {"ready"}
+            if not all(type(getattr(found, name)) is str for name in names):
+                raise TypeError
+        except (ValueError, TypeError) as error:
+            raise TenantError(
+                f"{path} is damaged: where the tenant's ledger is cannot be told.",
+                next_step="Restore it from a backup.",
+            ) from error
+        return found
+
+    @staticmethod
+    def path(root: Path) -> Path:
+        """Where it is in a root."""
+        return root / _FILE
+
+    @staticmethod
+    def moving_path(root: Path) -> Path:
+        """What is there while the ledger is being moved."""
+        return root / _MOVING
+
+    def encoded(self) -> bytes:
+        """The content of the file."""
+        return json.dumps(asdict(self), indent=1).encode() + b"\n"
+
+    def ledger_path(self, host_path: str) -> str:
+        """What ``[ledger] path`` of the tenant's root means.
+
+        Args:
+            host_path: the same of the host's root.
+
+        Raises:
+            TenantError: the ledger is in the host's database, and the host names none.
+        """
+        if not self.database:
+            return self.ledger
+        database = host_path if self.database == HOST else self.database
+        if "://" not in database:
+            raise TenantError(
+                f"The ledger of the tenant {self.name} is in the database of its host, and neither "
+                "REMIT_DATABASE_URL nor the host's [ledger] path names one.",
+                next_step="Set REMIT_DATABASE_URL as for the host.",
+            )
+        return with_schema(database, self.ledger)
+
+
+def check_name(name: str) -> str:
+    """A name that a tenant can have.
+
+    Raises:
+        TenantError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise TenantError(
+            f"A tenant cannot be called {name[:40]!r}.",
+            next_step="Use 1 to 32 lower-case letters, digits and hyphens, such as acme-eu.",
+        )
+    return name
+
+
+def tenant_of_origin(origin: str) -> str:
+    """The tenant whose log has this origin; empty where it is no tenant's."""
+    found = _ORIGIN.fullmatch(origin)
+    return found[1] if found else ""
+
+
+def with_schema(url: str, schema: str) -> str:
+    """The URL of a schema in the database of a PostgreSQL URL."""
+    base, _, query = url.partition("?")
+    kept = [item for item in query.split("&") if item and not item.startswith("search_path=")]
+    return f"{base}?{'&'.join([*kept, f'search_path={schema}'])}"

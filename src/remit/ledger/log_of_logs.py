@@ -1,0 +1,340 @@
+"""The log of logs: one ledger, the host's, takes the checkpoints of others (SPEC 14).
+
+Each ``TENANT_CHECKPOINT`` entry holds the signed head of a tenant's log, and the proof that it
+extends the head taken before. So one signed head of the host and two inclusion proofs answer for an
+entry of any tenant.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import orjson
+
+from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
+from remit.ledger.errors import EntryNotFoundError, LedgerError
+from remit.ledger.events import KERNEL_ROWS
+from remit.ledger.keyfiles import known_as
+from remit.ledger.reader import as_bytes
+from remit.ledger.record import columns_of
+from remit.ledger.state import Finding
+from remit.ledger.store import Execute, Transaction
+from remit.ledger.tlog import (
+    Checkpoint,
+    ProofError,
+    SignedCheckpoint,
+    TlogError,
+    TlogProof,
+    VerifierKey,
+    verify_consistency,
+)
+
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
+
+__all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantForkError", "TenantProof", "check_heads",
+           "latest_head", "prove_through", "take_head"]  # fmt: skip
+
+EVENT = "TENANT_CHECKPOINT"
+PROOF_FORMAT = "remit-tenant-proof/1"
+"""What a proof through both logs says in ``format``."""
+
+_MOST_BYTES = 1_000_000
+
+
+class TenantForkError(LedgerError):
+    """A tenant's log does not extend what the log of logs took of it before."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenHead:
+    """A head that the log of logs took.
+
+    Attributes:
+        seq: of the entry that took it.
+        signed: the tenant's checkpoint.
+        key: the verifier key that signed it.
+    """
+
+    seq: int
+    signed: SignedCheckpoint
+    key: VerifierKey
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The head itself."""
+        return self.signed.checkpoint
+
+
+def latest_head(host: LedgerClient, name: str) -> TakenHead | None:
+    """The last head that was taken of a tenant's log; ``None`` where none was.
+
+    Raises:
+        LedgerError: the entry that took it cannot be read.
+    """
+    return _latest(host.select, name)
+
+
+def _latest(execute: Execute, name: str) -> TakenHead | None:
+    rows = execute(
+        "SELECT seq, record FROM entries WHERE submission_id = ? AND event_type = ? "
+        f"AND {KERNEL_ROWS} ORDER BY seq DESC LIMIT 1",
+        (name, EVENT),
+    )
+    if not rows:
+        return None
+    ((seq, record),) = rows
+    return TakenHead(int(seq), *_head_in(as_bytes(record)))
+
+
+def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
+    """The head that a record of the host took, and the key that it says signed it.
+
+    Raises:
+        ProofError: it took none, or says of it what it is not.
+    """
+    try:
+        told = orjson.loads(record)
+        metadata = told["metadata"]
+        signed = SignedCheckpoint.parse(metadata["checkpoint"])
+        key = VerifierKey.parse(metadata["verifier_key"])
+        head = signed.checkpoint
+        said = (metadata["origin"], metadata["size"], metadata["root"])
+        tier = columns_of(metadata).tier
+    except (ValueError, KeyError, TypeError, AttributeError, TlogError) as error:
+        raise ProofError("The host's record holds no head of a tenant's log.") from error
+    if told.get("event_type") != EVENT or tier not in (None, "hot"):
+        raise ProofError("The host's record is none by which it takes the head of a log.")
+    if said != (head.origin, head.size, base64.b64encode(head.root).decode()):
+        raise ProofError("The host's record says another head than the checkpoint in it.")
+    signed.verify(key)
+    return signed, key
+
+
+def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
+    """A :data:`~remit.ledger.StateCheck`: each head that was taken is signed, and shown to extend
+    the one of its log before. One that goes on from a mark leaves them out."""
+    last: dict[str, Checkpoint] = {}
+    if since_mark:
+        return
+    for seq, record in ledger.select(
+        f"SELECT seq, record FROM entries WHERE event_type = ? AND {KERNEL_ROWS} ORDER BY seq",
+        (EVENT,),
+    ):
+        try:
+            signed, _ = _head_in(as_bytes(record))
+            head, metadata = signed.checkpoint, orjson.loads(record)["metadata"]
+            old = last.get(head.origin)
+            if old is not None:
+                path = [base64.b64decode(item) for item in metadata["consistency"]]
+                verify_consistency(old.size, head.size, path, old.root, head.root)
+            last[head.origin] = head
+        except (TlogError, ValueError, KeyError, TypeError) as error:
+            said = error.message if isinstance(error, TlogError) else "it cannot be read"
+            yield seq, f"the head of a tenant's log that it took does not hold: {said}"
+
+
+def take_head(
+    host: LedgerClient, name: str, log: LedgerClient, signed: SignedCheckpoint, *, key: VerifierKey
+) -> str:
+    """Have the host take a head of a tenant's log, once it is shown to extend the one before.
+
+    Args:
+        host: the log of logs, which may be written by others meanwhile.
+        name: of the tenant.
+        log: the tenant's ledger, to read from.
+        signed: a checkpoint of it.
+        key: the tenant's verifier key, as it was when the host made the tenant.
+
+    Returns:
+        The id of the entry that took this head, now or before.
+
+    Raises:
+        TenantForkError: it is not shown to extend the head taken before: an older copy, or another
+            history. Nothing was taken.
+        LedgerError: the host cannot be written, or the tenant's ledger not be read.
+    """
+    try:
+        key = _signer_of(signed, log.verifier_key or key, key)
+    except TlogError as error:
+        raise _forked(name, error.message) from error
+    while True:
+        last = latest_head(host, name)
+        path = _extension(name, log, last, signed.checkpoint)
+        if path is None:
+            assert last is not None
+            return entry_id(last.seq)
+        taken = host.transact(functools.partial(_take, host, name, last, signed, key, path))
+        if taken:
+            return str(taken)
+
+
+def _signer_of(signed: SignedCheckpoint, now: VerifierKey, made_with: VerifierKey) -> VerifierKey:
+    """The key that signed a head: that of the tenant, under the name that it has by then."""
+    if known_as(now, made_with.name) != made_with:
+        raise ProofError(f"Its log belongs to {now.name}, not to {made_with.name}.")
+    key = known_as(now, signed.checkpoint.origin) or now
+    signed.verify(key)
+    return key
+
+
+def _extension(
+    name: str, log: LedgerClient, last: TakenHead | None, head: Checkpoint
+) -> list[bytes] | None:
+    """The proof that a head extends the one taken last; ``None`` where it is that one."""
+    old = last.checkpoint if last is not None else None
+    if old == head:
+        return None
+    try:
+        if old is None or old.origin != head.origin:
+            return _begun(log, last, head)
+        if head.size < old.size:
+            raise ProofError(f"It has {head.size} entries, and had {old.size} before.")
+        path = log.checkpoints.prove_consistency(old.size, head.size)
+        verify_consistency(old.size, head.size, path, old.root, head.root)
+    except TlogError as error:
+        raise _forked(name, error.message) from error
+    return path
+
+
+def _begun(log: LedgerClient, last: TakenHead | None, head: Checkpoint) -> list[bytes]:
+    """What shows that a log begins with a head: the first one, or that of a fork, which is on
+    record in both logs under a name of its own."""
+    if last is not None:
+        forked = replace(last.key, name=head.origin)
+        if known_as(forked, last.checkpoint.origin) is None:
+            raise ProofError(f"{last.checkpoint.origin} was taken before {head.origin}.")
+    if problem := log.checkpoints.lacks(head):
+        raise ProofError(problem)
+    return []
+
+
+def _take(
+    host: LedgerClient, name: str, last: TakenHead | None, signed: SignedCheckpoint,
+    key: VerifierKey, path: list[bytes], tx: Transaction,
+) -> str:  # fmt: skip
+    """The id of the new entry; empty where another process took a head meanwhile."""
+    now = _latest(tx.execute, name)
+    if (now.seq if now else -1) != (last.seq if last else -1):
+        return ""
+    head = signed.checkpoint
+    is_fork = last is not None and last.checkpoint.origin != head.origin
+    return tx.append(
+        LedgerEntry(
+            EVENT, name, "FORKED" if is_fork else "TAKEN", f"The head of the log of {name}",
+            metadata={
+                "tenant": name,
+                "origin": head.origin,
+                "size": head.size,
+                "root": base64.b64encode(head.root).decode(),
+                "checkpoint": str(signed),
+                "verifier_key": str(key),
+                "extends": last.checkpoint.size if last is not None and not is_fork else 0,
+                "consistency": [base64.b64encode(item).decode() for item in path],
+            },
+        )
+    )  # fmt: skip
+
+
+def _forked(name: str, why: str) -> TenantForkError:
+    return TenantForkError(
+        f"The log of the tenant {name} does not extend what was taken of it before: {why}",
+        next_step="Nothing was taken. Its ledger is an older copy or another history: put the "
+        "newer one back. Where that is lost for good, `remit ledger fork` of the tenant's root "
+        "goes on under another origin, on record.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TenantProof:
+    """The proof of a tenant's entry through both logs.
+
+    Attributes:
+        record: the canonical record of the entry.
+        proof: that the record is in the tenant's tree.
+        head_record: the canonical record of the host's entry that took the head of that tree.
+        head_proof: that this is in the host's tree.
+    """
+
+    record: bytes
+    proof: TlogProof
+    head_record: bytes
+    head_proof: TlogProof
+
+    def __str__(self) -> str:
+        told = {
+            "format": PROOF_FORMAT,
+            "record": self.record.decode(),
+            "proof": str(self.proof),
+            "head": {"record": self.head_record.decode(), "proof": str(self.head_proof)},
+        }
+        return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def parse(cls, data: str | bytes) -> Self:
+        """Read a proof file; raises :class:`~remit.ledger.tlog.TlogError` where it is malformed."""
+        if len(data) > _MOST_BYTES:
+            raise ProofError("The proof is too long.")
+        try:
+            told: Any = orjson.loads(data)
+            if told["format"] != PROOF_FORMAT:
+                raise ProofError("This is not a proof through two logs.")
+            head = told["head"]
+            records = (told["record"].encode(), head["record"].encode())
+            proofs = (str(told["proof"]), str(head["proof"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ProofError(
+                "This is not a proof through two logs.",
+                next_step="`remit tenant prove` writes one.",
+            ) from error
+        return cls(
+            records[0], TlogProof.parse(proofs[0]), records[1], TlogProof.parse(proofs[1])
+        )  # fmt: skip
+
+    def verify(self, key: VerifierKey) -> tuple[Checkpoint, Checkpoint]:
+        """The heads of host and tenant, once the record is seen to be under both.
+
+        Args:
+            key: the host's verifier key; all else follows from it.
+
+        Raises:
+            TlogError: it is not.
+        """
+        host = self.head_proof.verify(self.head_record, key)
+        signed, tenant_key = _head_in(self.head_record)
+        if self.proof.signed.checkpoint != signed.checkpoint:
+            raise ProofError("The proof does not lead to the head that the host took.")
+        return host, self.proof.verify(self.record, tenant_key)
+
+
+def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) -> TenantProof:
+    """Prove an entry of a tenant from a head of the host.
+
+    Args:
+        host: the log of logs.
+        name: of the tenant.
+        log: the tenant's ledger.
+        entry: id of its entry.
+
+    Raises:
+        EntryNotFoundError: the tenant has no such entry.
+        LedgerError: the host took no head yet that covers it.
+        NoSignerError: the host has to sign a checkpoint and has no key.
+    """
+    record, seq = log.read_record(entry), parse_entry_id(entry)
+    if seq is None:
+        raise EntryNotFoundError(f"There is no entry {entry}.")
+    head = latest_head(host, name)
+    if head is None or head.checkpoint.size <= seq:
+        raise LedgerError(
+            f"The host has taken no head of {name} yet that covers {entry}.",
+            next_step=f"`remit tenant checkpoint {name}` takes one.",
+        )
+    proof = log.checkpoints.prove(seq, head.signed)
+    taken = entry_id(head.seq)
+    return TenantProof(record, proof, host.read_record(taken), TlogProof.parse(host.prove(taken)))

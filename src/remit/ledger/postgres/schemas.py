@@ -1,0 +1,103 @@
+"""Schemas of a PostgreSQL database, each of which can hold a ledger of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from remit.kernel.tenant import with_schema
+from remit.ledger.errors import LedgerError
+from remit.ledger.postgres.connection import ENGINE_ERRORS, Writer, masked
+from remit.ledger.postgres.schema import begin
+
+__all__ = ["drop_schema", "has_schema", "make_schema", "rename_schema"]
+
+_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, ValueError, OverflowError)
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+
+
+def _plain(schema: str) -> str:
+    if not _PLAIN.fullmatch(schema):
+        raise LedgerError(f"A schema cannot be called {schema[:70]!r}.")
+    return schema
+
+
+@contextmanager
+def _writer(url: str, schema: str) -> Iterator[Writer]:
+    _plain(schema)
+    writer = Writer(url, statement_s=60.0)
+    try:
+        writer.connect()
+        yield writer
+    except _ERRORS as error:
+        raise LedgerError(
+            f"The schema {schema} of {masked(url)} cannot be used: "
+            f"{str(error).rstrip('.') or type(error).__name__}.",
+            next_step="Check the URL, that the server runs, and that its user may make schemas.",
+        ) from error
+    finally:
+        writer.close()
+
+
+def make_schema(url: str, schema: str, mark: str) -> None:
+    """Make a schema, unless there is one with this mark.
+
+    Args:
+        url: of the database.
+        schema: its name, of lower-case letters, digits and underscores.
+        mark: its comment, by which it is known again.
+
+    Raises:
+        LedgerError: there is another of that name, or it cannot be made.
+    """
+    with _writer(url, schema) as writer:
+        comment = _comment(writer, schema)
+        if comment is None:
+            said = mark.replace("'", "")
+            writer.script(f"CREATE SCHEMA {schema}; COMMENT ON SCHEMA {schema} IS '{said}'")
+        elif comment != mark:
+            raise LedgerError(
+                f"There is a schema {schema} in {masked(url)} already.",
+                next_step="Name another database, or drop it, where nobody needs it.",
+            )
+
+
+def has_schema(url: str, schema: str) -> bool:
+    """Whether there is a schema of that name; raises :class:`LedgerError` as the others do."""
+    with _writer(url, schema) as writer:
+        return _comment(writer, schema) is not None
+
+
+def rename_schema(url: str, schema: str, to: str) -> None:
+    """Give a schema another name, between two transactions of the ledger in it: who had it open
+    can neither read nor write any more.
+
+    Raises:
+        LedgerError: it cannot be renamed.
+    """
+    with _writer(with_schema(url, schema), schema) as writer:
+        begin(writer)
+        writer.put(f"ALTER SCHEMA {schema} RENAME TO {_plain(to)}", ())
+        writer.fetch("COMMIT")
+
+
+def drop_schema(url: str, schema: str, mark: str) -> None:
+    """Drop a schema with all that is in it, where there is one with this mark.
+
+    Raises:
+        LedgerError: it cannot be dropped.
+    """
+    with _writer(url, schema) as writer:
+        if _comment(writer, schema) == mark:
+            writer.script(f"DROP SCHEMA {schema} CASCADE")
+
+
+def _comment(writer: Writer, schema: str) -> str | None:
+    """That of a schema; ``None`` where there is no such schema."""
+    rows = writer.fetch(
+        "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace "
+        "WHERE nspname = ?",
+        (schema,),
+    )
+    return str(rows[0][0]) if rows else None

@@ -1,0 +1,97 @@
+"""A ledger's file under another name, whoever has it open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from remit.ledger.errors import LedgerError
+
+__all__ = ["remove_file", "rename_file"]
+
+_TABLES = "SELECT count(*) FROM sqlite_schema WHERE name = 'ledger_info'"
+_OWNER = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
+_TRIES = 100
+_AGAIN_S = 0.02
+
+
+def rename_file(path: Path, to: Path, timeout_s: float) -> None:
+    """Give a ledger's file another name, between two transactions: who had it open finds it gone
+    before the next commit.
+
+    Args:
+        path: of the file.
+        to: the new one, in the same directory, which is not there.
+        timeout_s: how long writers and readers are waited for, seconds.
+
+    Raises:
+        LedgerError: somebody reads it all the time, or it cannot be renamed.
+    """
+    try:
+        with contextlib.closing(
+            sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
+        ) as file:
+            for _ in range(_TRIES):
+                # All that was committed is in the file itself, and nothing is while it is renamed.
+                file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                file.execute("BEGIN IMMEDIATE")
+                log = path.with_name(f"{path.name}-wal")
+                if not log.exists() or not log.stat().st_size:
+                    path.rename(to)
+                    _sync(path.parent)
+                    file.execute("ROLLBACK")
+                    break
+                file.execute("ROLLBACK")
+                time.sleep(_AGAIN_S)
+            else:
+                raise LedgerError(
+                    f"The ledger {path} is read all the time.",
+                    next_step="End the programs that read it, then try again.",
+                )
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerError(f"The ledger {path} cannot be renamed: {error}.") from error
+    _remove_beside(path)
+
+
+def remove_file(path: Path, owner: str) -> None:
+    """Remove a ledger's file, where there is one and it is nobody else's.
+
+    Args:
+        path: of the file.
+        owner: the verifier key of the ledger; one without entries and owner goes as well.
+
+    Raises:
+        LedgerError: it cannot be removed.
+    """
+    if not path.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+            found = file.execute(_OWNER).fetchall() if file.execute(_TABLES).fetchone()[0] else []
+            if any(row != (owner,) for row in found) or (not found and _has_entries(file)):
+                return
+        path.unlink()
+        _remove_beside(path)
+    except (OSError, sqlite3.Error) as error:
+        raise LedgerError(f"The ledger {path} cannot be removed: {error}.") from error
+
+
+def _has_entries(file: sqlite3.Connection) -> bool:
+    has_tables = file.execute(_TABLES).fetchone()[0]
+    return bool(has_tables and file.execute("SELECT 1 FROM entries LIMIT 1").fetchone())
+
+
+def _remove_beside(path: Path) -> None:
+    for end in ("-wal", "-shm"):
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

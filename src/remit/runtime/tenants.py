@@ -1,0 +1,285 @@
+"""Tenants of a root: each a root of its own, with its own ledger, keys, budgets and packages."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name
+from remit.ledger import (
+    LedgerClient,
+    LedgerEntry,
+    LedgerKeyError,
+    Progress,
+    entry_id,
+    open_root_ledger,
+)
+from remit.ledger.keyfiles import write_over
+from remit.ledger.log_of_logs import latest_head, prove_through, take_head
+from remit.ledger.tlog import SignedCheckpoint, VerifierKey
+from remit.runtime.installation import Step, make_root
+from remit.runtime.state import check_state
+
+__all__ = ["Tenant", "create_tenant", "export_tenant", "find_tenant", "list_tenants", "open_log",
+           "place_of", "recorded_key", "save_file", "schema_of", "take_checkpoint",
+           "tenant_names"]  # fmt: skip
+
+_LEDGER = "ledger.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant of a host.
+
+    Attributes:
+        root: its root, below the host's.
+        file: what its root says of it.
+    """
+
+    root: Root
+    file: TenantFile
+
+    @property
+    def name(self) -> str:
+        """Of lower-case letters, digits and hyphens."""
+        return self.file.name
+
+    @property
+    def place(self) -> str:
+        """Where its ledger is, without passwords, for people and the record."""
+        return place_of(self.file)
+
+
+def place_of(file: TenantFile) -> str:
+    """Where a tenant's ledger is, without passwords."""
+    if not file.database:
+        return file.ledger
+    if file.database == HOST:
+        return f"schema {file.ledger} of the host's database"
+    from remit.ledger.postgres.connection import masked
+
+    return f"schema {file.ledger} of {masked(file.database)}"
+
+
+def root_of(host: Root, name: str) -> Root:
+    """Where a tenant's root is, or would be."""
+    return Root(host.path / TENANTS / check_name(name))
+
+
+def tenant_names(host: Root) -> list[str]:
+    """Names of the tenants that are there, made to the end or not."""
+    found = (path.parent.name for path in (host.path / TENANTS).glob("*/tenant.json"))
+    return sorted(found)
+
+
+def find_tenant(host: Root, name: str) -> Tenant:
+    """A tenant.
+
+    Raises:
+        TenantError: there is none of that name, or it was not made to the end.
+    """
+    root = root_of(host, name)
+    file = TenantFile.read(root.path)
+    if file is None:
+        raise TenantError(
+            f"There is no tenant {name}.", next_step="`remit tenant list` shows all there are."
+        )
+    if not file.ready:
+        raise TenantError(
+            f"The tenant {name} was not made to the end.",
+            next_step=f"`remit tenant create {name}` goes on with it.",
+        )
+    return Tenant(root, file)
+
+
+def list_tenants(host: Root) -> list[Tenant]:
+    """All tenants that were made to the end, by name."""
+    files = ((name, TenantFile.read(root_of(host, name).path)) for name in tenant_names(host))
+    return [Tenant(root_of(host, name), file) for name, file in files if file and file.ready]
+
+
+def schema_of(name: str) -> str:
+    """The schema of a tenant's ledger in a PostgreSQL database."""
+    return f"remit_tenant_{name.replace('-', '_')}"
+
+
+def create_tenant(
+    host: Root,
+    ledger: LedgerClient,
+    name: str,
+    *,
+    host_path: str,
+    database: str = "",
+    by: str,
+    step: Step = lambda _: None,
+) -> Tenant:
+    """Make a tenant; one that was not made to the end is made now.
+
+    Args:
+        host: the host's root.
+        ledger: of the host, opened with its key.
+        name: of the tenant.
+        host_path: the host's ``[ledger] path``.
+        database: URL of a PostgreSQL database for the tenant's ledger; where it is left out, the
+            host's database, or a file where the host's ledger is in one.
+        by: who acts, for the record.
+        step: called with its name before each step.
+
+    Raises:
+        TenantError: there is one of that name, or the host is itself a tenant.
+        RemitError: its root or ledger cannot be made; doing it again goes on.
+    """
+    root = root_of(host, name)
+    if TenantFile.read(host.path) is not None:
+        raise TenantError("A tenant has no tenants.", next_step="Name the root of the host.")
+    if ledger.verifier_key is None:
+        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
+    file = TenantFile.read(root.path)
+    if file is not None and file.ready:
+        raise TenantError(f"There is a tenant {name} already.")
+    if file is None:
+        if recorded_key(ledger, name) is not None:
+            raise TenantError(
+                f"There was a tenant {name}, whose root {root.path} is gone.",
+                next_step="Restore it from a backup, or choose another name.",
+            )
+        if "://" in database or (not database and "://" in host_path):
+            where = (database or HOST, schema_of(name))
+        elif database:
+            raise TenantError("A tenant's database is named by a postgresql:// URL.")
+        else:
+            where = ("", _LEDGER)
+        origin = f"{ledger.verifier_key.name}/{TENANTS}/{name}"
+        file = TenantFile(name, origin, *where, ready=False)
+        root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        save_file(root, file)
+    if file.database:
+        from remit.ledger.postgres.schemas import make_schema
+
+        url = host_path if file.database == HOST else file.database
+        make_schema(url, file.ledger, f"remit tenant {file.origin}")
+    make_root(root, by=by, step=step)
+    _record(ledger, root, file, by)
+    file = dataclasses.replace(file, ready=True)
+    save_file(root, file)
+    return Tenant(root, file)
+
+
+def _record(ledger: LedgerClient, root: Root, file: TenantFile, by: str) -> None:
+    from remit.ledger import ledger_key
+
+    key = ledger_key(root, load_settings(root.config).settings.ledger).verifier_key()
+    if recorded_key(ledger, file.name) is None:
+        ledger.write(
+            LedgerEntry(
+                "TENANT_CREATED", file.name, "CREATED", f"Tenant {file.name} made",
+                metadata={"tenant": file.name, "origin": file.origin, "verifier_key": str(key),
+                          "place": place_of(file), "by": by},
+            )
+        )  # fmt: skip
+
+
+def save_file(root: Root, file: TenantFile) -> None:
+    """Write what a root says of its tenant, durably, in one step.
+
+    Raises:
+        TenantError: it cannot be written.
+    """
+    path = TenantFile.path(root.path)
+    try:
+        write_over(path, file.encoded(), 0o600)  # an address may hold a password
+    except OSError as error:
+        raise TenantError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
+    """The verifier key of a tenant's log as the host put it on record; ``None`` where there is no
+    such tenant."""
+    for entry in ledger.query(event_type="TENANT_CREATED", submission_id=name, tier=None, limit=1):
+        return VerifierKey.parse(entry.metadata["verifier_key"])
+    return None
+
+
+def open_log(tenant: Tenant, *, signing: bool = False) -> LedgerClient:
+    """The ledger of a tenant.
+
+    Raises:
+        LedgerError: it cannot be opened.
+    """
+    settings = load_settings(tenant.root.config).settings.ledger
+    return open_root_ledger(tenant.root, settings, signing=signing, checks=(check_state,))
+
+
+def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> str:
+    """Have the host take the tenant's latest head; signed now, where ``log`` can sign.
+
+    Returns:
+        The id of the entry that took it, now or before; empty where the log has no head yet.
+
+    Raises:
+        TenantForkError: it does not extend what was taken before.
+        LedgerError: the host cannot be written, or the tenant's ledger not be read.
+    """
+    if log.checkpoints.signer is not None:
+        signed: SignedCheckpoint | None = SignedCheckpoint.parse(log.checkpoint())
+    else:
+        signed = log.checkpoints.latest()
+    if signed is None:
+        return ""
+    key = recorded_key(ledger, tenant.name)
+    if key is None:
+        raise TenantError(
+            f"The host's ledger does not say that there is a tenant {tenant.name}.",
+            next_step="A root that was put there by hand is no tenant.",
+        )
+    return take_head(ledger, tenant.name, log, signed, key=key)
+
+
+def export_tenant(
+    ledger: LedgerClient, tenant: Tenant, directory: Path, progress: Progress | None = None
+) -> dict[str, int]:
+    """Write a tenant out: ``ledger.jsonl``, the whole export of its ledger; ``key.vkey``, which
+    checks it; ``proof.json``, its last entry from a head of the host; ``packages/``, the archives
+    of what is installed, with their signatures.
+
+    Args:
+        ledger: of the host, opened with its key.
+        tenant: whose.
+        directory: which is made, or empty.
+        progress: called with the entries done and their total.
+
+    Returns:
+        How many ``entries`` and ``packages`` were written.
+
+    Raises:
+        TenantError: the directory holds something, or cannot be written.
+        LedgerError: what :func:`take_checkpoint` and the export raise.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise TenantError(f"{directory} is not empty.", next_step="Name a new directory.")
+        with open_log(tenant, signing=True) as log:
+            take_checkpoint(ledger, tenant, log)
+            entries = log.export(directory / "ledger.jsonl", progress=progress)
+            (directory / "key.vkey").write_text(f"{log.verifier_key}\n", "utf-8")
+            head = latest_head(ledger, tenant.name)
+            last = entry_id(min(entries, head.checkpoint.size if head else entries) - 1)
+            proof = prove_through(ledger, tenant.name, log, last)
+            (directory / "proof.json").write_text(str(proof), "utf-8")
+        packages = directory / "packages"
+        packages.mkdir()
+        found = sorted(tenant.root.tier("hot").glob("installed/*/archives/*"))
+        for path in found:
+            name = f"{path.parents[1].name}-{path.name}"
+            shutil.copyfile(path, packages / name)
+    except OSError as error:
+        raise TenantError(
+            f"The tenant cannot be written to {directory}: {error.strerror or error}.",
+            next_step="Check the free space and the permissions.",
+        ) from error
+    return {"entries": entries, "packages": sum(p.name.endswith(".tar.gz") for p in found)}

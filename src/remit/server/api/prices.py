@@ -1,0 +1,36 @@
+"""Routes of prices: what models cost here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query
+
+from remit.ledger import LedgerClient
+from remit.packages import recorded_prices
+from remit.runtime.prices import RootPrices
+from remit.server.api.requests import PriceQuery
+from remit.server.api.responses import PricePage
+from remit.server.api.routes import Routes, slice_of
+
+
+def price_routes(ledger: LedgerClient, prices: RootPrices) -> Routes:
+    """The prices by which this process charges calls."""
+    routes = Routes("prices")
+
+    @routes.add("GET", "/prices", "List prices", needs="read", shape=PricePage)
+    def listed(query: Annotated[PriceQuery, Query()]) -> dict[str, Any]:
+        """The prices in force, by provider and model: whose they are, and when last checked."""
+        chosen = prices.chosen(provider=query.provider, pattern=query.model or "*", own=query.own)
+        names = (f"{price.provider}/{price.model}" for price in chosen)
+        part, more = slice_of(chosen, names, query.cursor, query.limit)
+        recorded = recorded_prices(ledger)
+        is_recorded = not prices.packaged and prices.file.is_as(recorded)
+        return {
+            **prices.versions,
+            "entry": (recorded.entry_id or None) if is_recorded else None,
+            "prices": [prices.shown(price) for price in part],
+            "next_cursor": more,
+        }
+
+    return routes

@@ -1,0 +1,98 @@
+"""Route of the auditor's report."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import datetime
+from itertools import chain
+from typing import Annotated
+
+from fastapi import Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from remit.ledger import open_root_ledger
+from remit.ledger.tlog import SignedCheckpoint
+from remit.runtime import Runtime
+from remit.server.api.routes import Routes
+from remit.server.replies import Receive, Scope, Send
+from remit.views import audit_report, instant_of, report_parts
+
+_AT_MOST = 10_000  # entries of one report: each takes the processor about a millisecond
+_PART = 64 * 1024
+_HEADERS = {"content-disposition": 'attachment; filename="remit-report.html"'}
+
+
+class ReportQuery(BaseModel):
+    """Of which time, and how much."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: str = Field(
+        "", max_length=64,
+        description="first instant: `today`, `yesterday`, `24h`, ISO 8601; taken down to a "
+        "quarter of an hour; from the beginning when left out",
+    )  # fmt: skip
+    until: str = Field(
+        "", max_length=64, description="the end, exclusive, taken up to a quarter; likewise"
+    )
+    time_zone: str = Field("UTC", max_length=64, description="whose midnight begins a day")
+    most: int = Field(
+        500, ge=0, le=_AT_MOST, description="list so many calls, refusals, charges and budgets "
+        "at most, the latest of each event type; sums count all",
+    )  # fmt: skip
+
+
+class Streamed(StreamingResponse):
+    """A file, whose reading ends with the answer: also where nobody waits for it any longer."""
+
+    def __init__(self, parts: Generator[str]) -> None:
+        first = next(parts)  # what cannot be made is refused before an answer begins
+        super().__init__(chain([first], parts), media_type="text/html", headers=_HEADERS)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI 3."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._parts.close()
+
+
+def report_routes(runtime: Runtime) -> Routes:
+    """The report as ``remit report --html`` writes it."""
+    routes = Routes("report")
+
+    @routes.add("GET", "/report", "Report for an auditor", needs="verify", media_type="text/html")
+    def report(query: Annotated[ReportQuery, Query()]) -> Response:
+        """One HTML file that verifies itself offline in a browser: what ran, who asked, what it
+        cost, what was refused and changed, with proofs.
+
+        Gates and the whole ledger are not checked for it, as `remit report` does. It leads to a
+        checkpoint of all that is on record, which is signed where there is none.
+        """
+        since, until = (
+            instant_of(one, query.time_zone) if one else None for one in (query.since, query.until)
+        )
+        return Streamed(_file(runtime, since, until, query.most))
+
+    return routes
+
+
+def _file(
+    runtime: Runtime, since: datetime | None, until: datetime | None, most: int
+) -> Generator[str]:
+    """Pieces of the file, read over a connection that calls do not wait for."""
+    checkpoint = SignedCheckpoint.parse(runtime.ledger.checkpoint())
+    with open_root_ledger(runtime.root, runtime.loaded.settings.ledger, signing=False) as ledger:
+        made = audit_report(
+            ledger, checkpoint=checkpoint, since=since, until=until, most=most, at_most=_AT_MOST
+        )
+        waiting, size = [], 0
+        for part in report_parts(made):
+            waiting.append(part)
+            size += len(part)
+            if size >= _PART:
+                yield "".join(waiting)
+                waiting, size = [], 0
+        yield "".join(waiting)

@@ -1,0 +1,71 @@
+"""Which tenant a request names: by its key, by an agent's token and a header, or by a cookie."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from remit.gateway.auth import tenant_of_key, token_from_headers
+from remit.server.replies import Headers
+
+__all__ = ["Named", "choice", "chosen", "named"]
+
+_COOKIE = b"remit_tenant"
+_HEADER = b"x-remit-tenant"
+_AGENT = "rat1."
+
+
+class Named(NamedTuple):
+    """What a request names.
+
+    Attributes:
+        tenant: its name, as it was given: it may be anything; empty for the host.
+        token: the key or token that has to be good.
+    """
+
+    tenant: str
+    token: str
+
+
+_HOST = Named("", "")
+
+
+def named(headers: Headers) -> Named:
+    """The tenant of a request with a key; the first credential counts, as where it is checked."""
+    authorization = api_key = tenant = b""
+    for name, value in headers:
+        if name == b"authorization":
+            authorization = value
+        elif name == b"x-api-key":
+            api_key = value
+        elif name == _HEADER:
+            tenant = value
+    token = token_from_headers(authorization.decode("latin-1"), api_key.decode("latin-1"))
+    if token is None:
+        return _HOST
+    if found := tenant_of_key(token):
+        return Named(found, token)
+    if tenant and token.startswith(_AGENT):
+        return Named(tenant.decode("latin-1").strip(), token)
+    return _HOST
+
+
+def chosen(headers: Headers) -> str:
+    """The tenant to whose console a browser signed in last; empty for the host's."""
+    for header, value in headers:
+        if header == b"cookie":
+            for one in value.split(b";"):
+                name, _, given = one.strip().partition(b"=")
+                if name == _COOKIE:
+                    return given.decode("latin-1")
+    return ""
+
+
+def choice(tenant: str, *, secure: bool) -> tuple[bytes, bytes]:
+    """The header by which a browser keeps to the console of a tenant, or of the host. It opens
+    nothing: the login is another cookie, which only that tenant can have made."""
+    parts = [f"remit_tenant={tenant}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    if not tenant:
+        parts.append("Max-Age=0")
+    if secure:
+        parts.append("Secure")
+    return b"set-cookie", "; ".join(parts).encode("latin-1")

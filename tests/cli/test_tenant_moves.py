@@ -1,0 +1,245 @@
+"""``remit tenant export`` and ``move``: everything stays, and one ledger is in force at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.kernel.tenant import TenantError, TenantFile
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError
+from remit.runtime import moving
+from remit.runtime.moving import hold_open, move_tenant, recover_moves
+from remit.runtime.state import check_state
+from remit.runtime.tenants import find_tenant
+from tests.support.commands import run_remit
+from tests.support.postgres import PostgresServer, run_sql
+from tests.support.processes import run_forked
+from tests.support.stores import conversation, outside
+from tests.support.tenants import environment, new_host, opened
+
+_TOP = Path(__file__).parents[2]
+_KEPT = (
+    "SELECT seq, entry_hash, record FROM entries ORDER BY seq",
+    "SELECT key_id, name, hash, old_hash, changed FROM virtual_keys ORDER BY key_id",
+    "SELECT * FROM budgets ORDER BY scope",
+    "SELECT epoch FROM key_epoch",
+    "SELECT size, note FROM checkpoints ORDER BY size",
+    "SELECT commitment, scope, nonce FROM contents ORDER BY content_id",
+    "SELECT commitment, seq FROM erasures ORDER BY commitment",
+    "SELECT response_id, owner FROM response_ids ORDER BY response_id",
+    "SELECT session_id, owner FROM session_owners ORDER BY session_id",
+)
+
+
+def _fill(ledger: LedgerClient) -> None:
+    """Content, an erasure, a key with a budget, a checkpoint cosigned by nobody, state."""
+    conversation(ledger, "SES-MOVED001", 3, subject="ann")
+    conversation(ledger, "SES-MOVED002", 2)
+    ledger.erase(subject_id="ann", reason="asked")
+    with KeyStore(ledger) as keys:
+        made = keys.create("k")
+    limits = BudgetLimits(1000, 5 * 10**9, None, None, None)
+    TokenBudgeter(ledger).allocate(BudgetScope(key_id=made.key_id), limits=limits)
+    ledger.transact(lambda tx: tx.execute("INSERT INTO session_owners VALUES ('SES-X', 'k')"))
+    ledger.checkpoint()
+
+
+def _kept(root: Path, database: str = "") -> list[Any]:
+    """All that has to stay, as far as both engines show it alike."""
+    with opened(root, database) as ledger:
+        report = ledger.verify()
+        assert report.verified, report
+        assert list(check_state(ledger, False)) == []
+        rows: list[Any] = [ledger.select(query) for query in _KEPT]
+        rows.append([entry.to_dict() for entry in ledger.query(session_id="SES-MOVED002")])
+    return [[[str(value) for value in row] if isinstance(row, tuple) else row for row in part]
+            for part in rows]  # fmt: skip
+
+
+def _moved(host: Path, to: object, database: str = "") -> Any:
+    done = run_remit("tenant", "move", "acme", "--to", to, "--root", host, "--json",
+                     environment={"REMIT_DATABASE_URL": database or None})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _without_last_checkpoint(kept: list[Any]) -> list[Any]:
+    return [*kept[:4], kept[4][:1], *kept[5:]]
+
+
+def test_a_move_between_engines_keeps_everything(tmp_path: Path, postgres: PostgresServer) -> None:
+    host = new_host(tmp_path / "host")
+    tenant = host / "tenants/acme"
+    database = postgres.database()
+    with opened(tenant) as ledger:
+        _fill(ledger)
+    before = _kept(tenant)
+    for to in (database, tmp_path / "elsewhere"):
+        with opened(tenant) as old:  # another process has it open meanwhile
+            done = _moved(host, to)
+            with pytest.raises(LedgerError):
+                old.write(LedgerEntry("NOTE", "S", "D", "too late"))
+        assert done["entries"] == len(before[0])
+        assert _without_last_checkpoint(_kept(tenant)) == _without_last_checkpoint(before)
+        assert not list(tenant.glob("moving*"))
+        if "://" in done["place"]:
+            schemas = run_sql(database, "SELECT nspname FROM pg_namespace WHERE nspname ~ 'remit'")
+            assert schemas == [("remit_tenant_acme",)]
+    schemas = run_sql(database, "SELECT nspname FROM pg_namespace WHERE nspname ~ 'remit'")
+    assert len(schemas) == 1
+    assert schemas[0][0].startswith("remit_tenant_acme_moved_")
+    with opened(host) as ledger:
+        moves = list(ledger.query(event_type="TENANT_MOVED"))
+        assert [one.metadata["size"] for one in moves] == [len(before[0])] * 2
+        assert all("postgres" not in one.metadata["place"] or ":" in one.metadata["place"]
+                   for one in moves)  # fmt: skip
+    run_remit("tenant", "checkpoint", "--root", host)
+    with opened(tenant) as ledger:
+        assert ledger.write(LedgerEntry("NOTE", "S", "D", "goes on")) == f"LED-{len(before[0]):08x}"
+
+
+def test_an_export_of_a_tenant_is_checked_by_strangers(tmp_path: Path) -> None:
+    host, out = new_host(tmp_path / "host"), tmp_path / "out"
+    with opened(host / "tenants/acme") as ledger:
+        _fill(ledger)
+    done = run_remit("tenant", "export", "acme", "--out", out, "--root", host)
+    assert done.returncode == 0, done.stderr
+    key = run_remit("ledger", "key", "--root", host).stdout.strip()
+    script = [sys.executable, "-I", "-S", str(_TOP / "docs/verify_standalone.py")]
+    for arguments in (
+        [out / "ledger.jsonl", "--key", out / "key.vkey"],
+        ["--tenant-proof", out / "proof.json", "--key", key],
+    ):
+        found = subprocess.run([*script, *map(str, arguments)], capture_output=True, text=True)
+        assert found.stdout.splitlines()[-1] == "VERIFIED", found.stderr
+    packages = {path.name for path in (out / "packages").iterdir()}
+    assert any(name.startswith("PKG-KERNEL-001-") and name.endswith(".tar.gz") for name in packages)
+    again = run_remit("tenant", "export", "acme", "--out", out, "--root", host)
+    assert (again.returncode, "is not empty" in again.stderr) == (1, True)
+
+
+def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path) -> None:
+    host = new_host(tmp_path / "host")
+    tenant = host / "tenants/acme"
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/ledger.db").write_text("something else")
+    refused: list[tuple[object, str]] = [
+        (tmp_path / "taken", "There is something already"),
+        ("host", "the database of its host"),
+        ("postgresql://127.0.0.1:1/none", "cannot be used"),
+    ]
+    for to, said in refused:
+        done = run_remit("tenant", "move", "acme", "--to", to, "--root", host)
+        assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+    with hold_open(find_tenant(Root(host), "acme")):
+        done = run_remit("tenant", "move", "acme", "--to", tmp_path / "x", "--wait", "0",
+                         "--root", host)  # fmt: skip
+        assert "still serves" in done.stderr
+    outside(str(tenant / "ledger.db"), "INSERT INTO in_flight (dispatch_entry_id, owner, "
+            "lease_until_ms, session_id, work_order_id, agent_id, contract_id, reserved_tokens) "
+            "VALUES ('LED-00000001', 'o', 1, 's', 'w', 'a', 'c', 0)")  # fmt: skip
+    done = run_remit("tenant", "move", "acme", "--to", tmp_path / "x", "--root", host)
+    assert "Calls are in flight" in done.stderr
+    outside(str(tenant / "ledger.db"), "DELETE FROM in_flight")
+    assert not (tmp_path / "x/ledger.db").exists()
+    assert not list(tenant.glob("*moved*"))
+    assert (tmp_path / "taken/ledger.db").read_text() == "something else"
+    with opened(tenant) as ledger:
+        assert ledger.verify().verified
+
+
+# -- kill -9 -------------------------------------------------------------------------------
+
+_AFTER = ("_write", "_rename", "copy_ledger", "_copy", "save_file", "_finish")
+
+
+def _move_and_die(host: Path, to: str, point: str, database: str) -> None:
+    """Move a tenant; killed after one of its functions, or where that would take away its plan."""
+    function = getattr(moving, point)
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrapped(*arguments: Any) -> None:
+        function(*arguments)
+        die()
+
+    if point == "_finish":
+        moving._clear = die  # type: ignore[assignment]
+    else:
+        setattr(moving, point, wrapped)
+    os.environ.update(environment(database))
+    path = load_settings(host / "remit.toml").settings.ledger.path
+    with opened(host, database) as ledger:
+        move_tenant(Root(host), ledger, "acme", to, host_path=path, wait_s=5, by="t")
+
+
+def _places(tenant: Path) -> Iterator[str]:
+    """Ledgers of the tenant that could be opened under a name that it has had."""
+    for path in (tenant / "ledger.db", *sorted(tenant.parents[2].glob("to-*/ledger.db"))):
+        if path.exists():
+            yield str(path)
+
+
+def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path) -> None:
+    host = new_host(tmp_path / "host")
+    tenant = host / "tenants/acme"
+    with opened(tenant) as ledger:
+        _fill(ledger)
+    records = _kept(tenant)[0]
+    moves = 0
+    for number, point in enumerate(_AFTER):
+        before = TenantFile.read(tenant)
+        ended = run_forked(
+            _move_and_die, host, str(tmp_path / f"to-{number}"), point, "",
+            environment=dict(os.environ),
+        )  # fmt: skip
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        if TenantFile.moving_path(tenant).exists():  # nobody opens it as it is
+            with pytest.raises(TenantError, match="is being moved"):
+                opened(tenant)
+        listed = run_remit("tenant", "list", "--root", host)
+        assert listed.returncode == 0, listed.stderr
+        moved = TenantFile.read(tenant) != before
+        moves += moved
+        assert moved == (point in ("save_file", "_finish"))
+        assert len(list(_places(tenant))) == 1, point
+        assert _kept(tenant)[0] == records, point
+        assert not list(tenant.glob("moving*")), point
+    with opened(host) as ledger:
+        assert len(list(ledger.query(event_type="TENANT_MOVED"))) == moves == 2
+
+
+def test_a_move_to_postgresql_that_is_killed(tmp_path: Path, postgres: PostgresServer) -> None:
+    database = postgres.database()
+    host = new_host(tmp_path / "host", database=database)
+    tenant, other = host / "tenants/acme", postgres.database()
+    for point, moved in (("_rename", False), ("copy_ledger", False), ("save_file", True)):
+        ended = run_forked(_move_and_die, host, other, point, database,
+                           environment=dict(os.environ))  # fmt: skip
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        with opened(host, database) as ledger:
+            recover_moves(Root(host), ledger, database)
+        file = TenantFile.read(tenant)
+        assert file is not None
+        assert (file.database == other) == moved
+        with opened(tenant, database) as ledger:
+            ledger.write(LedgerEntry("NOTE", "S", "D", "goes on"))
+            assert ledger.verify().verified
+        schemas = [
+            run_sql(url, "SELECT nspname FROM pg_namespace WHERE nspname = 'remit_tenant_acme'")
+            for url in (database, other)
+        ]
+        assert [bool(found) for found in schemas] == [not moved, moved]

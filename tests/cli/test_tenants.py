@@ -1,0 +1,172 @@
+"""``remit tenant``: made, listed, proved from the host, on both stores."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from remit.kernel.settings import load_settings
+from remit.kernel.tenant import TenantError, TenantFile, check_name, tenant_of_origin
+from tests.support.commands import run_remit
+from tests.support.postgres import PostgresServer, run_sql
+from tests.support.tenants import environment, new_host, opened
+
+
+@dataclass
+class Host:
+    """A host with tenants, and how commands are run on it."""
+
+    root: Path
+    database: str
+
+    def run(self, *arguments: object, root: Path | None = None) -> CompletedProcess[str]:
+        return run_remit(
+            *arguments, "--root", root or self.root,
+            environment={"REMIT_DATABASE_URL": self.database or None},
+        )  # fmt: skip
+
+    def json(self, *arguments: object, root: Path | None = None) -> Any:
+        done = self.run(*arguments, "--json", root=root)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def tenant(self, name: str) -> Path:
+        return self.root / "tenants" / name
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
+    database = ""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        database = server.database()
+    return Host(new_host(tmp_path / "host", database=database), database)
+
+
+def test_each_tenant_has_a_ledger_and_a_key_of_its_own(host: Host) -> None:
+    listed = host.json("tenant", "list")["tenants"]
+    assert [one["name"] for one in listed] == ["acme", "globex"]
+    keys = {}
+    for root, name in ((host.root, ""), *((host.tenant(x), x) for x in ("acme", "globex"))):
+        made = host.json("key", "create", "--name", "k", root=root)
+        keys[name] = made["key"]
+        found = host.json("key", "list", root=root)["keys"]
+        assert [one["id"] for one in found] == [made["id"]]
+        assert host.json("ledger", "verify", root=root)["verified"]
+        rotated = host.json("key", "rotate", "k", root=root)["key"]
+        assert rotated.startswith(f"sk-remit-{name}_" if name else "sk-remit-")
+    assert keys["acme"].startswith("sk-remit-acme_")
+    assert len(keys[""]) == len("sk-remit-") + 43
+    with opened(host.root, host.database) as ledger:
+        (made, _) = ledger.query(event_type="TENANT_CREATED")
+        said = made.metadata
+    assert tenant_of_origin(said["origin"]) == "acme"
+    key = host.run("ledger", "key", root=host.tenant("acme")).stdout.strip()
+    assert said["verifier_key"] == key
+    if host.database:
+        schemas = run_sql(
+            host.database, "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'remit%' ORDER BY 1"
+        )
+        assert schemas == [("remit_tenant_acme",), ("remit_tenant_globex",)]
+        assert "schema remit_tenant_acme of the host" in listed[0]["place"]
+
+
+def test_an_entry_of_a_tenant_is_proved_from_the_host(host: Host, tmp_path: Path) -> None:
+    taken = host.json("tenant", "checkpoint")["taken"]
+    assert host.json("tenant", "checkpoint", "acme")["taken"]["acme"] == taken["acme"]
+    host.json("key", "create", "--name", "k", root=host.tenant("acme"))
+    last = host.json("ledger", "stats", root=host.tenant("acme"))["entries"] - 1
+    proof = tmp_path / "proof.json"
+    done = host.run("tenant", "prove", "acme", f"LED-{last:08x}", "--out", proof)
+    assert done.returncode == 0, done.stderr
+    key = host.run("ledger", "key").stdout.strip()
+    found = host.json("tenant", "verify", proof, "--key", key)
+    assert (found["verified"], found["index"]) == (True, last)
+    assert host.json("tenant", "list")["tenants"][0]["entries"] == last + 1
+    of_tenant = host.run("ledger", "key", root=host.tenant("acme")).stdout.strip()
+    assert host.run("tenant", "verify", proof, "--key", of_tenant).returncode == 1
+    assert host.run("tenant", "prove", "acme", "LED-00ffffff").returncode == 1
+
+
+def test_an_older_copy_of_a_tenant_is_told(tmp_path: Path) -> None:
+    host = Host(new_host(tmp_path / "host"), "")
+    tenant = host.tenant("acme")
+    old = {name: (tenant / name).read_bytes() for name in ("ledger.db", "HOT/keys/ledger.head")
+           if (tenant / name).exists()}  # fmt: skip
+    host.json("key", "create", "--name", "k", root=tenant)
+    host.json("tenant", "checkpoint", "acme")
+    for name, data in old.items():  # with the head beside its key, so that it does not know itself
+        (tenant / name).write_bytes(data)
+    if "HOT/keys/ledger.head" not in old:
+        (tenant / "HOT/keys/ledger.head").unlink()
+    done = host.run("tenant", "checkpoint", "acme")
+    assert done.returncode == 1
+    assert "does not extend what was taken" in done.stderr
+
+
+def test_a_name_that_no_tenant_can_have() -> None:
+    for name in ("", "-a", "a-", "A", "a_b", "../x", "a" * 33, "ä", "a b", "a\n"):
+        with pytest.raises(TenantError, match="cannot be called"):
+            check_name(name)
+    for name in ("a", "0", "acme-eu", "a" * 32):
+        assert check_name(name) == name
+
+
+def test_what_cannot_be_a_tenant_changes_nothing(tmp_path: Path) -> None:
+    host = Host(new_host(tmp_path / "host"), "")
+    for arguments, root, said in (
+        (("acme",), host.root, "There is a tenant acme already"),
+        (("sub",), host.tenant("acme"), "A tenant has no tenants"),
+        (("new", "--database", "file.db"), host.root, "postgresql:// URL"),
+        (("new", "--database", "postgresql://127.0.0.1:1/x"), host.root, "cannot be used"),
+    ):
+        done = host.run("tenant", "create", *arguments, root=root)
+        assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+    shutil.rmtree(host.tenant("acme"))
+    assert "is gone" in host.run("tenant", "create", "acme").stderr
+    assert [one["name"] for one in host.json("tenant", "list")["tenants"]] == ["globex"]
+    (host.tenant("globex") / "tenant.json").write_text('{"name": 1}')
+    assert "damaged" in host.run("tenant", "list").stderr
+
+
+def test_a_tenant_goes_on_to_be_made_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(new_host(tmp_path / "host"), "")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("remit.runtime.tenants.make_root", killed)
+    assert host.run("tenant", "create", "late").returncode == 130
+    monkeypatch.undo()
+    assert "late" not in {one["name"] for one in host.json("tenant", "list")["tenants"]}
+    assert "was not made to the end" in host.run("tenant", "checkpoint", "late").stderr
+    monkeypatch.setattr("remit.runtime.tenants.save_file", killed)  # all done but the last step
+    assert host.run("tenant", "create", "late").returncode == 130
+    monkeypatch.undo()
+    assert host.json("tenant", "create", "late")["name"] == "late"
+    with opened(host.root) as ledger:
+        assert len(list(ledger.query(event_type="TENANT_CREATED", submission_id="late"))) == 1
+    file = host.tenant("late") / "tenant.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_environment_of_the_host_moves_no_ledger_of_a_tenant(tmp_path: Path) -> None:
+    host = new_host(tmp_path / "host")
+    variables = {"REMIT_DATABASE_URL": "postgresql://else/db", "REMIT_LEDGER__ORIGIN": "x.com/y"}
+    loaded = load_settings(host / "tenants/acme/remit.toml", environment=variables)
+    file = TenantFile.read(host / "tenants/acme")
+    assert file is not None
+    assert (loaded.settings.ledger.path, loaded.settings.ledger.origin) == (
+        "ledger.db", file.origin,
+    )  # fmt: skip
+    assert loaded.sources["ledger.path"] == "tenant.json"
+    assert environment() == {}

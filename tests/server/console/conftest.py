@@ -1,0 +1,56 @@
+"""The console by itself, asked without a server around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from remit.ledger import LedgerClient
+from remit.runtime import Runtime
+from remit.server.authentication import Authenticator, open_keys
+from remit.server.console import Console
+from tests.server.console.client import Answered
+from tests.support.roots import new_root
+
+
+@dataclass
+class Inside:
+    """A console in this process, whose visitor is the developer, and what it reads."""
+
+    ledger: LedgerClient
+    console: Console
+
+    def get(self, path: str) -> Answered:
+        """A page."""
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            raise AssertionError("nothing is sent")
+
+        path, _, query = path.partition("?")
+        scope = {"path": path, "method": "GET", "headers": [], "query_string": query.encode(),
+                 "scheme": "http"}  # fmt: skip
+        asyncio.run(self.console(scope, receive, send))
+        text = b"".join(message.get("body", b"") for message in sent[1:]).decode()
+        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Answered(sent[0]["status"], text, headers)
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """One for a module's tests."""
+    root = new_root(tmp_path_factory.mktemp("inside") / "root")
+    with (
+        Runtime.open(root) as runtime,
+        closing(open_keys(runtime)) as keys,
+        closing(Console(runtime, keys, Authenticator(None, ""))) as console,
+    ):
+        yield Inside(runtime.ledger, console)

@@ -1,0 +1,55 @@
+"""What single pages say, of a console without a server around it."""
+
+from __future__ import annotations
+
+import re
+
+from remit.ledger import LedgerEntry, content
+from tests.server.console.conftest import Inside
+from tests.server.console.test_wrong_types import RECORD
+
+
+def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
+    ledger = inside.ledger
+    named = {"session_id": "SES-WHY", "agent_id": "a", "model_id": "m", "prompt": "hi"}
+    ledger.write(LedgerEntry("THOUGHT_RECORD", "SES-WHY", "routing_decision", "x", metadata={
+        "decision_id": "DEC-1", "content": RECORD, "attempts": [{"model_id": "m",
+        "outcome": "error", "error_code": "SERVER_ERROR", "error_message": "overloaded"}],
+        "skipped": [{"model_id": "n", "code": "ENSEMBLE_BUDGET", "reason": "gone"}]}))  # fmt: skip
+    decision = next(ledger.query(event_type="THOUGHT_RECORD")).id
+    failed, refused = (
+        ledger.write(LedgerEntry(event, "SES-WHY", "x", "x", metadata={**named,
+            "outcome": "error", "error_code": code, "error_message": "nothing came",
+            "fallback_from": [{"model_id": "o", "error_code": "CIRCUIT_OPEN"}]}))
+        for event, code in (("EXCHANGE", "TIMEOUT"), ("PROMPT_REJECTED", "BUDGET_EXHAUSTED"))
+    )  # fmt: skip
+    for path, words, codes in (
+        ("", ["the provider is paused after failures"], {"CIRCUIT_OPEN"}),
+        (f"/{failed}", ["it took too long", "paused"], {"CIRCUIT_OPEN", "TIMEOUT"}),
+        (f"/{refused}", ["the budget is spent"], {"BUDGET_EXHAUSTED"}),
+        (f"/{decision}", ["the provider failed", "the ensemble's money is spent", "passed over"],
+         {"ENSEMBLE_BUDGET", "SERVER_ERROR"}),
+    ):  # fmt: skip
+        page = inside.get(f"/console/why{path}").text
+        told = re.search(r'<main id="main">(.*)</main>', page, re.DOTALL)
+        assert told
+        text = re.sub(r"<[^>]*>", "", told[1]).replace("&#39;", "'")
+        assert all(one in text for one in words), text
+        assert re.findall(r"[A-Z]{3,}_?[A-Z_]+(?=\W)", re.sub(r"(LED|DEC|SES)-\w+", "", text)) in (
+            [], ["UTC"]), text  # fmt: skip
+        assert codes <= set(re.findall(r'title="([A-Z_]+)"', page))
+
+
+def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
+    told = dict.fromkeys(("kind", "target", "package_id", "version", "base_version", "digest",
+                          "evidence_sha256", "by"), "x")  # fmt: skip
+    entry = inside.ledger.write(LedgerEntry("SIGNAL_PROPOSED", "PRP-000e", "PROPOSED", "x",
+        metadata={**told, "evidence": content([]), "reason": content("by name")}))  # fmt: skip
+    assert inside.get("/console/proposals/PRP-000e").status == 200
+    inside.ledger.erase(entry, reason="asked for")
+    gone = inside.get("/console/proposals/PRP-000e")
+    assert gone.status == 410
+    assert "Its evidence was erased, and its content with it." in gone.text
+    missing = inside.get("/console/proposals/PRP-000f")
+    assert missing.status == 404
+    assert "There is no proposal" in missing.text

@@ -1,0 +1,90 @@
+"""Tenants are opened when they are asked for, few at one time, and one that is broken is alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.server.refusals import HttpError
+from remit.server.shares import Share, Shares
+from tests.server.conftest import QUICK
+from tests.server.running import serving
+from tests.support.commands import run_remit
+from tests.support.stores import outside
+from tests.support.tenants import TENANTS, new_host, opened
+from tests.support.upstream import Upstream
+from tests.support.waiting import until
+
+_TOML = QUICK + "[auth]\nrevocation_s = 0.2\n[server]\nopen_tenants = 1\n"
+
+
+def _key(root: Path) -> str:
+    with opened(root) as ledger, KeyStore(ledger) as keys:
+        made = keys.create("k")
+        TokenBudgeter(ledger).allocate(BudgetScope(key_id=made.key_id))
+    return made.key
+
+
+def opened_size(path: Path) -> int:
+    ((size,),) = outside(str(path), "SELECT count(*) FROM entries")
+    return int(size)
+
+
+def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path: Path) -> None:
+    root = new_host(tmp_path / "host", _TOML)
+    keys = {name: _key(root / "tenants" / name) for name in TENANTS}
+    (root / "tenants").rename(tmp_path / "later")
+    with serving(root, upstream.url, environment={"REMIT_LOG": "INFO"}) as served:
+
+        def call(name: str) -> int:
+            return served.call("openai", "hi", token=keys[name])[0]
+
+        assert call("acme") == 401
+        (tmp_path / "later").rename(root / "tenants")
+        until(lambda: call("acme") == 200)
+        for name in (*TENANTS, *TENANTS):  # there is room for one
+            assert call(name) == 200
+        assert served.call("openai", "hi", token=keys["acme"][:-1] + "!")[0] == 401
+        assert served.call("openai", "hi")[0] == 200
+        ledger = root / "tenants/acme/ledger.db"
+        ledger.rename(tmp_path / "away.db")  # while it is closed
+        status, body, headers = served.call("openai", "hi", token=keys["acme"])
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert b"tenant_unavailable" in body
+        assert str(root).encode() not in body
+        assert [call("globex"), served.call("openai", "hi")[0]] == [200, 200]
+        (tmp_path / "away.db").rename(ledger)
+        until(lambda: call("acme") == 200)
+        # A move waits for the calls that run, and the server follows it.
+        done = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--root", root)
+        assert done.returncode == 0, done.stderr
+        size = opened_size(tmp_path / "new/ledger.db")
+        until(lambda: call("acme") == 200)
+        assert opened_size(tmp_path / "new/ledger.db") > size
+    with opened(root) as ledger_of_host:
+        taken = ledger_of_host.query(event_type="TENANT_CHECKPOINT")
+        assert {entry.metadata["tenant"] for entry in taken} == set(TENANTS)  # as it ended
+
+
+def test_a_tenant_that_floods_has_its_share_of_a_process() -> None:
+    process = Shares(4, 1024, of="tenant")
+    flood, other = (Shares(4, 1024, (process, name)) for name in ("acme", "globex"))
+    held = [Share(flood) for _ in range(3)]
+    for number, share in enumerate(held):
+        share.begin(f"key {number}")
+    with pytest.raises(HttpError, match="This tenant has 3 requests"):
+        Share(flood).begin("one more key")
+    Share(other).begin("a key")
+    most = process.bytes_of_one
+    held[0].take(most // 2)
+    held[1].take(most - most // 2)
+    with pytest.raises(HttpError) as refused:
+        held[2].take(70_000)
+    assert refused.value.status == 429
+    for share in held:
+        share.end()
+    assert process.bytes == flood.bytes == 0
+    assert process.calls_of == {"globex": 1}

@@ -1,0 +1,78 @@
+"""Hosts with two tenants: made once in each process on each engine, and copied for each test."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.ledger import LedgerClient, open_root_ledger
+from remit.runtime.tenants import create_tenant
+from tests.support.postgres import run_sql
+from tests.support.roots import _split, new_root
+
+__all__ = ["TENANTS", "environment", "new_host", "opened"]
+
+TENANTS = ("acme", "globex")
+
+
+def new_host(place: Path, toml: str = "", *, database: str = "") -> Path:
+    """Make a host with the tenants :data:`TENANTS`; its directory.
+
+    Args:
+        place: its directory, which is not there yet.
+        toml: appended to the ``remit.toml`` of host and tenants.
+        database: the URL of an empty PostgreSQL database for host and tenants, which they find by
+            :func:`environment`; files when left out.
+    """
+    if database:
+        server, name = _split(database)
+        root, template = _made_on(server)
+        copied = f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
+        run_sql(server, f"DROP DATABASE {name}", copied)
+    else:
+        root, _ = _made_on("")
+    shutil.copytree(root, place, symlinks=True)
+    if toml:
+        for one in (place, *((place / "tenants" / name) for name in TENANTS)):
+            with (one / "remit.toml").open("a", encoding="utf-8") as file:
+                file.write(toml)
+    return place
+
+
+def environment(database: str = "") -> dict[str, str]:
+    """The variables that processes of a host need."""
+    return {"REMIT_DATABASE_URL": database} if database else {}
+
+
+def opened(root: Path, database: str = "", *, signing: bool = True) -> LedgerClient:
+    """The ledger of a host or a tenant."""
+    loaded = load_settings(root / "remit.toml", environment=environment(database))
+    return open_root_ledger(Root(root), loaded.settings.ledger, signing=signing)
+
+
+@functools.cache
+def _made_on(server: str) -> tuple[Path, str]:
+    """A host, and the name of its database."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # hundreds of fsyncs
+    directory = Path(tempfile.mkdtemp(prefix="remit-host-", dir=memory))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    name, host = f"host{os.getpid()}", directory / "host"
+    url = ""
+    if server:
+        run_sql(server, f"CREATE DATABASE {name}")
+        url = server.replace("/postgres?", f"/{name}?")
+    new_root(host, database=url)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
+    variables = {**kept, **environment(url)}
+    with mock.patch.dict(os.environ, variables, clear=True), opened(host, url) as ledger:
+        path = load_settings(host / "remit.toml").settings.ledger.path
+        for tenant in TENANTS:
+            create_tenant(Root(host), ledger, tenant, host_path=path, by="tests")
+    return host, name
