@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -35,6 +36,9 @@ from remit.runtime import Runtime
 from remit.runtime.order_worker import OrderWorker
 
 _FORK = multiprocessing.get_context("forkserver")
+_FORK.set_forkserver_preload(
+    ["remit.runtime.order_worker", "benchmarks.postgres", "benchmarks.provider"]
+)
 _AT_ONCE = 500  # submissions in one transaction
 
 
@@ -228,10 +232,11 @@ def length(place: Callable[[], Path], options: argparse.Namespace) -> None:
             )
 
 
-def submitting(path: str) -> None:
+def submitting(path: str, ready: Connection) -> None:
     """Submit orders, each with an entry of its own, until killed."""
     with LedgerClient(path) as ledger:
         queue = OrderQueue.of_root(ledger, default_settings())
+        ready.send(True)
         for number in range(1_000_000):
             _, put = queue.prepare(Submission(agent_id="clerk", task="x"), by="bench")
             own = LedgerEntry("OWN", "S", "D", "r", metadata={"n": number})
@@ -244,11 +249,15 @@ def submissions(place: Callable[[], Path], options: argparse.Namespace) -> None:
     with opened(root) as runtime:
         target = os.environ.get("REMIT_DATABASE_URL") or str(root / "ledger.db")
         for _ in range(options.kills):
-            process = _FORK.Process(target=submitting, args=(target,))
+            told, ready = _FORK.Pipe(duplex=False)
+            process = _FORK.Process(target=submitting, args=(target, ready))
             process.start()
-            time.sleep(rng.uniform(0.02, 0.3))
+            told.recv()
+            time.sleep(rng.uniform(0.0, 0.1))
             process.kill()
             process.join()
+            told.close()
+            ready.close()
         events = runtime.ledger.count_by_event()
         rows = runtime.ledger.select("SELECT count(*) FROM orders")[0][0]
         assert events["OWN"] == events["ORDER_SUBMITTED"] == rows, (events, rows)
