@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.queue import Attempts, Row, Seats, new_seat
+from remit.agents.queue import Attempts, Row, Seats, is_on_record, new_seat
 from remit.kernel.errors import RemitError
 from remit.runtime.agent import Agent
 from remit.runtime.order_turns import Done, OrderTurns
@@ -138,14 +138,22 @@ class OrderWorker:
         """One attempt, and what came of it on record."""
         try:
             handler = self._kinds.get(claim.kind)
-            if handler is None:
+            if not await asyncio.to_thread(is_on_record, self._ledger, claim):
+                said = "Its row in the queue is not what is on record: `remit ledger verify`."
+                done = Done(outcome="failed", code="row_edited", message=said)
+            elif handler is None:
                 said = f"This worker does no orders of the kind {claim.kind}."
                 done = Done(outcome="failed", code="unknown_kind", message=said, again=True)
             else:
                 done = await handler(claim)
         except RemitError as error:
             done = _failed(error, error.message)
-        except Exception as error:  # noqa: BLE001 - it is set aside, and the others go on
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # it is set aside, and the others go on
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # the worker itself was cancelled, not something within the order
             _log.error("an order failed: %s", type(error).__name__)
             _log.debug("where it failed", exc_info=error)
             done = _failed(error, f"{type(error).__name__} in the worker")
@@ -204,7 +212,7 @@ class OrderWorker:
             await asyncio.sleep(_TICK_S)
 
 
-def _failed(error: Exception, message: str) -> Done:
+def _failed(error: BaseException, message: str) -> Done:
     return Done(outcome="failed", code=type(error).__name__, message=message, again=True)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from remit.agents.queue import OrderNotFoundError, OrderStateError, Submission
-from remit.agents.queue.audit import check_orders
+from remit.agents.queue.audit import check_orders, is_on_record
+from remit.agents.queue.rows import COLUMNS, rows_of
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry
@@ -180,6 +181,23 @@ def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> N
     bench.check()
 
 
+def test_an_order_that_was_to_stop_and_failed_can_be_tried_again(ledger: LedgerClient) -> None:
+    bench = Bench(ledger)
+    order_id = bench.submit()
+    (claim,) = bench.claim(bench.worker())
+    started = {"session_id": claim.session_id}
+    ledger.write(LedgerEntry("SESSION_START", "S", "D", "r", metadata=started))
+    bench.fail(claim)
+    bench.queue.pause(order_id, by="t")
+    assert bench.queue.cancel(order_id, by="t").stopping
+    bench.check()
+    (claim,) = bench.claim(bench.worker())
+    bench.fail(claim)
+    bench.check()
+    assert not bench.queue.retry(order_id, by="t").stopping
+    bench.check()
+
+
 def test_what_a_limit_holds_back_lets_others_pass_and_comes_back(ledger: LedgerClient) -> None:
     limits = {"at_once": 4, "key_at_once": 1, "model_at_once": 2}
     bench = Bench(ledger, settings(default=limits))
@@ -220,6 +238,8 @@ def test_starts_of_a_key_are_spread_over_the_minute(ledger: LedgerClient) -> Non
     [
         {"task": " "}, {"agent_id": ""}, {"queue": "a/b"}, {"queue": ""}, {"kind": "x y"},
         {"priority": 1001}, {"priority": True}, {"max_attempts": 0}, {"due": datetime(2030, 1, 1)},
+        {"due": datetime.max.replace(tzinfo=UTC)}, {"tokens": -1}, {"tokens": 1.5}, {"usd": -0.5},
+        {"usd": float("nan")}, {"usd": float("inf")},
     ],
 )  # fmt: skip
 def test_what_is_no_order_is_refused(wrong: dict[str, Any]) -> None:
@@ -257,3 +277,25 @@ def test_an_edited_row_is_found(ledger: LedgerClient, target: str) -> None:
     outside(target, "DELETE FROM orders")
     with pytest.raises(RemitError, match="has no row"):
         bench.queue.get(ready.order_id)
+
+
+@pytest.mark.parametrize("column", ["agent_id", "session_id"])
+def test_a_row_that_was_edited_stays_found_when_a_worker_has_taken_it(
+    ledger: LedgerClient, target: str, column: str
+) -> None:
+    bench = Bench(ledger)
+    bench.submit()
+    outside(target, f"UPDATE orders SET {column} = 'SES-OTHER000'")
+    (claim,) = bench.claim(bench.worker())
+    assert not is_on_record(ledger, claim)
+    bench.end(claim)
+    ((seq, problem),) = check_orders(ledger.select)
+    assert (seq, "'SES-OTHER000'" in problem) == (1, True)
+    order_id = bench.submit()
+    (claim,) = bench.claim(bench.worker())
+    assert is_on_record(ledger, claim)
+    bench.fail(claim, again=True, new_session=True)
+    bench.claim(bench.worker())
+    (row,) = rows_of(ledger.select(f"SELECT {COLUMNS} FROM orders"))
+    assert (row.order_id, is_on_record(ledger, row)) == (order_id, True)
+    assert len(list(check_orders(ledger.select))) == 1

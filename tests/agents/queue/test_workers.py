@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,19 +16,21 @@ import pytest
 from pydantic import BaseModel
 
 from remit import LedgerClient, Runtime
-from remit.agents.queue import Submission, check_orders
+from remit.agents.queue import Row, Submission, check_orders
 from remit.agents.supervisor import TurnCancelledError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
 from remit.runtime import Agent
 from remit.runtime.order_app import load_app
+from remit.runtime.order_turns import Done
 from remit.runtime.order_worker import OrderWorker
 from tests.agents.queue import app
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, run_forked
+from tests.support.stores import outside
 from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
 
@@ -56,8 +59,6 @@ def working(
     loop_of: list[Any] = []
 
     async def run() -> int:
-        import asyncio
-
         loop_of.append(asyncio.get_running_loop())
         return await worker.run()
 
@@ -168,6 +169,25 @@ def test_a_typed_answer_and_one_that_failed_come_back_as_such(
         retried = [one.decision for one in runtime.ledger.query(event_type="ORDER_CHANGED")]
         assert retried == ["RETRIED", "RETRIED"]
         check(runtime)
+
+
+def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gives_up(claim: Row) -> Done:
+        raise asyncio.CancelledError
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, flags=FLAGS) as (runtime, server):
+        clerk, boss = (runtime.agent(name, max_retries=0) for name in ("clerk", "boss"))
+        handle = clerk.submit("Go.")
+        outside(str(tmp_path / "root/ledger.db"), "UPDATE orders SET agent_id = 'boss'")
+        wanted = Submission(agent_id="clerk", task="x", kind="other", max_attempts=1)
+        other = clerk.order(runtime.orders.submit(wanted, by="t"))
+        with working(runtime, [clerk, boss], kinds={"other": gives_up}):
+            assert handle.wait(60).error_code == "row_edited"
+            assert other.wait(60).error_code == "CancelledError"
+        assert not server.calls
+        assert any("'boss'" in str(said) for said in runtime.ledger.verify().problems)
 
 
 def test_a_running_order_stops_when_somebody_says_so(

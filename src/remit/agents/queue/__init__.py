@@ -5,7 +5,7 @@ states. Each step commits both or neither.
 """
 
 from remit.agents.queue.attempts import Attempts
-from remit.agents.queue.audit import check_orders
+from remit.agents.queue.audit import check_orders, is_on_record
 from remit.agents.queue.order import (
     OrderNotFoundError,
     OrderStateError,
@@ -32,6 +32,7 @@ __all__ = [
     "Taker",
     "WorkerStatus",
     "check_orders",
+    "is_on_record",
     "new_seat",
     "subject_of",
     "wake",

@@ -34,6 +34,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _ID = re.compile(r"ORD-[0-9A-Z]{8,64}")
 _MOST_PRIORITY = 1000
 _MOST_ATTEMPTS = 1000
+_LAST_YEAR = 9998  # of what is due: clocks that differ a little still show it
+_MOST_LIMIT = 10**12
 
 
 class OrderNotFoundError(RemitError):
@@ -133,6 +135,14 @@ class Submission:
             raise InvalidInputError(f"max_attempts is {most!r}; it takes 1 to {_MOST_ATTEMPTS}.")
         if self.due is not None and self.due.tzinfo is None:
             raise InvalidInputError("due is a time without a zone.", next_step="Say of which zone.")
+        if self.due is not None and self.due.year > _LAST_YEAR:
+            raise InvalidInputError(f"due is after the year {_LAST_YEAR}.")
+        for name, limit, kinds in (
+            ("tokens", self.tokens, (int,)),
+            ("usd", self.usd, (int, float)),
+        ):
+            if limit is not None and not (type(limit) in kinds and 0 <= limit <= _MOST_LIMIT):
+                raise InvalidInputError(f"{name} is {limit!r}; it takes a number from 0 to 10^12.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ class OrderQueue:
             if tx.execute(_TURN, (row.session_id,)):
                 row = row._replace(session_id=new_session_id())
             tx.append(entries.changed(row, "RETRIED", by))
-            row = rows.change(tx, row, session_id=row.session_id, state="ready", attempts=0)
+            row = rows.change(tx, row, session_id=row.session_id, state="ready", attempts=0, stop=0)
             self._announce(tx, row)
 
         return self._change(order_id, act)
