@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ _MOST_PREPARED = 512
 _SYNC = b"S\x00\x00\x00\x04"
 _EXECUTE = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00"  # all rows
 _NULL = b"\xff\xff\xff\xff"
+_NOTHING = (b"\x00\x00",) * 3  # a Bind's formats, parameters and formats of rows
 _AS_TEXT, _AS_BINARY = b"\x00\x00", b"\x00\x01"
 _count = struct.Struct("!H").pack
 _int32 = struct.Struct("!i").pack
@@ -65,6 +66,12 @@ class Pipeline(asyncio.Protocol):
         connection: idle; nothing else uses it from now on.
         loop: the connection's, which runs only while answers are waited for.
         timeout_s: how long answers may take, in seconds; ``None`` for ever.
+        settings: of each transaction, where ``is_pooled``.
+
+    Attributes:
+        is_pooled: whether each transaction may be in another session, of a pooler's. Then nothing
+            is prepared for the next one, and each begins with the settings.
+        is_lost: whether the connection is.
     """
 
     def __init__(
@@ -72,7 +79,10 @@ class Pipeline(asyncio.Protocol):
         connection: asyncpg.Connection[Any],
         loop: asyncio.AbstractEventLoop,
         timeout_s: float | None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self.is_pooled = False
+        self._settings = _set(settings or {})
         self._connection = connection
         self._loop = loop
         self._timeout_s = timeout_s
@@ -107,10 +117,23 @@ class Pipeline(asyncio.Protocol):
         if len(self._prepared) >= _MOST_PREPARED and self._is_idle and not self._out:
             self._prepared.clear()
             self.put("DEALLOCATE ALL", ((),))
-        statement = self._prepared.get(sql)
+        is_first = self.is_pooled and self._is_idle and not self._out
+        begins = sql.startswith("BEGIN")
+        if is_first and not begins:  # all up to the next Sync is one transaction
+            self._put(self._settings, [_NOTHING])
+        place = self._put(sql, bound)
+        if is_first and begins:  # which may say of what kind: before anything is read
+            self._put(self._settings, [_NOTHING])
+        return place
+
+    def _put(self, sql: str, bound: Sequence[Sequence[bytes]]) -> int:
+        statement = None if self.is_pooled else self._prepared.get(sql)
         if statement is None:
-            self._names += 1
-            statement = self._prepared[sql] = _Statement(b"s%d" % self._names)
+            if self.is_pooled:
+                statement = _Statement(b"")
+            else:
+                self._names += 1
+                statement = self._prepared[sql] = _Statement(b"s%d" % self._names)
             self._preparing.append((sql, statement))
             self._add(b"P", statement.name, b"\x00", sql.encode(), b"\x00\x00\x00")
             self._add(b"D", b"S", statement.name, b"\x00")
@@ -135,10 +158,12 @@ class Pipeline(asyncio.Protocol):
         self._out.append(_SYNC)
         return self._send()
 
-    def script(self, sql: str) -> None:
-        """Send several statements without parameters, after what was put."""
+    def script(self, sql: str, *, is_alone: bool) -> None:
+        """Send several statements without parameters, or one alone, after what was put."""
         if self._out:
             self.exchange()
+        if self.is_pooled and self._is_idle and not is_alone:
+            sql = f"{self._settings}; {sql}"
         self._add(b"Q", sql.encode(), b"\x00")
         self._send()
 
@@ -167,7 +192,7 @@ class Pipeline(asyncio.Protocol):
         self._out.clear()
         self._asked.clear()
         for sql, _ in self._preparing:
-            del self._prepared[sql]
+            self._prepared.pop(sql, None)
         self._preparing.clear()
 
     def close(self) -> None:
@@ -232,6 +257,17 @@ class Pipeline(asyncio.Protocol):
         error = asyncpg.ConnectionDoesNotExistError("the server closed the connection")
         error.__cause__ = exc
         self._fail(error)
+
+
+def _set(settings: Mapping[str, str]) -> str:
+    """The statement that makes them the current transaction's."""
+    calls = (f"set_config({_quoted(name)}, {_quoted(settings[name])}, true)" for name in settings)
+    return f"SELECT {', '.join(calls)}"
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
 
 
 def _values(parameters: Sequence[Any]) -> list[bytes]:
