@@ -14,8 +14,9 @@ from remit.ledger.batch import Batch, keys_of, prepared_in
 from remit.ledger.errors import LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.postgres.pipeline import Array, Rows
+from remit.ledger.postgres.pipeline import Rows
 from remit.ledger.postgres.schema import begin
+from remit.ledger.postgres.values import Array
 from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 from remit.ledger.store import Unit
