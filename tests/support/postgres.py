@@ -85,6 +85,24 @@ class PostgresServer:
                     raise
                 time.sleep(0.3)
 
+    def standby(self, directory: Path) -> PostgresServer:
+        """A server that follows this one by streaming replication, in a directory that is not
+        there yet; ``pg_promote()`` makes it one of its own."""
+        owner = self.data.stat()
+        directory.mkdir(0o700)
+        os.chown(directory, owner.st_uid, owner.st_gid)
+        user, group = (owner.st_uid, owner.st_gid) if os.geteuid() == 0 else (None, None)
+        subprocess.run(
+            [self.programs / "pg_basebackup", "--host", self.data, "--username", "postgres",
+             "--pgdata", directory, "--checkpoint=fast", "--write-recovery-conf", "--no-sync"],
+            check=True, capture_output=True, user=user, group=group,
+        )  # fmt: skip
+        for name in (".s.PGSQL.5432.lock", ".handle_pids.json", "log"):  # of this one
+            (directory / name).unlink(missing_ok=True)
+        made = PostgresServer.__new__(PostgresServer)
+        made._server, made.data = started(directory), directory
+        return made
+
     def stop(self) -> None:
         """Stop it for good."""
         self._server.cleanup()

@@ -14,8 +14,9 @@ from remit.ledger.batch import Batch, keys_of, prepared_in
 from remit.ledger.errors import LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.postgres.pipeline import Array, Rows
+from remit.ledger.postgres.pipeline import Rows
 from remit.ledger.postgres.schema import begin
+from remit.ledger.postgres.values import Array
 from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 from remit.ledger.store import Unit
@@ -140,7 +141,9 @@ def is_refusal(error: BaseException) -> bool:
         # Of one statement: data, integrity, syntax, limits; too few parameters; one after an
         # error that its unit passed over. All else is the server's.
         state = str(error.sqlstate)
-        return state[:2] in ("22", "23", "42", "54", "P0") or state in ("08P01", "25P02")
+        if state == "08P01":  # of PgBouncer, FATAL, whatever went wrong
+            return error.severity != "FATAL"
+        return state[:2] in ("22", "23", "42", "54", "P0") or state == "25P02"
     return isinstance(error, Exception) and not isinstance(
         error, (*_ENGINE_ERRORS, LedgerRollbackError)
     )

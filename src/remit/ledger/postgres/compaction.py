@@ -26,12 +26,13 @@ def compact(writer: Writer, timeout_s: float) -> str:
             "A transaction that began before the erasure is still open, so the server "
             "keeps the erased rows for it. End it, then run `remit ledger compact`."
         )
+    ((schema,),) = writer.fetch("SELECT quote_ident(current_schema())")
     for table in ("contents", "content_search", "content_subjects"):
         # A plain VACUUM leaves the bytes in the pages; FULL rewrites the table.
-        writer.script(f"VACUUM (FULL) {table}")
+        writer.script(f"VACUUM (FULL) {schema}.{table}", is_alone=True)
     try:
         writer.script("SELECT pg_switch_wal()")
-        writer.script("CHECKPOINT")
+        writer.script("CHECKPOINT", is_alone=True)
     except asyncpg.exceptions.InsufficientPrivilegeError:
         return (
             "The erased bytes are gone from the tables; the server's write-ahead log "

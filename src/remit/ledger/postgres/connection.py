@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 import asyncpg
 
-from remit.ledger.outage import Outage
 from remit.ledger.postgres.pipeline import Pipeline, Rows
 
 _T = TypeVar("_T")
@@ -43,8 +40,12 @@ CONNECTION_ERRORS: tuple[type[Exception], ...] = (
 )
 """Those after which the connection is lost and another one may work."""
 
-_CONNECT_S = 10.0
-_FIRST_RETRY_S = 0.05
+CONNECT_S = 10.0
+_SETTINGS = {"synchronous_commit": "on", "timezone": "UTC", "bytea_output": "hex"}
+_OF_A_CONNECTION = re.compile(
+    "host|port|user|password|dbname|database|passfile|service|servicefile|ssl.*"
+    "|target_session_attrs|krbsrvname|gsslib"
+)
 _QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
 
 
@@ -85,18 +86,23 @@ def numbered(sql: str) -> str:
 
 
 async def connect(url: str, statement_s: float | None, **settings: str) -> asyncpg.Connection[Any]:
-    """A connection that commits durably, in UTC, and gives up on a silent server."""
+    """A connection with settings of its session, which gives up on a silent server."""
     return await asyncpg.connect(
         url,
-        timeout=_CONNECT_S,
+        timeout=CONNECT_S,
         command_timeout=statement_s,
-        server_settings={
-            "application_name": "remit",
-            "synchronous_commit": "on",
-            "timezone": "UTC",
-            **settings,
-        },
+        server_settings={"application_name": "remit", **settings},
     )
+
+
+def without_settings(url: str) -> tuple[str, dict[str, str]]:
+    """A URL without the settings of a session in its query (``search_path``), and those."""
+    base, _, query = url.partition("?")
+    items = [item.partition("=") for item in query.split("&") if item]
+    kept = [item for item in items if _OF_A_CONNECTION.fullmatch(item[0])]
+    settings = {unquote_plus(item[0]): unquote_plus(item[2]) for item in items if item not in kept}
+    rest = "&".join("".join(item) for item in kept)
+    return f"{base}?{rest}" if rest else base, settings
 
 
 class Answer:
@@ -117,16 +123,32 @@ class Answer:
 class Writer:
     """One connection, used by one thread at a time, with an event loop of its own.
 
+    It commits durably, in UTC. A pooler that gives each transaction another session is noticed when
+    it is connected: it knows no settings, or names another process than the one that answers. Then
+    settings are those of each transaction, and no statement stays prepared.
+
     Args:
         url: of the database.
         statement_s: how long one statement may take, in seconds; ``None`` for ever.
+        is_pooled: such a pooler is known to be there.
         settings: of the session.
+
+    Attributes:
+        is_pooled: whether there was one when it was connected the last time.
     """
 
-    def __init__(self, url: str, *, statement_s: float | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        statement_s: float | None = None,
+        is_pooled: bool = False,
+        **settings: str,
+    ) -> None:
         self._url = url
         self._statement_s = statement_s
-        self._settings = settings
+        self._settings = _SETTINGS | settings
+        self._is_known = self.is_pooled = is_pooled
         self._loop = asyncio.new_event_loop()
         self._pipeline: Pipeline | None = None
         self._answers: list[tuple[int, Answer]] = []
@@ -139,8 +161,29 @@ class Writer:
         return True
 
     def _connect(self) -> Pipeline:
-        made = connect(self._url, self._statement_s, bytea_output="hex", **self._settings)
-        return Pipeline(self._loop.run_until_complete(made), self._loop, self._statement_s)
+        plain, settings = without_settings(self._url)
+        settings |= self._settings
+        wait = self._loop.run_until_complete
+        self.is_pooled = self._is_known
+        if not self.is_pooled:
+            try:
+                connection = wait(connect(self._url, self._statement_s, **self._settings))
+            except asyncpg.ProtocolViolationError:  # of PgBouncer, about settings
+                self.is_pooled = True
+        if self.is_pooled:
+            connection = wait(connect(plain, self._statement_s))
+        pipeline = Pipeline(connection, self._loop, self._statement_s, settings)
+        if not self.is_pooled:
+            try:
+                pipeline.is_pooled = True
+                pipeline.put("SELECT pg_backend_pid()", ((),))
+                ((pid,),) = pipeline.exchange()[-1]
+            except BaseException:
+                pipeline.close()
+                raise
+            self.is_pooled = pid != connection.get_server_pid()
+        pipeline.is_pooled = self.is_pooled
+        return pipeline
 
     def drop(self) -> None:
         """Drop the connection, and what was put on it."""
@@ -179,9 +222,10 @@ class Writer:
         self._answers.clear()
         self._open().discard()
 
-    def script(self, sql: str) -> None:
-        """Several statements without parameters, in one go."""
-        self._run(lambda: self._open().script(sql))
+    def script(self, sql: str, *, is_alone: bool = False) -> None:
+        """Several statements without parameters, in one go; or one ``is_alone``, that may stand in
+        no transaction, and without the settings of one where there is a pooler."""
+        self._run(lambda: self._open().script(sql, is_alone=is_alone))
 
     def close(self) -> None:
         """Close the connection and the loop."""
@@ -202,101 +246,3 @@ class Writer:
         # Opened or closed by a coroutine: its thread may not run a second loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(wait).result()
-
-
-class Pool:
-    """Read-only connections for any thread, also one whose event loop is running.
-
-    Args:
-        url: of the database.
-        size: most connections.
-        retry_s: how long a broken connection is retried, in seconds.
-        outage: while that is long nothing is retried.
-    """
-
-    def __init__(self, url: str, *, size: int, retry_s: float, outage: Outage) -> None:
-        self._url = url
-        self._size = size
-        self._retry_s = retry_s
-        self._outage = outage
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="remit-postgres", daemon=True
-        )
-        self._thread.start()
-        self._pool: asyncpg.Pool[Any] | None = None
-        self._closing = False
-        self._lock = threading.Lock()  # nothing is put on the loop once it is to stop
-
-    def open(self) -> None:
-        """Make the first connection; raises what :func:`connect` raises."""
-        self._pool = self._call(self._make)
-
-    def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one portable statement; a lost connection is replaced, reading does no harm."""
-        end = time.monotonic() + self._retry_s
-        delay = _FIRST_RETRY_S
-        while True:
-            try:
-                rows = self._call(lambda: self._fetch(sql, parameters))
-                if delay > _FIRST_RETRY_S:
-                    self._outage.ended = time.monotonic()
-                return rows
-            except CONNECTION_ERRORS:
-                if self._closing or self._outage.is_long or time.monotonic() + delay > end:
-                    raise
-            time.sleep(delay)
-            delay = min(delay * 2, 1.0)
-
-    def close(self) -> None:
-        """Close all connections and end the thread; readings that still wait fail."""
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _make(self) -> asyncpg.Pool[Any]:
-        return await asyncpg.create_pool(
-            self._url,
-            min_size=0,
-            max_size=self._size,
-            timeout=_CONNECT_S,
-            command_timeout=self._retry_s + _CONNECT_S,
-            server_settings={
-                "application_name": "remit",
-                "default_transaction_read_only": "on",
-                "timezone": "UTC",
-            },
-        )
-
-    async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        if self._pool is None:
-            raise asyncpg.InterfaceError("the pool is closed")
-        rows = await self._pool.fetch(numbered(sql), *parameters)
-        return [tuple(row) for row in rows]
-
-    async def _shut(self) -> None:
-        if self._pool is not None:
-            try:
-                await asyncio.wait_for(self._pool.close(), timeout=2)
-            except ENGINE_ERRORS:
-                self._pool.terminate()
-            self._pool = None
-        waiting = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    def _call(self, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        with self._lock:
-            if self._closing:
-                raise asyncpg.InterfaceError("the pool is closed")
-            call = asyncio.run_coroutine_threadsafe(make(), self._loop)
-        try:
-            return call.result()
-        except CancelledError as error:
-            raise asyncpg.InterfaceError("the pool is closed") from error

@@ -10,42 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
-from decimal import Decimal
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import asyncpg
 from typing_extensions import override
 
+from remit.ledger.postgres.values import readers_of, row_of, to_bind
+
 _MOST_PREPARED = 512
 _SYNC = b"S\x00\x00\x00\x04"
 _EXECUTE = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00"  # all rows
-_NULL = b"\xff\xff\xff\xff"
-_AS_TEXT, _AS_BINARY = b"\x00\x00", b"\x00\x01"
-_count = struct.Struct("!H").pack
+_NOTHING = (b"\x00\x00",) * 3  # a Bind's formats, parameters and formats of rows
 _int32 = struct.Struct("!i").pack
-_array_head = struct.Struct("!iiiii").pack
-_array_int = struct.Struct("!iq").pack
 _read_int32 = struct.Struct("!i").unpack_from
 
-_TYPES = {"bytea": 17, "bigint": 20, "text": 25}
-_READ: dict[int, Callable[[str], Any]] = {
-    16: "t".__eq__,
-    17: lambda text: bytes.fromhex(text[2:]),
-    **dict.fromkeys((20, 21, 23, 26), int),
-    **dict.fromkeys((700, 701), float),
-    1700: Decimal,
-}
-"""By the number of a type, what reads its text; all others stay text."""
-
 Rows = list[tuple[Any, ...]]
-
-
-class Array(NamedTuple):
-    """A parameter of many values, each of type ``bigint``, ``bytea`` or ``text``, or ``None``."""
-
-    type: str
-    values: Sequence[Any]
 
 
 class _Statement:
@@ -65,6 +45,12 @@ class Pipeline(asyncio.Protocol):
         connection: idle; nothing else uses it from now on.
         loop: the connection's, which runs only while answers are waited for.
         timeout_s: how long answers may take, in seconds; ``None`` for ever.
+        settings: of each transaction, where ``is_pooled``.
+
+    Attributes:
+        is_pooled: whether each transaction may be in another session, of a pooler's. Then nothing
+            is prepared for the next one, and each begins with the settings.
+        is_lost: whether the connection is.
     """
 
     def __init__(
@@ -72,7 +58,10 @@ class Pipeline(asyncio.Protocol):
         connection: asyncpg.Connection[Any],
         loop: asyncio.AbstractEventLoop,
         timeout_s: float | None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self.is_pooled = False
+        self._settings = _set(settings or {})
         self._connection = connection
         self._loop = loop
         self._timeout_s = timeout_s
@@ -103,14 +92,27 @@ class Pipeline(asyncio.Protocol):
         Raises:
             asyncpg.DataError, asyncpg.PostgresError: a parameter cannot be sent; nothing was put.
         """
-        bound = [_values(parameters) for parameters in rows]
+        bound = [to_bind(parameters) for parameters in rows]
         if len(self._prepared) >= _MOST_PREPARED and self._is_idle and not self._out:
             self._prepared.clear()
             self.put("DEALLOCATE ALL", ((),))
-        statement = self._prepared.get(sql)
+        is_first = self.is_pooled and self._is_idle and not self._out
+        begins = sql.startswith("BEGIN")
+        if is_first and not begins:  # all up to the next Sync is one transaction
+            self._put(self._settings, [_NOTHING])
+        place = self._put(sql, bound)
+        if is_first and begins:  # which may say of what kind: before anything is read
+            self._put(self._settings, [_NOTHING])
+        return place
+
+    def _put(self, sql: str, bound: Sequence[Sequence[bytes]]) -> int:
+        statement = None if self.is_pooled else self._prepared.get(sql)
         if statement is None:
-            self._names += 1
-            statement = self._prepared[sql] = _Statement(b"s%d" % self._names)
+            if self.is_pooled:
+                statement = _Statement(b"")
+            else:
+                self._names += 1
+                statement = self._prepared[sql] = _Statement(b"s%d" % self._names)
             self._preparing.append((sql, statement))
             self._add(b"P", statement.name, b"\x00", sql.encode(), b"\x00\x00\x00")
             self._add(b"D", b"S", statement.name, b"\x00")
@@ -135,10 +137,12 @@ class Pipeline(asyncio.Protocol):
         self._out.append(_SYNC)
         return self._send()
 
-    def script(self, sql: str) -> None:
-        """Send several statements without parameters, after what was put."""
+    def script(self, sql: str, *, is_alone: bool) -> None:
+        """Send several statements without parameters, or one alone, after what was put."""
         if self._out:
             self.exchange()
+        if self.is_pooled and self._is_idle and not is_alone:
+            sql = f"{self._settings}; {sql}"
         self._add(b"Q", sql.encode(), b"\x00")
         self._send()
 
@@ -167,7 +171,7 @@ class Pipeline(asyncio.Protocol):
         self._out.clear()
         self._asked.clear()
         for sql, _ in self._preparing:
-            del self._prepared[sql]
+            self._prepared.pop(sql, None)
         self._preparing.clear()
 
     def close(self) -> None:
@@ -193,14 +197,14 @@ class Pipeline(asyncio.Protocol):
     def _read(self, kind: int, body: bytes) -> None:
         if kind == 0x44:  # DataRow
             if len(self._answered) < len(self._asked):
-                self._rows.append(_row(body, self._asked[len(self._answered)].readers))
+                self._rows.append(row_of(body, self._asked[len(self._answered)].readers))
         elif kind in b"CI":  # CommandComplete, EmptyQueryResponse
             self._answered.append(self._rows)
             self._rows = []
         elif kind == 0x31:  # ParseComplete
             self._described.append(self._preparing.pop(0)[1])
         elif kind == 0x54 and self._described:  # RowDescription
-            self._described.pop().readers = _readers(body)
+            self._described.pop().readers = readers_of(body)
         elif kind == 0x6E:  # NoData
             self._described.clear()
         elif kind == 0x45 and self._error is None:  # ErrorResponse
@@ -234,77 +238,12 @@ class Pipeline(asyncio.Protocol):
         self._fail(error)
 
 
-def _values(parameters: Sequence[Any]) -> list[bytes]:
-    formats: list[bytes] = []
-    values: list[bytes] = []
-    for parameter in parameters:
-        form = _AS_TEXT
-        if parameter is None:
-            values.append(_NULL)
-        else:
-            if isinstance(parameter, str):
-                value = _encoded(parameter)
-            elif isinstance(parameter, int):  # True is 1, for a number and for a truth
-                value = b"%d" % parameter
-            elif isinstance(parameter, float):
-                value = repr(parameter).encode()
-            else:
-                form = _AS_BINARY
-                value = _array(parameter) if isinstance(parameter, Array) else _bytes(parameter)
-            values += (_int32(len(value)), value)
-        formats.append(form)
-    count = _count(len(formats))
-    return [count, *formats, count, *values, b"\x00\x00"]
+def _set(settings: Mapping[str, str]) -> str:
+    """The statement that makes them the current transaction's."""
+    calls = (f"set_config({_quoted(name)}, {_quoted(settings[name])}, true)" for name in settings)
+    return f"SELECT {', '.join(calls)}"
 
 
-def _array(array: Array) -> bytes:
-    """The binary form of an array of one dimension."""
-    number, values = _TYPES[array.type], array.values
-    parts = [_array_head(1, None in values, number, len(values), 1)]
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        elif number == 20:
-            parts.append(_array_int(8, value))
-        else:
-            element = _encoded(value) if number == 25 else bytes(value)
-            parts += (_int32(len(element)), element)
-    return b"".join(parts)
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:  # as the server says of bytes that are no text
-        raise asyncpg.CharacterNotInRepertoireError(str(error)) from error
-
-
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise asyncpg.DatatypeMismatchError(f"a {type(value).__name__} cannot be stored")
-
-
-def _readers(body: bytes) -> list[Callable[[str], Any]]:
-    """What reads each column, from a RowDescription."""
-    readers = []
-    at = 2
-    for _ in range(int.from_bytes(body[:2], "big")):
-        at = body.index(b"\x00", at) + 7  # its name, table and place
-        readers.append(_READ.get(_read_int32(body, at)[0], str))
-        at += 12
-    return readers
-
-
-def _row(body: bytes, readers: Sequence[Callable[[str], Any]]) -> tuple[Any, ...]:
-    values: list[Any] = []
-    at = 2
-    for reader in readers:
-        length = _read_int32(body, at)[0]
-        at += 4
-        if length < 0:
-            values.append(None)
-        else:
-            values.append(reader(str(body[at : at + length], "utf-8")))
-            at += length
-    return tuple(values)
+def _quoted(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"

@@ -28,12 +28,12 @@ from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
     CONNECTION_ERRORS,
     ENGINE_ERRORS,
-    Pool,
     Writer,
     is_connection_error,
     masked,
 )
 from remit.ledger.postgres.layout import layout_problems
+from remit.ledger.postgres.pool import Pool
 from remit.ledger.postgres.schema import begin, prepare
 from remit.ledger.reader import as_bytes
 from remit.ledger.schema import COLUMNS, TABLES
@@ -122,7 +122,7 @@ class PostgresStore(Store):
         try:
             self._writer.connect()
             prepare(self._writer, self.location, create=create)
-            self._pool.open()
+            self._pool.open(is_pooled=self._writer.is_pooled)
         except BaseException as error:
             self.close()
             if isinstance(error, (*ENGINE_ERRORS, ValueError, OverflowError)):
