@@ -25,7 +25,7 @@ from remit.ledger.outage import Outage
 from remit.ledger.postgres.schema import begin
 from remit.ledger.postgres.store import PostgresStore
 from remit.ledger.queries import LedgerQueries
-from remit.ledger.sqlite.batch import SqliteBatch
+from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.store import SqliteStore
 from remit.ledger.store import Store, Unit
 from remit.ledger.writes import LedgerWrites
@@ -35,7 +35,6 @@ __all__ = ["Database", "Faults", "SimulatedLedger"]
 
 _MARK = re.compile(r"\$(\d+)")
 _SKIP = " FOR UPDATE SKIP LOCKED"  # the one lock of writers is enough here
-_LOCK_TIMEOUT_S = 30.0
 _EPOCH_MS = 1_800_000_000_000
 
 
@@ -49,6 +48,7 @@ class Faults:
     lose_request: float = 0.0
     lose_answer: float = 0.0
     late_commit: float = 0.0
+    lock_timeout_s: float = 30.0
 
 
 class _Clock:
@@ -91,7 +91,7 @@ class Database:
         self.holder = session
         self.connection.execute("BEGIN IMMEDIATE")
         # idle_in_transaction_session_timeout: a client that is paused does not stop all others.
-        self.world.after(_LOCK_TIMEOUT_S, lambda: self._expire(session, session.number))
+        self.world.after(self.faults.lock_timeout_s, lambda: self._expire(session, session.number))
         granted()
 
     def _expire(self, session: _Session, number: int) -> None:
@@ -235,11 +235,13 @@ def batch_of(writer: _Writer, units: Sequence[Unit], content_keys: object, seen:
 class _ProcessStore(PostgresStore):
     """The server store of one process, over a simulated connection."""
 
+    record_sql = RECORD_SQL
+
     def __init__(self, database: Database, process: Process) -> None:
         self.database, self.process = database, process
         self.location = "postgresql://simulated"
         self._content_keys = frozenset()
-        self._timeout = _LOCK_TIMEOUT_S
+        self._timeout = database.faults.lock_timeout_s
         self._closed = False
         self.outage = Outage()
         self._name = f"writer {process.pid}"

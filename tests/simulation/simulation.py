@@ -71,26 +71,24 @@ class _Simulation:
     def start(self) -> None:
         """Have all processes begin."""
         for number in range(self._processes):
-            self._start(self._kinds[number % len(self._kinds)], number % self._machines)
+            self._start(self._kinds[number % len(self._kinds)], self.world.random.randrange(self._machines))
 
     def _start(self, kind: str, machine: int) -> None:
         process = Process(self.world, machine)
         self.world.current = process
         ledger = SimulatedLedger(self.database, process)
-        chance, main = self.world.random, None
-        main_of: Coroutine[Any, Any, Any]
+        chance = self.world.random
         if kind == "gateway":
-            main_of = actors.gateway(process, ledger, self.watch, chance.randint(2, 6))
+            main: Coroutine[Any, Any, Any] = actors.gateway(process, ledger, self.watch, chance.randint(2, 6))
         elif kind == "holder":
             lanes = max(1, self._processes // 20)
             name = f"session:SES-{chance.randrange(lanes)}"
-            main_of = actors.holder(process, ledger, self.watch, name, chance.randint(3, 6))
+            main = actors.holder(process, ledger, self.watch, name, chance.randint(3, 6))
         elif kind == "submitter":
-            main_of = actors.submitter(process, ledger, self.watch, chance.randint(2, 4))
+            main = actors.submitter(process, ledger, self.watch, chance.randint(2, 4))
         else:
-            main_of = actors.worker(process, ledger, self.watch)
-        del main
-        process.run(main_of)
+            main = actors.worker(process, ledger, self.watch)
+        process.run(main)
         self.world.current = None
         if kind != "worker":
             self.watch.busy.add(process)
@@ -155,6 +153,7 @@ def run(
         chance = world.random
         faults = Faults(batch_s=chance.choice((0.001, 0.004, 0.02)) if batch_s is None else batch_s)
         if faulty:
+            faults.lock_timeout_s = chance.choice((2.0, 30.0))
             faults.lose_request, faults.lose_answer, faults.late_commit = (
                 chance.choice((0.0, 0.02, 0.1)) for _ in range(3)
             )
