@@ -48,6 +48,7 @@ class Faults:
     lose_request: float = 0.0
     lose_answer: float = 0.0
     late_commit: float = 0.0
+    stop: float = 0.0
     lock_timeout_s: float = 30.0
 
 
@@ -77,6 +78,7 @@ class Database:
         self.holder: _Session | None = None
         self.waiting: deque[tuple[_Session, Callable[[], None]]] = deque()
         self.on_commit: Callable[[], None] = lambda: None
+        self.on_stop: Callable[[Process], None] = lambda process: None
         self.commits = 0
         self.waits_s: list[float] = []
 
@@ -147,10 +149,17 @@ class _Writer:
     def _travel(self) -> None:
         """One way of a message; what was cut off shows as a timeout."""
         world, faults = self._process.world, self._database.faults
+        self._step()
         world.sleep(faults.latency_s * world.random.uniform(0.5, 2.0))
         if world.now < self._process.cut_off_until or world.random.random() < faults.lose_request:
             world.sleep(min(1.0, max(0.1, self._process.cut_off_until - world.now)))
             raise OSError("the connection was lost")
+
+    def _step(self) -> None:
+        """A place between two messages, where a process may be stopped or killed."""
+        world = self._process.world
+        if world.random.random() < self._database.faults.stop:
+            world.after(0, lambda: self._database.on_stop(self._process))
 
     def put(self, sql: str, *rows: Sequence[Any]) -> None:
         if "pg_advisory_xact_lock" in sql:
@@ -177,6 +186,7 @@ class _Writer:
         self._database.take(session, granted)
         world.block()
         self._database.waits_s.append(world.now - began)
+        self._step()
         self._open()
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -204,6 +214,7 @@ class _Writer:
             )
             raise OSError("no answer came")
         database.end(session, commit=True)
+        self._step()
         world.sleep(faults.latency_s * world.random.uniform(0.5, 2.0))
         if chance() < faults.lose_answer or world.now < self._process.cut_off_until:
             raise OSError("the answer was lost")
@@ -315,7 +326,7 @@ class _Committer:
             batch, self._items = self._items, []
             try:
                 results = self._store.run([unit for unit, _ in batch])
-            except Exception as error:  # noqa: BLE001 - raised to every waiting caller
+            except Exception as error:
                 results = [error] * len(batch)
             for (unit, waiter), result in zip(batch, results, strict=True):
                 if isinstance(waiter, _Waiter):

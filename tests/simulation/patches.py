@@ -50,7 +50,7 @@ def in_world(world: World) -> ExitStack:
             world.sleep(for_s)
 
     class Thread:
-        def __init__(self, target: Any, name: str, daemon: bool) -> None:  # noqa: FBT001
+        def __init__(self, target: Any, name: str, daemon: bool) -> None:
             self.start = lambda: current().spawn(target)
 
     class Free:

@@ -48,13 +48,13 @@ def scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix="remit-sim-", dir=memory if memory.is_dir() else None))
 
 
-def empty_ledger(folder: Path) -> Path:
-    """A ledger with the budget of all runs, to be copied."""
-    made = folder / "empty.db"
+def _empty_ledger(folder: Path, processes: int) -> Path:
+    """A ledger with the budget of all runs of so many processes, to be copied."""
+    made = folder / f"empty-{processes}.db"
     if not made.exists():
         with LedgerClient(made) as ledger:
             scope = BudgetScope(actors.SESSION)
-            TokenBudgeter(ledger).allocate(scope, actors.BUDGET)
+            TokenBudgeter(ledger).allocate(scope, actors.BUDGET * max(1, processes // 10))
     return made
 
 
@@ -64,14 +64,19 @@ class _Simulation:
     def __init__(self, world: World, database: Database, processes: int) -> None:
         self.world, self.database = world, database
         self.watch = Watch(world, database)
+        self._kind_of: dict[Process, str] = {}
+        database.on_stop = self._stop
         self._processes = processes
+        self.breaks = True
         self._machines = max(2, processes * 2 // 3)
         self._kinds = ("gateway", "holder", "worker", "gateway", "submitter")
 
     def start(self) -> None:
         """Have all processes begin."""
         for number in range(self._processes):
-            self._start(self._kinds[number % len(self._kinds)], self.world.random.randrange(self._machines))
+            self._start(
+                self._kinds[number % len(self._kinds)], self.world.random.randrange(self._machines)
+            )
 
     def _start(self, kind: str, machine: int) -> None:
         process = Process(self.world, machine)
@@ -79,7 +84,9 @@ class _Simulation:
         ledger = SimulatedLedger(self.database, process)
         chance = self.world.random
         if kind == "gateway":
-            main: Coroutine[Any, Any, Any] = actors.gateway(process, ledger, self.watch, chance.randint(2, 6))
+            main: Coroutine[Any, Any, Any] = actors.gateway(
+                process, ledger, self.watch, chance.randint(2, 6)
+            )
         elif kind == "holder":
             lanes = max(1, self._processes // 20)
             name = f"session:SES-{chance.randrange(lanes)}"
@@ -90,12 +97,11 @@ class _Simulation:
             main = actors.worker(process, ledger, self.watch)
         process.run(main)
         self.world.current = None
+        self._kind_of[process] = kind
         if kind != "worker":
             self.watch.busy.add(process)
         if self.breaks:
             self._plan(process, kind)
-
-    breaks = True
 
     def _plan(self, process: Process, kind: str) -> None:
         """Decide what will happen to a process, and when."""
@@ -107,6 +113,12 @@ class _Simulation:
             what = chance.choice(("pause", "suspend", "cut", "kill"))
             for_s = chance.choice((0.2, 2.0, 5.0, 9.0)) * chance.uniform(0.5, 1.5)
             world.after(at, self._fault(process, kind, what, for_s))
+
+    def _stop(self, process: Process) -> None:
+        """Stop a process in the middle of a transaction."""
+        what = self.world.random.choice(("pause", "suspend", "kill"))
+        for_s = self.world.random.choice((0.5, 4.0, 8.0))
+        self._fault(process, self._kind_of[process], what, for_s)()
 
     def _fault(self, process: Process, kind: str, what: str, for_s: float) -> Any:
         world = self.world
@@ -131,7 +143,7 @@ def run(
     folder: Path | None = None,
     *,
     batch_s: float | None = None,
-    faulty: bool = True,
+    measure_s: float = 0.0,
 ) -> Outcome:
     """Simulate once.
 
@@ -140,7 +152,7 @@ def run(
         processes: how many at a time.
         folder: for the ledger; one of its own when left out.
         batch_s: how long the one writer takes for a batch; drawn when left out.
-        faulty: whether anything breaks.
+        measure_s: only run for so long, nothing breaking, to see how long transactions wait.
     """
     own = folder is None
     folder = folder or scratch()
@@ -148,45 +160,47 @@ def run(
     with ExitStack() as stack:
         if own:
             stack.callback(shutil.rmtree, folder)
-        shutil.copy(empty_ledger(folder), path)
+        shutil.copy(_empty_ledger(folder, processes), path)
         world = World(seed)
         chance = world.random
         faults = Faults(batch_s=chance.choice((0.001, 0.004, 0.02)) if batch_s is None else batch_s)
-        if faulty:
+        if not measure_s:
             faults.lock_timeout_s = chance.choice((2.0, 30.0))
             faults.lose_request, faults.lose_answer, faults.late_commit = (
                 chance.choice((0.0, 0.02, 0.1)) for _ in range(3)
             )
+            faults.stop = chance.choice((0.0, 0.02, 0.05))
         database = Database(world, path, faults)
         was_enabled = gc.isenabled()
         gc.disable()  # what it would close belongs to processes that were killed
         try:
             with in_world(world):
                 simulation = _Simulation(world, database, processes)
-                simulation.breaks = faulty
+                simulation.breaks = not measure_s
                 simulation.start()
                 world.after(_FAULTS_S, lambda: _mend(faults))
-                world.run(_FAULTS_S if faulty else 0.0)
-                if not world.violations:
+                world.run(measure_s or _FAULTS_S)
+                if not measure_s and not world.violations:
                     world.run(_END_S, simulation.watch.is_quiet)
-                if not world.violations and not simulation.watch.is_quiet():
-                    world.violated(_left(database))
+                    if not world.violations and not simulation.watch.is_quiet():
+                        world.violated(_left(database))
                 for process in world.processes:
                     process.kill()
         finally:
             if was_enabled:
                 gc.enable()
         database.store.close()
-        if not world.violations:
+        if not measure_s and not world.violations:
             simulation.watch.check_end(path)
-        path.unlink()
+        for end in ("", "-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)
     return Outcome(
         seed, world.events, database.commits, world.now, world.violations, database.waits_s
     )
 
 
 def _mend(faults: Faults) -> None:
-    faults.lose_request = faults.lose_answer = faults.late_commit = 0.0
+    faults.stop = faults.lose_request = faults.lose_answer = faults.late_commit = 0.0
 
 
 def _left(database: Database) -> str:

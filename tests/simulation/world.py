@@ -246,7 +246,7 @@ class _Loop(asyncio.AbstractEventLoop):
         def work() -> None:
             try:
                 result, error = func(*args), None
-            except Exception as raised:  # noqa: BLE001 - the future has it
+            except Exception as raised:
                 result, error = None, raised
             self.call_soon(_settle, future, result, error)
 
