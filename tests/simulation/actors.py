@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 from remit.agents.queue import OrderQueue, Submission, TableEngine
 from remit.gateway import InFlightCalls
-from remit.gateway.budget import Amount, BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
-from remit.gateway.leases import LeaseBusyError, LeaseExpiredError, LeaseManager
+from remit.gateway.budget import Amount, BudgetScope, TokenBudgeter, TokenUsage
+from remit.gateway.leases import LeaseManager
 from remit.gateway.records import dispatch_entry
-from remit.gateway.steps import FinishCall, LeaseLostError, StartCall
+from remit.gateway.steps import FinishCall, StartCall
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings, default_settings
 from remit.ledger import LedgerEntry
@@ -41,10 +42,8 @@ async def gateway(process: Process, ledger: SimulatedLedger, watch: Watch, calls
     async def look() -> None:
         while True:
             await asyncio.sleep(_RECOVER_S)
-            try:
+            with contextlib.suppress(RemitError):
                 await _recover(in_flight)
-            except RemitError:
-                pass
 
     looking = asyncio.create_task(look())
     watch.keep(process, looking)
@@ -66,7 +65,7 @@ async def _call(
     step = StartCall((prepared,), path, Amount(most, 0), 1, True, _CALL_LEASE_MS, about, 1)
     try:
         dispatch_id, hold = await in_flight.begin(step)
-    except (BudgetRefusedError, RemitError):
+    except RemitError:
         return
     try:
         watch.sent_upstream(dispatch_id)
@@ -82,10 +81,8 @@ async def _call(
             },
         )  # fmt: skip
         finish = FinishCall((ledger.prepare(entry),), dispatch_id, hold, used)
-        try:
+        with contextlib.suppress(RemitError):
             await in_flight.finish(finish)
-        except (LeaseLostError, RemitError):
-            pass
     finally:
         in_flight.ended(dispatch_id)
 
@@ -104,8 +101,8 @@ async def holder(
                     for _ in range(chance.randint(1, 8)):
                         await asyncio.sleep(chance.uniform(0, 1.0))
                         lease.check()
-        except (LeaseBusyError, LeaseExpiredError, RemitError):
-            pass
+        except RemitError:  # busy, run out, or the database is away
+            continue
     watch.finished(process)
 
 

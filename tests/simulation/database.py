@@ -212,12 +212,20 @@ class _Writer:
                 world.random.uniform(0.05, 3.0),
                 lambda: None if session.closed else database.end(session, commit=True),
             )
+            self._cut_off()
             raise OSError("no answer came")
         database.end(session, commit=True)
         self._step()
         world.sleep(faults.latency_s * world.random.uniform(0.5, 2.0))
         if chance() < faults.lose_answer or world.now < self._process.cut_off_until:
+            self._cut_off()
             raise OSError("the answer was lost")
+
+    def _cut_off(self) -> None:
+        """An answer is lost as the network goes, now and then for longer than a store retries."""
+        world = self._process.world
+        until = world.now + world.random.choice((0.0, 0.0, 5.0))
+        self._process.cut_off_until = max(self._process.cut_off_until, until)
 
 
 class _Batch(SqliteBatch):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from remit.agents.queue import attempts, rows
+from remit.agents.queue import TableEngine, attempts, rows
 from remit.gateway.budget.accounts import Accounts
 from remit.gateway.leases import Lease, LeaseManager, manager
 from remit.gateway.steps import Calls
@@ -18,7 +18,7 @@ __all__ = ["MUTANTS"]
 
 def _unchecked_lease() -> AbstractContextManager[Any]:
     """A holder never doubts its lease."""
-    return mock.patch.object(Lease, "check", lambda self: None)
+    return mock.patch.object(Lease, "check", return_value=None)
 
 
 def _late_lease() -> AbstractContextManager[Any]:
@@ -32,7 +32,7 @@ def _late_lease() -> AbstractContextManager[Any]:
 
 def _stolen_lease() -> AbstractContextManager[Any]:
     """A lease is taken whoever has it."""
-    return mock.patch.object(LeaseManager, "_is_free", lambda self, owner, until_ms, clock: True)
+    return mock.patch.object(LeaseManager, "_is_free", return_value=True)
 
 
 def _old_reservation() -> AbstractContextManager[Any]:
@@ -58,7 +58,7 @@ def _old_reservation() -> AbstractContextManager[Any]:
 
 def _lost_answer() -> AbstractContextManager[Any]:
     """A commit whose answer was lost is taken for one that did not take place."""
-    return mock.patch.object(PostgresStore, "_was_committed", lambda self, sent: False)
+    return mock.patch.object(PostgresStore, "_was_committed", return_value=False)
 
 
 def _old_attempt() -> AbstractContextManager[Any]:
@@ -68,6 +68,11 @@ def _old_attempt() -> AbstractContextManager[Any]:
         return rows.read_row(tx, claim.order_id) or claim
 
     return mock.patch.object(attempts.rows, "held", held)
+
+
+def _forgotten_claim() -> AbstractContextManager[Any]:
+    """A worker does not look for what it took in a commit whose answer was lost."""
+    return mock.patch.object(TableEngine, "_taken", return_value=[])
 
 
 def _finished_orphan() -> AbstractContextManager[Any]:
@@ -82,12 +87,13 @@ def _finished_orphan() -> AbstractContextManager[Any]:
 
 
 MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
-    "a lease that is not checked": (_unchecked_lease, 3),
-    "a lease that counts from its answer": (_late_lease, 11),
-    "a lease that is taken from its holder": (_stolen_lease, 1),
+    "a lease that is not checked": (_unchecked_lease, 0),
+    "a lease that counts from its answer": (_late_lease, 0),
+    "a lease that is taken from its holder": (_stolen_lease, 0),
     "a reservation on what was read before the transaction": (_old_reservation, 0),
-    "a lost answer taken for no commit": (_lost_answer, 4),
-    "an order settled by an old attempt": (_old_attempt, 2),
-    "an answer on record beside its orphan": (_finished_orphan, 1),
+    "a lost answer taken for no commit": (_lost_answer, 15),
+    "an order settled by an old attempt": (_old_attempt, 1),
+    "a worker that forgets what it took": (_forgotten_claim, 55),
+    "an answer on record beside its orphan": (_finished_orphan, 0),
 }
 """By name: what applies it, and a seed that finds it, to be tried first."""

@@ -69,7 +69,7 @@ class _Simulation:
         self._processes = processes
         self.breaks = True
         self._machines = max(2, processes * 2 // 3)
-        self._kinds = ("gateway", "holder", "worker", "gateway", "submitter")
+        self._kinds = ("gateway", "holder", "worker", "holder", "gateway", "submitter")
 
     def start(self) -> None:
         """Have all processes begin."""

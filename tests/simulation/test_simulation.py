@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulation import run, scratch
 
-_SEEDS = 60  # within which each planted fault must be found
+_SEEDS = 100  # within which each planted fault must be found
 
 
 @pytest.fixture(scope="module")
