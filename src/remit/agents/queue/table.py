@@ -30,8 +30,10 @@ _READY = (
     f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'ready' AND queue = ? "
     "ORDER BY priority, seq LIMIT ?"
 )
+_TAKEN = f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'running' AND worker = ?"
 _RUN = "UPDATE orders SET state = 'running', worker = ?, attempts = attempts + 1 WHERE order_id = ?"
 _HOLD = "UPDATE orders SET state = 'held', held_by = ? WHERE order_id = ?"
+_Attempt = tuple[str, int]  # at an order; which of them
 
 
 class TableEngine:
@@ -52,22 +54,38 @@ class TableEngine:
 
     async def hand_out(self, worker: rows.Taker) -> None:
         """Have a worker take orders until it is draining."""
+        tasks: dict[asyncio.Task[None], _Attempt] = {}  # what it runs
+        in_doubt = False
         while not worker.draining:
             taken: list[Row] = []
             room = worker.room()
             try:
-                if room > 0 and await asyncio.to_thread(self.has_work, worker.queues):
+                if in_doubt:
+                    taken = await self._ledger.submit(
+                        functools.partial(self._taken, worker.seat, tuple(tasks.values()))
+                    )
+                    in_doubt = False
+                elif room > 0 and await asyncio.to_thread(self.has_work, worker.queues):
                     claim = functools.partial(
                         self.claim, worker=worker.seat, queues=worker.queues, most=room
                     )
                     taken = await self._ledger.submit(claim)
             except RemitError as error:
                 _log.warning("orders cannot be taken: %s", error.message)
+                in_doubt = True  # the commit may have taken place
                 await asyncio.sleep(_AWAY_S)
             for row in taken:
-                worker.begin(row)
+                task = worker.begin(row)
+                tasks[task] = (row.order_id, row.attempts)
+                task.add_done_callback(tasks.pop)
             if len(taken) < room or room <= 0:
                 await worker.nudged(None if room <= 0 else _POLL_S)
+
+    def _taken(self, seat: str, begun: Sequence[_Attempt], tx: Transaction) -> list[Row]:
+        """Orders that a worker took in a commit whose answer was lost: as long as it lives nobody
+        else takes them."""
+        found = rows.rows_of(tx.execute(_TAKEN, (seat,)))
+        return [row for row in found if (row.order_id, row.attempts) not in begun]
 
     def has_work(self, queues: Sequence[str]) -> bool:
         """Whether a claim may find anything; reads only."""

@@ -42,16 +42,17 @@ class Lease:
         read: what was read in the transaction that took it.
     """
 
-    def __init__(self, name: str, owner: str, lasts_s: float, read: Any = None) -> None:
+    def __init__(
+        self, name: str, owner: str, lasts_s: float, asked_at: float, read: Any = None
+    ) -> None:
         self.name = name
         self.owner = owner
         self.read = read
         self.stop_requested = False
         self.released = False
         self._lasts_s = lasts_s
-        self._until = 0.0
         self._lost = False
-        self.extended()
+        self.extended(asked_at)
 
     def check(self) -> None:
         """Make sure that the lease is still held, before what cannot be undone.
@@ -69,9 +70,10 @@ class Lease:
         """Release it in a transaction; set :attr:`released` when that is durable."""
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
-    def extended(self) -> None:
-        """Note that the lease was extended just now."""
-        self._until = _now() + self._lasts_s
+    def extended(self, asked_at: float) -> None:
+        """Note that the lease was extended. It is counted from when that was asked for: the answer
+        may come long after the commit, to a process that was suspended meanwhile."""
+        self._until = asked_at + self._lasts_s
 
     def lost(self) -> None:
         """Note that another process has it."""
@@ -181,9 +183,10 @@ class LeaseManager:
             return True, None if read is None else read(tx)
 
         while True:
+            asked_at = _now()
             taken, found = await self._ledger.submit(take)
             if taken:
-                return Lease(name, owner, self._settings.lasts_s, found)
+                return Lease(name, owner, self._settings.lasts_s, asked_at, found)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LeaseBusyError(
@@ -234,8 +237,9 @@ class LeaseManager:
             found = tx.execute("SELECT owner FROM leases WHERE name = ?", (lease.name,))
             return bool(found) and found[0][0] == lease.owner
 
+        asked_at = _now()
         if await self._ledger.submit(extend):
-            lease.extended()
+            lease.extended(asked_at)
         else:
             lease.lost()
 

@@ -1,0 +1,1 @@
+"""Many gateways and workers on one database, in virtual time, from one seed."""
