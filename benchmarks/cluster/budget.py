@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.cluster.fleet import DATABASE_VARIABLE
+from benchmarks.gateways import ours
 from benchmarks.gateways.progress import tell
 from benchmarks.gateways.report import table
 from benchmarks.overspend import Report, overspend
@@ -33,12 +36,16 @@ class Budget:
         """Both."""
         for kill in (False, True):
             name = f"{GATEWAYS} gateways" + (", one killed" if kill else "")
+            root = self._scratch / ("killed" if kill else "root")
             with self._server.database() as url:
                 report = overspend(
-                    self._scratch / ("killed" if kill else "root"), calls=self._given.calls,
+                    root, calls=self._given.calls,
                     cap_usd=self._given.cap, database=url, kill=kill, gateways=GATEWAYS,
                     apart=True,
                 )  # fmt: skip
+                verify = [sys.executable, "-m", "remit", "ledger", "verify", "--root", str(root)]
+                said = ours.ask(verify, {DATABASE_VARIABLE: url})  # raises where anything is wrong
+                report.figures["remit ledger verify"] = said.splitlines()[0]
             self._reports[name] = report
             tell(f"Budget: {name}: {report.problems or 'all holds'}")
 

@@ -57,7 +57,7 @@ class Cell:
     Attributes:
         acknowledged, placed: entries a second that were durable, that had their place in the log.
         p50_ms, p99_ms: to the acknowledgement; ``late_…`` to the place in the log.
-        left: pending at the end of the window.
+        left: pending when the last writer had ended.
         sizes: entries of a writer's commit, the mean.
         client_us, sequencer_us, server_us, proxy_us: processor time of an entry.
     """
@@ -128,7 +128,7 @@ class Log:
             for one in running:
                 one.tell()
             figures: list[Any] = [one.figures() for one in running[:writers]]
-            ended, left = time.time(), run_sql(url, "SELECT count(*) FROM pending")[0][0]
+            left = run_sql(url, "SELECT count(*) FROM pending")[0][0]
             behind: Any = None
             if design == SEQUENCER:
                 running[-1].tell()
@@ -138,7 +138,8 @@ class Log:
         written = sum(one["all"] for one in figures)
         _hold_against(url, written, is_verified=design == SEQUENCER)
         took = sorted(one for each in figures for one in each["took_ms"])
-        begun = ended - seconds
+        begun = statistics.median(one["began"] for one in figures)
+        ended = begun + seconds
         held = [Held(**one) for each in [*figures, behind or figures[0]][: writers + bool(behind)]
                 for one in each["held"]]  # fmt: skip
         held = [one for one in held if begun <= one.at <= ended]

@@ -6,7 +6,8 @@ RATE is in entries a second; at 0 all callers write again as soon as they can.
 
 ``lock`` is Remit's ledger as it is. ``pending`` is the prototype: an entry is prepared as ever, and
 inserted into a table ``pending``, with all others that wait in this process, in one statement that
-commits by itself and takes no lock; :mod:`benchmarks.cluster.sequencer` does the rest.
+commits by itself and takes no lock; :mod:`benchmarks.cluster.sequencer` does the rest. Where more
+than 1,024 are pending, writers wait.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ PENDING = (
     "at timestamptz NOT NULL DEFAULT clock_timestamp())"
 )
 _INSERT = "INSERT INTO pending (payload) SELECT unnest($1::bytea[])"
+_BEHIND = "SELECT coalesce(max(id) - min(id), 0) FROM pending"
+_MOST_PENDING = 1024  # above it writers wait: what is acknowledged is soon in the log
+_PAUSE_S = 0.02
 _APART = 10_000_000  # entries of one process
 _WARM = 0.2  # of the window, before it
 
@@ -49,11 +53,15 @@ class PendingStore:
         self._writer = Writer(url, statement_s=60.0)
         self._writer.connect()
         self.sizes: list[int] = []
+        self._behind = 0
 
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """Durable when it returns."""
+        """Durable when it returns; the next one waits where the sequencer is behind."""
+        while self._behind > _MOST_PENDING:
+            time.sleep(_PAUSE_S)
+            ((self._behind,),) = self._writer.fetch(_BEHIND)
         self._writer.put(_INSERT, [Array("bytea", [unit.step for unit in units])])
-        self._writer.flush()
+        ((self._behind,),) = self._writer.fetch(_BEHIND)
         self.sizes.append(len(units))
         return [None] * len(units)
 
@@ -62,9 +70,13 @@ class PendingStore:
         self._writer.close()
 
 
-async def acknowledged(write: Write, callers: int, seconds: float, rate: float) -> list[float]:
-    """Write for so long, so many at once; ms of each that ended in the window."""
+async def acknowledged(
+    write: Write, callers: int, seconds: float, rate: float
+) -> tuple[float, list[float]]:
+    """Write for so long, so many at once; when the window began, seconds since 1970, and the ms of
+    each that ended in it."""
     numbers, took = itertools.count(), list[float]()
+    began = time.time() + _WARM * seconds
     begin = time.perf_counter() + _WARM * seconds
     end = begin + seconds
 
@@ -80,7 +92,7 @@ async def acknowledged(write: Write, callers: int, seconds: float, rate: float) 
                 took.append(1000 * (done - started))
 
     await asyncio.gather(*(call(place) for place in range(callers)))
-    return took
+    return began, took
 
 
 async def _run(
@@ -91,7 +103,7 @@ async def _run(
         batches.watch()
         ledger = LedgerClient(url, create=False)
         cpu = wait_to_go()
-        took = await acknowledged(
+        began, took = await acknowledged(
             lambda number: ledger.submit([entry(place * _APART + number)]), callers, seconds, rate
         )
         sizes = [one.entries for one in batches.held]
@@ -105,11 +117,12 @@ async def _run(
             payload = pickle.dumps(prepare(entry(place * _APART + number), keys), 5)
             return committer.submit(Unit(step=payload, opener=_none))
 
-        took = await acknowledged(put, callers, seconds, rate)
+        began, took = await acknowledged(put, callers, seconds, rate)
         sizes = store.sizes
         committer.close()
         store.close()
     give({
+        "began": began,
         "took_ms": took,
         "all": sum(sizes),
         "sizes": sizes,
