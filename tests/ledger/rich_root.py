@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,11 @@ from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.budget import TokenUsage
 from remit.kernel.loops import run_blocking
+from remit.ledger import LedgerClient
 from remit.ledger.tlog import VerifierKey
 from remit.routing.trail import acreate_thought_record
 from remit.server.mcp.callers import Caller, TaskOwners
+from tests.agents.queue.bench import Bench, settings
 from tests.server.running import Served, serving
 from tests.support.commands import run_remit
 from tests.support.keeping import Asked, keeping
@@ -164,6 +167,7 @@ def _use(served: Served) -> None:
     budgeter.reserve(scope, "kept")
     budgeter.debit(BudgetScope("SES-HELD"), TokenUsage(3, 4, cost_nano=5))
     ledger.transact(lambda tx: tx.execute("INSERT INTO leases VALUES ('SES-1', 'x', 1, 0)"))
+    _orders(ledger)
     for number in range(8):
         conversation(ledger, f"SES-{number}", 3, subject=f"person{number % 3}")
     ledger.erase(session_id="SES-3", reason="asked")
@@ -175,6 +179,23 @@ def _use(served: Served) -> None:
         environment = _environment(served.store)
         run_remit("ledger", "checkpoint", "--root", served.root, environment=environment)
         conversation(ledger, "SES-LAST", 1)
+
+
+def _orders(ledger: LedgerClient) -> None:
+    """Orders in every state, and starts of two keys."""
+    limits = {"key_at_once": 2, "key_per_minute": 1}
+    bench = Bench(ledger, settings(default=limits))
+    for number in range(8):
+        bench.submit(f"task {number}", key_id=f"k-{number % 2}", model_id="p/m", priority=number)
+    bench.submit("later", due=datetime(2099, 1, 1, tzinfo=UTC), queue="slow")
+    claims = bench.claim(bench.worker(), 4)
+    bench.fail(claims[0], again=False)
+    for task in ("one", "two"):
+        bench.queue.pause(bench.submit(task), by="Joe")
+        bench.submit(task, kind="replay", max_attempts=2)
+    (waiting, running) = bench.claim(bench.worker(), 2)
+    bench.end(waiting, "waiting", ["LED-00000001"])
+    bench.queue.cancel(running.order_id, by="Joe")
 
 
 def _post(served: Served, token: str, path: str, body: Any) -> Any:

@@ -96,8 +96,17 @@ def test_a_host_that_takes_another_history_is_found_out(logs: Logs) -> None:
         )
     lied = {**taken.metadata, "size": 4}
     logs.host.write(LedgerEntry(EVENT, "acme", "TAKEN", "as if", metadata=lied))
+    key = {"verifier_key": str(_TENANT.verifier_key)}
+    logs.host.write(LedgerEntry("TENANT_CREATED", "acme", "CREATED", "made", metadata=key))
+    other = Signer.generate(_TENANT.name)
+    root = base64.b64decode(taken.metadata["root"])
+    signed = Checkpoint(_TENANT.name, 3, root).sign(other)
+    said = {"checkpoint": str(signed), "verifier_key": str(other.verifier_key)}
+    logs.host.write(
+        LedgerEntry(EVENT, "acme", "TAKEN", "as if", metadata={**taken.metadata, **said})
+    )
     found = [seq for seq, _ in check_heads(logs.host, False)]
-    assert found == [1, 2, 3, 4]
+    assert found == [1, 2, 3, 4, 6]
 
 
 def test_an_older_copy_and_another_history_are_refused(logs: Logs) -> None:

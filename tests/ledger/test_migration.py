@@ -57,7 +57,7 @@ def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
     after = outside(str(old), "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
     assert after[: len(before)] == before
     assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [
-        2, 3, 4, 5, 6,
+        2, 3, 4, 5, 6, 7,
     ]  # fmt: skip
 
 
@@ -138,3 +138,20 @@ def test_people_of_layout_4_are_still_found_and_those_of_this_one_vouched_for(
                        "(SELECT max(content_id) FROM content_subjects)")  # fmt: skip
     with LedgerClient(path) as client:
         assert client.verify().first_bad_seq == 12
+
+
+def test_a_ledger_of_layout_6_gets_a_queue(ledger: LedgerClient, target: str) -> None:
+    conversation(ledger, "SES-A", 2)
+    ledger.close()
+    version = (
+        ["DELETE FROM migrations WHERE version = 7"] if "://" in target
+        else ["UPDATE migrations SET version = 6", "PRAGMA user_version = 6"]
+    )  # fmt: skip
+    outside(target, "DROP TABLE orders", "DROP TABLE order_starts", *version)
+    for _ in range(2):
+        with LedgerClient(target) as client:
+            report = client.verify()
+            assert report.verified, report.problems
+            assert client.select("SELECT * FROM orders") == []
+    versions = outside(target, "SELECT version FROM migrations ORDER BY version")
+    assert versions[-2:] == [(6,), (7,)]

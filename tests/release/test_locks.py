@@ -41,7 +41,7 @@ def test_every_line_is_a_version_with_hashes(lock: Path) -> None:
     [
         ("run", []),
         ("local", ["local"]),
-        ("dev", ["index", "mcp", "oidc", "otel", "parquet", "postgres", "dev"]),
+        ("dev", ["cluster", "index", "mcp", "oidc", "otel", "parquet", "postgres", "dev"]),
     ],
 )
 def test_the_locks_are_in_step_with_the_project(lock: str, extras: list[str]) -> None:

@@ -197,3 +197,31 @@ def test_a_delegation_is_the_callers_own(desk: Desk) -> None:
     assert entry.metadata["delegate"] == "bob"
     for wrong in ({"to": "bob", "until": "31d"}, {"to": "", "until": "1d"}, {"to": "bob"}):
         assert desk.api.ask("POST /api/delegations", wrong).status == 400
+
+
+def test_an_order_for_the_workers_by_http(desk: Desk) -> None:
+    def ask(operation: str, value: Any = None, status: int = 200, **more: Any) -> Any:
+        answer = desk.api.ask(operation, value, **more)
+        assert answer.status == status, answer.json
+        return answer.json
+
+    given = {"agent_id": "clerk", "task": "Find it.", "queue": "q", "key": "k", "priority": -1}
+    made = ask("POST /api/orders", given, 201)
+    assert ask("POST /api/orders", given, 201) == made
+    assert (made["state"], made["priority"]) == ("ready", -1)
+    later = ask("POST /api/orders", {"agent_id": "a", "task": "b", "after": "2h"}, 201)
+    assert (later["state"], later["queue"]) == ("delayed", "default")
+    page = ask("GET /api/orders", limit=1)
+    assert page["orders"] == [made]
+    rest = ask("GET /api/orders", limit=1, cursor=page["next_cursor"])
+    assert [one["order_id"] for one in rest["orders"]] == [later["order_id"]]
+    assert ask("GET /api/orders", queue="q", state="ready")["orders"] == [made]
+    path = f"/api/orders/{made['order_id']}"
+    assert ask(f"GET {path}")["task"] == "Find it."
+    assert ask(f"POST {path}/pause")["state"] == "paused"
+    assert ask(f"POST {path}/retry", status=409)["error"]["code"] == "conflict"
+    assert ask(f"POST {path}/cancel")["state"] == "cancelled"
+    (cancelled,) = ask("GET /api/orders", state="cancelled")["orders"]
+    assert cancelled["order_id"] == made["order_id"]
+    ask("GET /api/orders/ORD-2222222222", status=404)
+    ask("POST /api/orders", {"agent_id": "a", "task": " "}, 400)

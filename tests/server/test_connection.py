@@ -301,6 +301,16 @@ def test_who_sends_a_refused_body_for_ever_is_cut_off(small: Served) -> None:
                 time.sleep(0.05)
 
 
+def test_headers_of_64_kib_that_come_in_two_parts(small: Served) -> None:
+    head = _head(small, f"x-long: {'y' * 70_000}", "content-length: 0")
+    with closing(socket.create_connection(small.address, timeout=20)) as connection:
+        connection.sendall(head[:-100])
+        time.sleep(0.2)
+        connection.sendall(head[-100:])
+        reply = received(connection)
+        assert _statuses(reply) == [431], reply
+
+
 def test_headers_of_64_kib(small: Served) -> None:
     for count, size in ((1, 65_536), (600, 100), (6000, 4)):
         lines = [f"x-{at}: {'y' * size}" for at in range(count)]

@@ -19,6 +19,8 @@ _COMMANDS = {
     "chat": "remit.cli.chat:chat",
     "ask": "remit.cli.chat:ask",
     "serve": "remit.cli.serve:serve",
+    "worker": "remit.cli.worker:worker",
+    "order": "remit.cli.order:order",
     "mcp": "remit.cli.mcp:mcp",
     "key": "remit.cli.key:key",
     "team": "remit.cli.owner:team",

@@ -10,8 +10,8 @@ from typing import Self
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["HOST", "TENANTS", "TenantError", "TenantFile", "check_name", "tenant_of_origin",
-           "with_schema"]  # fmt: skip
+__all__ = ["HOST", "TENANTS", "TenantError", "TenantFile", "check_name", "is_name",
+           "tenant_of_origin", "with_schema"]  # fmt: skip
 
 TENANTS = "tenants"
 """The folder of a host's root that holds the roots of its tenants, each by its name."""
@@ -120,13 +120,18 @@ class TenantFile:
         return with_schema(database, self.ledger)
 
 
+def is_name(name: str) -> bool:
+    """Whether a tenant can be called so."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> str:
     """A name that a tenant can have.
 
     Raises:
         TenantError: it is none.
     """
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise TenantError(
             f"A tenant cannot be called {name[:40]!r}.",
             next_step="Use 1 to 32 lower-case letters, digits and hyphens, such as acme-eu.",

@@ -117,17 +117,29 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
 
 
 def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """A :data:`~remit.ledger.StateCheck`: each head that was taken is signed, and shown to extend
-    the one of its log before. One that goes on from a mark leaves them out."""
+    """A :data:`~remit.ledger.StateCheck`: each head that was taken is signed by the key that its
+    tenant was made with, and shown to extend the one of its log before. One that goes on from a
+    mark leaves them out."""
     last: dict[str, Checkpoint] = {}
     if since_mark:
         return
-    for seq, record in ledger.select(
-        f"SELECT seq, record FROM entries WHERE event_type = ? AND {KERNEL_ROWS} ORDER BY seq",
+    made = dict(
+        ledger.select(
+            "SELECT submission_id, record FROM entries WHERE event_type = 'TENANT_CREATED' "
+            f"AND {KERNEL_ROWS} ORDER BY seq DESC"  # the first of a tenant counts
+        )
+    )
+    for seq, name, record in ledger.select(
+        "SELECT seq, submission_id, record FROM entries WHERE event_type = ? "
+        f"AND {KERNEL_ROWS} ORDER BY seq",
         (EVENT,),
     ):
         try:
-            signed, _ = _head_in(as_bytes(record))
+            signed, key = _head_in(as_bytes(record))
+            if name in made:
+                own = VerifierKey.parse(orjson.loads(made[name])["metadata"]["verifier_key"])
+                if known_as(key, own.name) != own:
+                    raise ProofError(f"{key} is not the key of the tenant {name}")
             head, metadata = signed.checkpoint, orjson.loads(record)["metadata"]
             old = last.get(head.origin)
             if old is not None:

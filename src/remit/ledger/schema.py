@@ -15,7 +15,7 @@ from typing import NamedTuple
 from remit.ledger.record import Columns
 from remit.ledger.usage import DIMENSIONS, SUMS
 
-LAYOUT_VERSION = 6
+LAYOUT_VERSION = 7
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -315,8 +315,42 @@ CREATE TABLE usage_keys (
 ) $clustered;
 """
 
+# Orders that workers do or have set aside. What is to be done, and what became of it, is on record.
+_ORDERS = """
+CREATE TABLE orders (
+    order_id TEXT NOT NULL PRIMARY KEY,
+    seq BIGINT NOT NULL,
+    queue TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    agent_id TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    model_id TEXT NOT NULL,
+    priority BIGINT NOT NULL,
+    max_attempts BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    due_ms BIGINT NOT NULL,
+    attempts BIGINT NOT NULL,
+    worker TEXT NOT NULL,
+    stop BIGINT NOT NULL,
+    held_by TEXT NOT NULL,
+    waits_for TEXT NOT NULL,
+    announced BIGINT NOT NULL
+);
+CREATE INDEX orders_ready ON orders (queue, priority, seq) WHERE state = 'ready';
+CREATE INDEX orders_due ON orders (due_ms) WHERE state = 'delayed';
+CREATE INDEX orders_held ON orders (queue, held_by, priority, seq) WHERE state = 'held';
+CREATE INDEX orders_running ON orders (worker) WHERE state = 'running';
+CREATE INDEX orders_waiting ON orders (seq) WHERE state = 'waiting';
+CREATE TABLE order_starts (
+    lane TEXT NOT NULL PRIMARY KEY,
+    next_ms BIGINT NOT NULL
+);
+"""
+
 _LAYOUTS = {
     1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS, 6: _USAGE,
+    7: _ORDERS,
 }  # fmt: skip
 
 
@@ -368,7 +402,7 @@ def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
 TABLES = _tables(1, 2, 6)
 """The tables of the record, and of content, tree, checkpoints and usage."""
 
-STATE_TABLES = _tables(3, 4)
+STATE_TABLES = _tables(3, 4, 7)
 """The tables of state beside the record."""
 
 DROPPED = {"budgets": ("closed",)}

@@ -6,10 +6,12 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
 from remit.agents.files import UserMessage
 from remit.agents.outputs import OutputT
+from remit.agents.queue import Submission
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     AsidePolicy,
@@ -38,6 +40,7 @@ from remit.runtime.agent_shape import AgentShape, check_limit
 from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
+from remit.runtime.order_handle import OrderHandle
 from remit.runtime.resources import Resources
 from remit.runtime.subagents import AgentTool, check_callers, handoff_tool
 
@@ -170,7 +173,7 @@ class Agent(Generic[OutputT]):
             return self._conversation(session)
         return self._conversation(session, self._start(session, None, None))
 
-    def scheduled_session(
+    def keyed_session(
         self,
         session_id: str,
         principal: Principal,
@@ -178,7 +181,7 @@ class Agent(Generic[OutputT]):
         usd: float | None,
         about: Mapping[str, Any],
     ) -> Conversation[OutputT]:
-        """The session of a tick of a :class:`remit.runtime.Schedule`: begun, or gone on with."""
+        """The session of a schedule's tick, or of an order: begun, or gone on with."""
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)
         return self._conversation(session, starting)
@@ -311,6 +314,59 @@ class Agent(Generic[OutputT]):
             return result
 
     run = blocking(arun)
+
+    async def asubmit(
+        self,
+        task: str,
+        *,
+        queue: str = "default",
+        priority: int = 0,
+        due: datetime | None = None,
+        key: str = "",
+        by: str = "local operator",
+        user: str = "",
+        subject_id: str = "",
+        tokens: int | None = None,
+        usd: float | None = None,
+        max_attempts: int | None = None,
+    ) -> OrderHandle[OutputT]:
+        """Have a worker (``remit worker``) do one turn, in a session of its own.
+
+        It is submitted when this returns: its entry and its place in the queue are one commit.
+
+        Args:
+            task: what is to be done.
+            queue: where it waits.
+            priority: from -1000 to 1000; a lower number goes first.
+            due: not before then.
+            key: names the work: of what is submitted again with the same key there is one order.
+            by: who submits it, for the record.
+            user: see :meth:`session`; ``subject_id`` too.
+            subject_id: see there.
+            tokens: most tokens of its session; the agent's limit when left out.
+            usd: most US dollars of its session.
+            max_attempts: attempts until it is set aside; as configured when left out.
+
+        Raises:
+            InvalidInputError: it cannot be submitted so.
+        """
+        check_limit("tokens", tokens)
+        check_limit("usd", usd)
+        provider_id, model_id = self._shape.model or self.shared.default_model
+        wanted = Submission(
+            agent_id=self.agent_id, task=task, queue=queue, priority=priority, due=due,
+            model_id=f"{provider_id}/{model_id}".lstrip("/"), user_id=user, subject_id=subject_id,
+            tokens=tokens, usd=usd, max_attempts=max_attempts,
+        )  # fmt: skip
+        order_id, put = self.shared.orders.prepare(wanted, by=by, key=key)
+        await self.shared.ledger.submit(put)
+        return self.order(order_id)
+
+    submit = blocking(asubmit)
+
+    def order(self, order_id: str) -> OrderHandle[OutputT]:
+        """An order that was submitted, by this process or another."""
+        return OrderHandle(order_id, self.shared.orders, self.shared.ledger, self._shape.output)
 
     @functools.cached_property
     def _on_record(self) -> Mapping[str, Any]:

@@ -28,9 +28,17 @@ from remit.ledger.relocation import copy_ledger
 from remit.ledger.sqlite.files import remove_file, rename_file
 from remit.runtime.installation import Step
 from remit.runtime.state import check_state
-from remit.runtime.tenants import Tenant, find_tenant, place_of, save_file, schema_of, tenant_names
+from remit.runtime.tenants import (
+    Tenant,
+    find_tenant,
+    place_of,
+    root_of,
+    save_file,
+    schema_of,
+    tenant_names,
+)
 
-__all__ = ["Moved", "hold_open", "move_tenant", "recover_moves"]
+__all__ = ["Moved", "hold_open", "move_tenant", "recover_move", "recover_moves"]
 
 _EXPORT = "moving.jsonl"
 _LOOK_S = 0.05
@@ -176,13 +184,18 @@ def move_tenant(
 
 
 def recover_moves(host: Root, ledger: LedgerClient, host_path: str) -> None:
-    """End what processes that died began: see the module."""
+    """:func:`recover_move` of all tenants."""
     for name in tenant_names(host):
-        root = Root(host.path / "tenants" / name)
-        if TenantFile.moving_path(root.path).exists():
-            with _locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
-                if is_held:  # else it is being moved just now
-                    _recover(ledger, root, host_path)
+        recover_move(host, ledger, host_path, name)
+
+
+def recover_move(host: Root, ledger: LedgerClient, host_path: str, name: str) -> None:
+    """End what a process that died while it moved a tenant began: see the module."""
+    root = root_of(host, name)
+    if TenantFile.moving_path(root.path).exists():
+        with _locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
+            if is_held:  # else it is being moved just now
+                _recover(ledger, root, host_path)
 
 
 def _recover(ledger: LedgerClient, root: Root, host_path: str) -> None:

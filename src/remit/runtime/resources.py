@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remit.agents.approvals import ApprovalQueue
+from remit.agents.queue import OrderQueue
 from remit.gateway import LLMGateway
 from remit.gateway.budget import TokenBudgeter
 from remit.gateway.leases import LeaseManager
@@ -27,6 +28,8 @@ class Resources:
     secrets: ConfiguredSecrets
     approvals: ApprovalQueue
     effective: EffectiveSettings
+    orders: OrderQueue
+    default_model: tuple[str, str]
 
     @property
     def settings(self) -> Settings:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from remit.agents.approvals import ApprovalQueue
 from remit.agents.outputs import OutputT, OutputType
+from remit.agents.queue import OrderQueue
 from remit.agents.sessions import list_sessions
 from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
 from remit.agents.tools import Tool
@@ -55,6 +56,7 @@ class Runtime(Closeable):
         loaded: the settings in force and where each came from.
         effective: the same as they are on record.
         approvals: what waits for a person.
+        orders: what is submitted for workers.
         router: chooses the model of calls that name a route, such as ``auto``.
         owners: whose contracts are.
     """
@@ -158,9 +160,11 @@ class Runtime(Closeable):
         self.gateway.register_router(self.router)
         self.leases = LeaseManager(self.ledger, settings.leases)
         self.approvals = ApprovalQueue(self.ledger, settings.approvals)
+        self.orders = OrderQueue.of_root(self.ledger, settings)
         self._shared = Resources(
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
-            ConfiguredSecrets(settings), self.approvals, self.effective,
+            ConfiguredSecrets(settings), self.approvals, self.effective, self.orders,
+            (self.provider_id, self.model_id),
         )  # fmt: skip
         self._agents = AgentFactory(self._shared, self._contracts)
         native = providers.have_native_tools(self.provider_id, self.model_id)

@@ -188,12 +188,21 @@ class Schedule(Generic[OutputT]):
         while True:
             yield run_blocking(self._next(deps))
 
+    async def adue(self, *, deps: Any = None) -> TurnResult[OutputT] | None:
+        """Do what is due now and not done; ``None`` where there is nothing.
+
+        Raises:
+            RemitError: what :meth:`remit.runtime.Conversation.turn` raises.
+        """
+        with contextlib.suppress(TurnCancelledError, LeaseBusyError):  # a person's doing
+            return await self._due(int(time.time()), deps)
+        return None
+
     async def _next(self, deps: Any) -> TurnResult[OutputT]:
         while True:
             now = time.time()
-            with contextlib.suppress(TurnCancelledError, LeaseBusyError):  # a person's doing
-                if (result := await self._due(int(now), deps)) is not None:
-                    return result
+            if (result := await self.adue(deps=deps)) is not None:
+                return result
             left = self._ticks.following(int(now)) - time.time()
             await asyncio.sleep(min(max(left, 0.0), _LONGEST_SLEEP_S))
 
@@ -249,7 +258,7 @@ class Schedule(Generic[OutputT]):
         key = f"{self._name}/{tick}"
         schedule = {**self._about, "tick": self._at(tick).isoformat(), **about}
         tokens, usd = self._limits
-        return self._agent.scheduled_session(
+        return self._agent.keyed_session(
             sub_session_id(key), self._principal, tokens, usd, {"schedule": schedule}
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from remit.agents.queue.audit import check_orders
 from remit.gateway.auth.audit import check_keys
 from remit.gateway.batches.audit import check_batches
 from remit.gateway.budget.audit import audit_budgets, check_budgets
@@ -21,6 +22,7 @@ def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
         yield from wrong
         return
     yield from settled(ledger, check_keys)
+    yield from settled(ledger, check_orders)
     for check in (check_owners, check_batches):
         yield from settled(ledger, functools.partial(check, ledger))
     yield from check_budgets(ledger, since_mark)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name
+from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name, is_name
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
@@ -25,7 +25,7 @@ from remit.runtime.installation import Step, make_root
 from remit.runtime.state import check_state
 
 __all__ = ["Tenant", "create_tenant", "export_tenant", "find_tenant", "list_tenants", "open_log",
-           "place_of", "recorded_key", "save_file", "schema_of", "take_checkpoint",
+           "place_of", "recorded_key", "root_of", "save_file", "schema_of", "take_checkpoint",
            "tenant_names"]  # fmt: skip
 
 _LEDGER = "ledger.db"
@@ -71,9 +71,9 @@ def root_of(host: Root, name: str) -> Root:
 
 
 def tenant_names(host: Root) -> list[str]:
-    """Names of the tenants that are there, made to the end or not."""
+    """Names of the tenants that are there, made to the end or not; no other folders."""
     found = (path.parent.name for path in (host.path / TENANTS).glob("*/tenant.json"))
-    return sorted(found)
+    return sorted(name for name in found if is_name(name))
 
 
 def find_tenant(host: Root, name: str) -> Tenant:
@@ -92,6 +92,11 @@ def find_tenant(host: Root, name: str) -> Tenant:
         raise TenantError(
             f"The tenant {name} was not made to the end.",
             next_step=f"`remit tenant create {name}` goes on with it.",
+        )
+    if file.name != name:
+        raise TenantError(
+            f"{TenantFile.path(root.path)} is of the tenant {file.name}.",
+            next_step="A tenant's root is not copied or renamed: put its own file back.",
         )
     return Tenant(root, file)
 

@@ -53,6 +53,7 @@ class Connection(HttpToolsProtocol):
     _phase = _IDLE
     _fed = 0  # bytes that came
     _chunk = 0  # bytes of what came last
+    _begun = 0  # bytes of what came with the beginning of this head
     _mark = 0  # of `_fed`: after what held the beginning of this head or body
     _came = 0  # bytes of this body
     _hosts = 0  # `Host` headers of this request
@@ -187,6 +188,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._phase = _HEAD
         self._mark = self._fed
+        self._begun = self._chunk
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -211,7 +213,7 @@ class Connection(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
-        if self._chunk + self._fed - self._mark > self.max_header_bytes:
+        if self._begun + self._fed - self._mark > self.max_header_bytes:
             size = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size + len(self.url) > self.max_header_bytes:
                 self._reply = _TOO_LARGE

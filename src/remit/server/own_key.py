@@ -32,9 +32,12 @@ class OwnKey:
 
     async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = (await self._authenticator.caller(scope)).identity
-        owners: dict[str, Any] = {name: getattr(caller, name) or None for name in _OWNERS}
-        path = BudgetScope(key_id=caller.key_id or None, **owners)
-        accounts = await asyncio.to_thread(self._budgeter.status, path)
+        owners: dict[str, Any] = {
+            name: getattr(caller, name) or None for name in ("key_id", *_OWNERS)
+        }
+        accounts: list[BudgetStatus] = []
+        if any(owners.values()):  # an agent's token has none
+            accounts = await asyncio.to_thread(self._budgeter.status, BudgetScope(**owners))
         await reply_json(send, _shown(caller, accounts))
 
 

@@ -139,7 +139,8 @@ def test_an_agents_token_counts_in_the_tenant_that_made_it(shared: Shared) -> No
     token = AgentTokens(agent_secret(acme)).issue("scout", ttl_s=60)
     for named, status in (({"x-remit-tenant": "acme"}, 200), ({"x-remit-tenant": "globex"}, 401),
                           ({}, 401)):  # fmt: skip
-        assert served.ask("GET", "/v1/models", token=token, headers=named)[0] == status
+        for path in ("/v1/models", "/v1/key"):
+            assert served.ask("GET", path, token=token, headers=named)[0] == status
 
 
 def test_a_login_holds_in_the_console_of_its_tenant(shared: Shared) -> None:

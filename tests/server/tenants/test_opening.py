@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import shutil
+import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.kernel.root import Root
+from remit.kernel.tenant import TenantError, TenantFile
+from remit.runtime.tenants import find_tenant
 from remit.server.refusals import HttpError
 from remit.server.shares import Share, Shares
+from remit.server.tenants.heads import Heads
+from remit.server.tenants.naming import Named
+from remit.server.tenants.open_tenants import OpenTenants
 from tests.server.conftest import QUICK
 from tests.server.running import serving
 from tests.support.commands import run_remit
@@ -58,6 +69,11 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
         assert [call("globex"), served.call("openai", "hi")[0]] == [200, 200]
         (tmp_path / "away.db").rename(ledger)
         until(lambda: call("acme") == 200)
+        (root / "tenants/acme/moving.json").write_text("{")  # which is acme's alone
+        assert call("globex") == 200
+        assert call("acme") == 503
+        (root / "tenants/acme/moving.json").unlink()
+        until(lambda: call("acme") == 200)
         # A move waits for the calls that run, and the server follows it.
         done = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--root", root)
         assert done.returncode == 0, done.stderr
@@ -88,3 +104,52 @@ def test_a_tenant_that_floods_has_its_share_of_a_process() -> None:
         share.end()
     assert process.bytes == flood.bytes == 0
     assert process.calls_of == {"globex": 1}
+
+
+def test_a_tenant_whose_database_does_not_answer_keeps_nobody_from_theirs(tmp_path: Path) -> None:
+    root = new_host(tmp_path / "host")
+    key = _key(root / "tenants/globex")
+    deaf = socket.create_server(("127.0.0.1", 0))
+    url = f"postgresql://u@127.0.0.1:{deaf.getsockname()[1]}/x"
+    file = TenantFile.read(root / "tenants/acme")
+    assert file is not None
+    there = dataclasses.replace(file, database=url, ledger="remit_tenant_acme")
+    TenantFile.path(root / "tenants/acme").write_bytes(there.encoded())
+
+    async def ask() -> None:
+        shares = Shares(4, 1024, of="tenant")
+        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, counted=True)
+        wrong = Named("acme", f"sk-remit-acme_{'x' * 43}")
+        asking = [asyncio.create_task(tenants.of(wrong)) for _ in range(120)]
+        await asyncio.sleep(0)
+        found = asyncio.create_task(tenants.of(Named("globex", key)))
+        await asyncio.wait([found, *asking[:100]], return_when=asyncio.FIRST_COMPLETED)
+        assert found.done()
+        assert sum(task.done() for task in asking) == 20  # for whom there was no place
+        deaf.close()
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        assert {getattr(one, "status", 0) for one in answers} == {503}
+        await tenants.stop(at_once=True)
+
+    asyncio.run(ask())
+
+
+def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
+    tmp_path: Path,
+) -> None:
+    root = new_host(tmp_path / "host")
+    folder = root / "tenants"
+    for name in TENANTS:
+        with opened(folder / name) as ledger:
+            ledger.checkpoint()
+    shutil.copytree(folder / "acme", folder / "acme.bak")
+    told = (folder / "acme/tenant.json").read_bytes()
+    with opened(root) as ledger:
+        heads = Heads(Root(root), ledger, cast(OpenTenants, None))
+        for damaged in (b"{", told.replace(b'"acme"', b'"globex"')):
+            (folder / "acme/tenant.json").write_bytes(damaged)
+            heads.take_now()
+        taken = [one.metadata["tenant"] for one in ledger.query(event_type="TENANT_CHECKPOINT")]
+    assert taken == ["globex"]
+    with pytest.raises(TenantError, match="is of the tenant globex"):
+        find_tenant(Root(root), "acme")

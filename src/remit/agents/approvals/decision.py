@@ -8,6 +8,7 @@ from typing import Any
 
 from remit.agents.approvals.approval import Approval, ApprovalError, last_edit
 from remit.agents.approvals.permit import arguments_hash
+from remit.agents.queue.rows import wake
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased, LedgerEntry, Transaction, content, is_authentic
@@ -111,6 +112,8 @@ def append_decision(
             return ""
     if approval.wo_id and tx.execute(_ENDED, (approval.wo_id,)):
         raise ended(approval)
+    if entry.event_type != "APPROVAL_SIGNED":
+        wake(tx, approval.request_id)
     return tx.append(entry)
 
 

@@ -136,10 +136,24 @@ class LeaseManager:
                 with contextlib.suppress(LedgerError):  # it runs out by itself
                     self._release(name, owner)
 
-    def is_held(self, name: str) -> bool:
-        """Whether a process holds ``name`` now."""
-        rows = self._ledger.select("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-        return bool(rows) and not self._is_free(str(rows[0][0]), int(rows[0][1]), self._ledger)
+    def is_held(self, name: str, tx: Transaction | None = None) -> bool:
+        """Whether a process holds ``name`` now; within a transaction, where one is given."""
+        clock: Transaction | LedgerClient = self._ledger if tx is None else tx
+        read = self._ledger.select if tx is None else tx.execute
+        rows = read("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
+        return bool(rows) and not self._is_free(str(rows[0][0]), int(rows[0][1]), clock)
+
+    def holders(self, prefix: str) -> dict[str, Owner | None]:
+        """Who holds the names that begin so now; ``None`` for one that is not known here."""
+        rows = self._ledger.select(
+            "SELECT name, owner, until_ms FROM leases WHERE name >= ? AND name < ? ORDER BY name",
+            (prefix, f"{prefix}\U0010ffff"),
+        )
+        return {
+            str(name): Owner.parse(str(owner))
+            for name, owner, until_ms in rows
+            if not self._is_free(str(owner), int(until_ms), self._ledger)
+        }
 
     def request_stop(self, name: str) -> bool:
         """Ask the holder of ``name`` to stop; false when it is not held."""

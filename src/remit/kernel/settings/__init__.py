@@ -11,6 +11,7 @@ from remit.kernel.settings.interop import (
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
 from remit.kernel.settings.learned import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.oidc import OidcSettings
+from remit.kernel.settings.orders import OrderSettings, QueueSettings
 from remit.kernel.settings.routing import (
     ExplorationSettings,
     RoutedModelSettings,
@@ -49,9 +50,11 @@ __all__ = [
     "McpRule",
     "McpServerSettings",
     "OidcSettings",
+    "OrderSettings",
     "PackageIndexSettings",
     "PackageSettings",
     "ProviderSettings",
+    "QueueSettings",
     "RouteSettings",
     "RoutedModelSettings",
     "RoutingSettings",

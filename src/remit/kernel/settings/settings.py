@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr
 from remit.kernel.settings.approvals import ApprovalSettings
 from remit.kernel.settings.interop import A2aSettings, McpEndpointSettings, McpServerSettings
 from remit.kernel.settings.oidc import OidcSettings
+from remit.kernel.settings.orders import OrderSettings, QueueSettings
 from remit.kernel.settings.routing import RoutingSettings
 from remit.kernel.settings.section import Section
 
@@ -229,6 +230,12 @@ class WorkerSettings(Section):
     tools_at_once: int = Field(ge=1, description="tool calls of one order that run side by side")
     timeout_s: float = Field(gt=0, description="longest order")
     small_model: SmallModelSettings
+    orders: OrderSettings = Field(  # installed defaults of earlier versions have none
+        default_factory=lambda: OrderSettings.model_validate({})
+    )
+    queues: dict[str, QueueSettings] = Field(
+        default_factory=dict, description="by name, what a queue's orders are held to"
+    )
 
 
 class ToolSettings(Section):

@@ -111,6 +111,7 @@ MIGRATIONS: dict[int, str] = {
     4: declare(POSTGRES, 3, 4) + _LATER_COLUMNS + _DROPPED_COLUMNS,
     5: declare(POSTGRES, 5),
     6: declare(POSTGRES, 6),
+    7: declare(POSTGRES, 7),
 }
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""

@@ -203,11 +203,16 @@ def _add_up_usage(connection: sqlite3.Connection) -> None:
     )
 
 
+def _declare_orders(connection: sqlite3.Connection) -> None:
+    _run(connection, declare(SQLITE, 7))
+
+
 _STEPS = {
     2: _number_contents,
     3: _declare_state,
     4: _declare_budgets_and_responses,
     5: _keep_subjects,
     6: _add_up_usage,
+    7: _declare_orders,
 }
 """By layout version, what leads to it from the one before."""

@@ -12,6 +12,7 @@ from starlette.routing import Match, Route
 
 from remit import __version__
 from remit.agents.approvals import ApprovalError
+from remit.agents.queue import OrderNotFoundError, OrderStateError
 from remit.agents.sessions import SessionNotFoundError
 from remit.agents.tools import PinError
 from remit.gateway.auth import (
@@ -35,6 +36,7 @@ from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
 from remit.server.api.learning import learning_routes
 from remit.server.api.ledger import ledger_routes
+from remit.server.api.orders import order_routes
 from remit.server.api.owners import owner_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
@@ -58,6 +60,8 @@ _SCHEMES = {
 # The first that matches.
 _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
     (EntryNotFoundError, 404, "not_found"),
+    (OrderNotFoundError, 404, "not_found"),
+    (OrderStateError, 409, "conflict"),
     (VirtualKeyNotFoundError, 404, "not_found"),
     (SessionNotFoundError, 404, "not_found"),
     (VirtualKeyError, 409, "conflict"),
@@ -98,6 +102,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         report_routes(runtime),
         price_routes(ledger, runtime.root_prices),
         approval_routes(ledger, runtime.approvals),
+        order_routes(ledger, runtime.orders),
         pin_routes(ledger),
         feedback_routes(ledger),
         learning_routes(runtime.root, ledger, runtime.loaded),

@@ -91,6 +91,32 @@ class ApprovalQuery(Page):
     )
 
 
+class OrderListed(Page):
+    """Which orders."""
+
+    queue: str = Field("", max_length=100, description="of one queue")
+    state: Literal[
+        "", "ready", "delayed", "held", "running", "waiting", "paused", "failed", "completed",
+        "cancelled",
+    ] = Field("", description="of one state; what is not done when left out")  # fmt: skip
+
+
+class OrderGiven(_Body):
+    """Work for a worker."""
+
+    agent_id: _Name = Field(description="who is to do it")
+    task: str = Field(min_length=1, description="what is to be done; content")
+    queue: str = Field("default", max_length=100, description="where it waits")
+    priority: int = Field(0, ge=-1000, le=1000, description="a lower number goes first")
+    after: str = Field("", max_length=64, description="not before: a duration or a time")
+    key: str = Field("", max_length=MAX_ID_CHARS, description="names the work: there is one order")
+    user_id: str = Field("", max_length=MAX_ID_CHARS, description="whose budget it counts in")
+    subject_id: str = Field("", max_length=MAX_ID_CHARS, description="of whom it speaks")
+    tokens: int | None = Field(None, ge=0, le=10**12, description="the most of its session")
+    usd: float | None = Field(None, ge=0, le=10**9, description="the most of its session")
+    max_attempts: int | None = Field(None, ge=1, le=1000, description="until it is set aside")
+
+
 class Acceptance(_Body):
     """What a person accepts of a changed tool."""
 

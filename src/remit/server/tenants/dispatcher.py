@@ -15,7 +15,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
-from remit.runtime.moving import recover_moves
+from remit.runtime.moving import recover_move
 from remit.runtime.tenants import find_tenant, tenant_names
 from remit.server import request
 from remit.server.app import App
@@ -68,7 +68,8 @@ class Dispatcher:
         }
         root = app.runtime.root
         settings = app.runtime.loaded.settings
-        recover = functools.partial(recover_moves, root, app.runtime.ledger, settings.ledger.path)
+        host_path = settings.ledger.path
+        recover = functools.partial(recover_move, root, app.runtime.ledger, host_path)
         self._tenants = OpenTenants(
             root, settings.server.open_tenants, options.flags, options.by, shares, recover,
             counted=not app.metrics.shared,

@@ -9,7 +9,13 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.ledger.log_of_logs import latest_head
-from remit.runtime.tenants import Tenant, list_tenants, open_log, take_checkpoint
+from remit.runtime.tenants import (
+    find_tenant,
+    open_log,
+    root_of,
+    take_checkpoint,
+    tenant_names,
+)
 from remit.server.tenants.open_tenants import OpenTenants
 
 __all__ = ["Heads"]
@@ -54,20 +60,21 @@ class Heads:
             await asyncio.sleep(_EVERY_S)
 
     def _take_all(self) -> None:
-        for tenant in list_tenants(self._host):
+        for name in tenant_names(self._host):
             try:
-                head = (tenant.root.keys / "ledger.head").read_bytes()
+                head = (root_of(self._host, name).keys / "ledger.head").read_bytes()
             except OSError:
                 continue  # nothing was signed yet
-            if self._seen.get(tenant.name) != head:
-                self._take(tenant, head)
+            if self._seen.get(name) != head:
+                self._take(name, head)
 
-    def _take(self, tenant: Tenant, head: bytes) -> None:
+    def _take(self, name: str, head: bytes) -> None:
         try:
-            known = latest_head(self._ledger, tenant.name)
+            known = latest_head(self._ledger, name)
             if known is None or str(known.signed).encode() != head:
+                tenant = find_tenant(self._host, name)
                 with open_log(tenant) as log:
                     take_checkpoint(self._ledger, tenant, log)
         except RemitError as error:
-            _log.error("the head of the tenant %s was not taken: %s", tenant.name, error)
-        self._seen[tenant.name] = head
+            _log.error("the head of the tenant %s was not taken: %s", name, error)
+        self._seen[name] = head

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -34,6 +35,7 @@ _IDLE_S = 900.0
 _AGAIN_S = 1.0  # until what could not be opened is tried again, and names are read again
 _THREADS = 8  # a tenant whose database does not answer holds one for some seconds
 _MOST_WAITING = 200  # requests for tenants that are not open
+_MOST_WAITING_FOR_ONE = 100
 _T = TypeVar("_T")
 _OF_KEY = "SELECT 1 FROM virtual_keys WHERE hash = ? OR old_hash = ?"
 
@@ -83,12 +85,12 @@ class OpenTenants:
         by: who runs the server, for the record.
         shares: what all tenants hold of this process.
         counted: whether each counts its own calls.
-        recover: ends what processes that died while they moved a tenant began.
+        recover: ends what a process that died while it moved this tenant began.
     """
 
     def __init__(
         self, host: Root, most: int, flags: Mapping[str, Any], by: str, shares: Shares,
-        recover: Callable[[], None], *, counted: bool,
+        recover: Callable[[str], None], *, counted: bool,
     ) -> None:  # fmt: skip
         self._recover = recover
         self._host = host
@@ -99,10 +101,11 @@ class OpenTenants:
         self._counted = counted
         self._open: dict[str, OpenTenant] = {}
         self._opening: dict[str, asyncio.Task[OpenTenant]] = {}
-        self._failed: dict[str, tuple[float, RemitError]] = {}
+        self._failed: dict[str, tuple[float, Exception]] = {}
+        self._looking: dict[str, asyncio.Lock] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(_THREADS, "remit-tenants")
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
         self._names: frozenset[str] = frozenset()
         self._named_at = -_AGAIN_S
 
@@ -122,13 +125,10 @@ class OpenTenants:
             return found
         if not self._is_one(asked.tenant):
             return None
-        with self._place():
+        with self._place(asked.tenant):
             # Who has no key of it must not have it opened, or another closed for it.
-            try:
-                if not await self.run(self._knows, asked):
-                    return None
-            except RemitError as error:
-                raise _unavailable(error) from error
+            if not await self._asks_with_its_key(asked):
+                return None
             return await self._opened(asked.tenant, may_close=True)
 
     async def of_visitor(self, name: str, *, is_known: bool) -> OpenTenant | None:
@@ -145,7 +145,7 @@ class OpenTenants:
             return found
         if not self._is_one(name):
             return None
-        with self._place():
+        with self._place(name):
             return await self._opened(name, may_close=is_known)
 
     async def close_idle(self) -> None:
@@ -187,6 +187,29 @@ class OpenTenants:
             self._names = frozenset(tenant_names(self._host))
         return name in self._names
 
+    async def _asks_with_its_key(self, asked: Named) -> bool:
+        """:meth:`_knows`, by one thread for each tenant: whose database does not answer must not
+        hold all of them."""
+        name = asked.tenant
+        async with self._looking.setdefault(name, asyncio.Lock()):
+            if name in self._open:
+                return True  # its application sees to the key
+            self._refuse_failed(name)
+            try:
+                return await self.run(self._knows, asked)
+            except (RemitError, OSError) as error:
+                self._has_failed(name, error)
+                raise _unavailable(error) from error
+
+    def _has_failed(self, name: str, error: Exception) -> None:
+        _log.error("the tenant %s cannot be opened: %s", name, error)
+        self._failed[name] = (time.monotonic() + _AGAIN_S, error)
+
+    def _refuse_failed(self, name: str) -> None:
+        until, error = self._failed.get(name, (0.0, None))
+        if error is not None and time.monotonic() < until:
+            raise _unavailable(error)
+
     def _knows(self, asked: Named) -> bool:
         """Whether a tenant that is not open has this key, now or once; reads its ledger."""
         tenant = find_tenant(self._host, asked.tenant)
@@ -202,25 +225,22 @@ class OpenTenants:
 
     async def _opened(self, name: str, *, may_close: bool) -> OpenTenant:
         while (found := self._open.get(name)) is None:  # it may be closed again at once
-            until, error = self._failed.get(name, (0.0, None))
-            if error is not None and time.monotonic() < until:
-                raise _unavailable(error)
+            self._refuse_failed(name)
             if name not in self._opening:
                 self._make_room(may_close=may_close)
                 task = self._opening[name] = asyncio.create_task(self._make(name))
                 task.add_done_callback(lambda _: self._opening.pop(name, None))
             try:
                 await asyncio.shield(self._opening[name])
-            except RemitError as error:
+            except (RemitError, OSError) as error:
                 raise _unavailable(error) from error
         return found
 
     async def _make(self, name: str) -> OpenTenant:
         try:
             app, held = await self.run(self._make_app, name)
-        except RemitError as error:
-            _log.error("the tenant %s cannot be opened: %s", name, error)
-            self._failed[name] = (time.monotonic() + _AGAIN_S, error)
+        except (RemitError, OSError) as error:
+            self._has_failed(name, error)
             raise
         self._failed.pop(name, None)
         await app.start()
@@ -228,7 +248,7 @@ class OpenTenants:
         return made
 
     def _make_app(self, name: str) -> tuple[App, contextlib.ExitStack]:
-        self._recover()
+        self._recover(name)
         tenant = find_tenant(self._host, name)
         with contextlib.ExitStack() as held:
             held.enter_context(hold_open(tenant))
@@ -265,18 +285,19 @@ class OpenTenants:
         task.add_done_callback(self._closing.discard)
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        if self._waiting >= _MOST_WAITING:
+    def _place(self, name: str) -> Iterator[None]:
+        of_one, of_all = self._waiting[name], self._waiting.total()
+        if of_all >= _MOST_WAITING or of_one >= _MOST_WAITING_FOR_ONE:
             said = "Too many wait for tenants that are not open."
             raise HttpError(503, "overloaded", said, retry_after_s=1)
-        self._waiting += 1
+        self._waiting[name] += 1
         try:
             yield
         finally:
-            self._waiting -= 1
+            self._waiting[name] -= 1
 
 
-def _unavailable(error: RemitError) -> HttpError:
+def _unavailable(error: Exception) -> HttpError:
     """What callers of a tenant that cannot be opened are told; the log says why."""
     said = "This tenant cannot be served just now."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)

@@ -1,0 +1,39 @@
+"""Work that is submitted for workers, from a queue in the ledger's own database (SPEC 14).
+
+What is to be done, and what became of it, is on record; the queue's row holds ids, numbers and
+states. Each step commits both or neither.
+"""
+
+from remit.agents.queue.attempts import Attempts
+from remit.agents.queue.audit import check_orders, is_on_record
+from remit.agents.queue.order import (
+    OrderNotFoundError,
+    OrderStateError,
+    OrderStatus,
+    Row,
+    Submission,
+)
+from remit.agents.queue.queue import OrderQueue, subject_of
+from remit.agents.queue.rows import Engine, Taker, wake
+from remit.agents.queue.seats import Seats, WorkerStatus, new_seat
+from remit.agents.queue.table import TableEngine
+
+__all__ = [
+    "Attempts",
+    "Engine",
+    "OrderNotFoundError",
+    "OrderQueue",
+    "OrderStateError",
+    "OrderStatus",
+    "Row",
+    "Seats",
+    "Submission",
+    "TableEngine",
+    "Taker",
+    "WorkerStatus",
+    "check_orders",
+    "is_on_record",
+    "new_seat",
+    "subject_of",
+    "wake",
+]

@@ -1,0 +1,123 @@
+"""``remit worker``: does submitted orders until it is told to end; the workers that there are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from remit.cli.shared import common, emit, note, open_ledger, open_settings, reads, table, whoami
+
+if TYPE_CHECKING:
+    from remit.agents.queue import Seats
+    from remit.ledger import LedgerClient
+    from remit.runtime import Runtime
+    from remit.runtime.order_worker import OrderWorker
+
+
+@click.group(invoke_without_command=True)
+@click.option("--queue", "queues", multiple=True, help="Whose orders; again for more.")
+@click.option("--concurrency", type=click.IntRange(1), help="Orders at once.")
+@click.option("--app", metavar="MODULE:FUNCTION", help="What gives the agents and schedules.")
+@click.option("--model", help="Which model answers where an agent names none.")
+@common
+@click.pass_context
+def worker(
+    context: click.Context,
+    /,
+    root: Path | None,
+    queues: tuple[str, ...],
+    concurrency: int | None,
+    app: str | None,
+    model: str | None,
+) -> None:
+    """Do what is submitted (`remit order submit`, Agent.submit) until SIGTERM, then finish it.
+
+    Any number of workers, on any machines that share the ledger's database. Agents of packages are
+    known; those made in code come from --app, a function that is given the runtime.
+    """
+    if context.invoked_subcommand is not None:
+        if any((root, queues, concurrency, app, model)):
+            raise click.UsageError(f"Options go after `{context.invoked_subcommand}`.")
+        return
+    from remit.runtime import Runtime
+    from remit.runtime.order_app import load_app
+    from remit.runtime.order_worker import OrderWorker
+
+    with Runtime.open(root, model=model, by=whoami()) as runtime:
+        agents, schedules = load_app(runtime, app) if app else ([], [])
+        made = OrderWorker(
+            runtime, agents, schedules, queues=queues or ("default",), at_once=concurrency
+        )
+        asyncio.run(_run(made, runtime))
+
+
+async def _run(made: OrderWorker, runtime: Runtime) -> None:
+    """Work until a signal; a second one ends at once."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: os._exit(128 + signal.SIGTERM))
+        made.drain()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+    def ready() -> None:
+        name, _, queues = made.seat.removeprefix("worker:").partition("/")
+        click.echo(f"Worker {name} takes orders of {queues.replace(',', ', ')}")
+
+    if left := await made.run(ready):
+        note(f"{left} turns had not ended: other workers go on with them.")
+        await asyncio.to_thread(runtime.ledger.flush)
+        os._exit(0)  # not cancelled, which would be their end
+    await runtime.aclose()
+
+
+@worker.command("list")
+@reads
+def list_workers(root: Path | None, as_json: bool) -> None:
+    """The workers that are at work, and how much waits for them."""
+    from remit.agents.queue import OrderQueue
+
+    settings = open_settings(root)[1].settings
+    with open_ledger(root) as client:
+        workers = _seats(client, root).working()
+        queues = OrderQueue.of_root(client, settings).stats()
+    heads = ("WORKER", "QUEUES", "HOST", "PID", "RUNS", "")
+    lines = table(
+        heads,
+        [
+            (one.worker, ", ".join(one.queues), one.host, str(one.pid), str(one.running),
+             "draining" if one.draining else "")
+            for one in workers
+        ],
+    )  # fmt: skip
+    waits = [
+        f"{queue}: {', '.join(f'{number} {state}' for state, number in states.items())}"
+        for queue, states in queues.items()
+    ]
+    shown = [*lines, *waits] if workers else ["No worker is at work.", *waits]
+    emit(as_json, {"workers": [one.to_dict() for one in workers], "queues": queues}, shown)
+
+
+@worker.command()
+@click.argument("name", required=False, default="")
+@reads
+def drain(root: Path | None, as_json: bool, name: str) -> None:
+    """Have a worker take nothing more and end when its turns have; without NAME, all."""
+    with open_ledger(root, signing=True) as client:
+        asked = _seats(client, root).drain(name)
+    emit(as_json, {"asked": asked}, [f"{asked} workers were asked to end."])
+
+
+def _seats(client: LedgerClient, root: Path | None) -> Seats:
+    from remit.agents.queue import Seats
+    from remit.gateway.leases import LeaseManager
+
+    return Seats(client, LeaseManager(client, open_settings(root)[1].settings.leases))

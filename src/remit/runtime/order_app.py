@@ -1,0 +1,59 @@
+"""Agents and schedules that a program made, named to ``remit worker`` as ``module:attribute``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.runtime.agent import Agent
+from remit.runtime.schedules import Schedule
+
+if TYPE_CHECKING:
+    from remit.runtime.runtime import Runtime
+
+__all__ = ["load_app"]
+
+
+def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Schedule[Any]]]:
+    """Call the function at ``place`` with the runtime; it gives agents and schedules, as a list or
+    one by one. Modules are looked for in the working directory too.
+
+    Raises:
+        InvalidInputError: there is no such function, or it gives something else.
+    """
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise InvalidInputError(
+            f"{place!r} names no function.", next_step="Write --app module:function."
+        )
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        make = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInputError(
+            f"{place!r} cannot be imported: {error}.",
+            next_step="Run the worker where the module is, or install it.",
+        ) from error
+    if not callable(make):
+        raise InvalidInputError(f"{place!r} is no function.", next_step="Give one of the runtime.")
+    made = make(runtime)
+    found = [made] if isinstance(made, (Agent, Schedule)) else made
+    if not isinstance(found, Iterable) or isinstance(found, str):
+        found = [found]
+    agents: list[Agent[Any]] = []
+    schedules: list[Schedule[Any]] = []
+    for item in found:
+        if isinstance(item, Agent):
+            agents.append(item)
+        elif isinstance(item, Schedule):
+            schedules.append(item)
+        else:
+            raise InvalidInputError(
+                f"{place!r} gave a {type(item).__name__}.",
+                next_step="Let it give agents and schedules.",
+            )
+    return agents, schedules

@@ -1,0 +1,118 @@
+"""An order that was submitted, as the program sees it that wants its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Generic
+
+from remit.agents.outputs import OutputT, OutputType
+from remit.agents.queue import OrderQueue, OrderStatus
+from remit.agents.sessions import SessionManager
+from remit.agents.supervisor import TurnCancelledError, TurnResult
+from remit.kernel.loops import blocking
+from remit.ledger import Erased, LedgerClient
+
+__all__ = ["OrderHandle"]
+
+
+class OrderHandle(Generic[OutputT]):
+    """Made by :meth:`remit.runtime.Agent.submit`. It holds nothing: the order is in the ledger.
+
+    Attributes:
+        order_id: by which any program of the root finds it again.
+    """
+
+    def __init__(
+        self,
+        order_id: str,
+        orders: OrderQueue,
+        ledger: LedgerClient,
+        output: OutputType[Any] | None,
+    ) -> None:
+        self.order_id = order_id
+        self._orders = orders
+        self._ledger = ledger
+        self._output = output
+
+    def __repr__(self) -> str:
+        return f"OrderHandle({self.order_id!r})"
+
+    def status(self) -> OrderStatus:
+        """How it stands."""
+        return self._orders.get(self.order_id)
+
+    async def await_(self, timeout_s: float | None = None) -> OrderStatus:
+        """Wait until it is done, set aside or given up, seconds at most.
+
+        Raises:
+            TimeoutError: it takes longer.
+        """
+        return await self._orders.ended(self.order_id, timeout_s)
+
+    wait = blocking(await_)
+
+    async def aresult(self, timeout_s: float | None = None) -> TurnResult[OutputT]:
+        """Wait for its end; the turn as it is on record.
+
+        Of an order that was set aside the turn says why (``failed``, ``error_code``).
+
+        Raises:
+            TimeoutError: it takes longer than ``timeout_s`` seconds.
+            TurnCancelledError: it was given up.
+        """
+        status = await self.await_(timeout_s)
+        if status.state == "cancelled":
+            raise TurnCancelledError(f"The order {self.order_id} was cancelled.")
+        return await asyncio.to_thread(self._turn, status)
+
+    result = blocking(aresult)
+
+    def cancel(self, *, by: str = "local operator") -> OrderStatus:
+        """Give it up; one that runs ends in a moment.
+
+        Raises:
+            OrderStateError: it is done already.
+        """
+        return self._orders.cancel(self.order_id, by=by)
+
+    def _turn(self, status: OrderStatus) -> TurnResult[OutputT]:
+        turn, detail = None, ""
+        if status.turn_entry_id:
+            turn = self._ledger.read(status.turn_entry_id)
+        elif status.ended_entry_id:
+            end = self._ledger.read(status.ended_entry_id)
+            detail = str(end.metadata.get("error_message", ""))
+        ledger = self._ledger.scoped(tier="ho2")
+        session = SessionManager(ledger, status.session_id, agent_id=status.agent_id)
+        output = None
+        response = "" if turn is None else turn.metadata["response"]
+        if status.state == "completed":
+            output = self._value(status.session_id, response)
+        return TurnResult(
+            response="" if isinstance(response, Erased) else response,
+            wo_chain_summary=(),
+            cost_summary=session.total_cost(),
+            session_id=status.session_id,
+            quality_gate_passed=status.state == "completed",
+            turn_entry_id=status.turn_entry_id,
+            turn_number=0 if turn is None else turn.metadata["turn_number"],
+            error_code=status.error_code,
+            error_detail=detail,
+            _output=output,
+        )
+
+    def _value(self, session_id: str, response: Any) -> Any:
+        """The answer as the agent's type has it; the text where it has none."""
+        if self._output is None or self._output.schema is None:
+            return response
+        query = self._ledger.query
+        for gate in query(
+            session_id=session_id, event_type="WO_QUALITY_GATE", order="desc", limit=1,
+            with_content=False,
+        ):  # fmt: skip
+            for done in query(submission_id=gate.submission_id, event_type="WO_COMPLETED", limit=1):
+                result = done.metadata["output_result"]
+                if isinstance(result, Mapping) and "output" in result:
+                    return self._output.value(result["output"])
+        return response

@@ -1,0 +1,150 @@
+"""One attempt at an order: the turn that it asks for, begun, or gone on with by the record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remit.agents.queue import Row, subject_of
+from remit.agents.sessions import SessionManager
+from remit.agents.supervisor import TurnCancelledError, TurnResult
+from remit.agents.workorders import Principal
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.ledger import Erased, LedgerEntry, LedgerError
+from remit.runtime.agent import Agent
+from remit.runtime.conversation import Conversation
+
+if TYPE_CHECKING:
+    from remit.runtime.runtime import Runtime
+
+__all__ = ["Done", "OrderTurns"]
+
+_LATER = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
+"""Failures of a turn that a later one may not meet. All others stay, or may have been paid for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What an attempt came to.
+
+    Attributes:
+        outcome: ``completed``, ``cancelled``, ``failed``, ``waiting``, or ``given_back``.
+        turn_entry_id: the turn that was recorded.
+        code: why it failed.
+        message: the same in words; content.
+        again: whether another attempt can help.
+        new_session: whether that is made in a session of its own: this one's turn has ended.
+        request_ids: what it waits for.
+    """
+
+    outcome: str
+    turn_entry_id: str = ""
+    code: str = ""
+    message: str = ""
+    again: bool = False
+    new_session: bool = False
+    request_ids: tuple[str, ...] = ()
+
+
+class OrderTurns:
+    """Does orders of the kind ``turn``.
+
+    Args:
+        runtime: the root.
+        agents: those that a program made, by id; packages' agents and the shell's are known.
+    """
+
+    def __init__(self, runtime: Runtime, agents: Mapping[str, Agent[Any]]) -> None:
+        self._runtime = runtime
+        self._agents = dict(agents)
+
+    async def run(self, claim: Row) -> Done:
+        """Do one, as far as it goes now.
+
+        Raises:
+            LedgerError: the record cannot be kept.
+        """
+        try:
+            said = await asyncio.to_thread(self._runtime.orders.submission, claim.order_id)
+            agent = await asyncio.to_thread(self._agent, claim.agent_id)
+            session = await asyncio.to_thread(self._session, agent, claim, said)
+            return await self._go_on(session, claim, said)
+        except TurnCancelledError:
+            return Done(outcome="cancelled")
+        except InvalidInputError as error:
+            return Done(outcome="failed", code="invalid_input", message=error.message)
+        except LedgerError:
+            raise
+        except RemitError as error:
+            return Done(
+                outcome="failed", code=type(error).__name__, message=error.message, again=True
+            )
+
+    async def _go_on(self, session: Conversation[Any], claim: Row, said: LedgerEntry) -> Done:
+        before = await asyncio.to_thread(session.unfinished)
+        if claim.stop:
+            if before is not None:
+                await session.acancel()
+            return Done(outcome="cancelled")
+        task = said.metadata["task"]
+        if isinstance(task, Erased) or (before is not None and before.erased):
+            if before is not None:
+                await session.acancel()
+            return Done(outcome="failed", code="erased", message="What it is about was erased.")
+        result: TurnResult[Any] | None = None
+        if before is not None:
+            result = await session.aresume()
+        elif not session.turn_count:
+            result = await session.aturn(task)
+        if result is not None and result.waiting:
+            waits = tuple(one.request_id for one in result.waiting_for)
+            return Done(outcome="waiting", request_ids=waits)
+        return await asyncio.to_thread(self._ended, session, result)
+
+    def _ended(self, session: Conversation[Any], result: TurnResult[Any] | None) -> Done:
+        """What became of a turn that has ended, here or before the process that did it died."""
+        session_id, ledger = session.session_id, self._runtime.ledger
+        found = ledger.query(
+            session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1,
+            with_content=False,
+        )  # fmt: skip
+        turn = next(found)
+        if not any(ledger.query(session_id=session_id, event_type="SESSION_END", limit=1)):
+            session.end()
+        if turn.metadata.get("outcome") == "cancelled":
+            return Done(outcome="cancelled", turn_entry_id=turn.id)
+        if result is not None:
+            code, detail = result.error_code, result.error_detail
+        else:
+            turns = ledger.scoped(tier="ho2")
+            recorded = SessionManager(turns, session_id, agent_id=session.agent_id)
+            reasons = recorded.answer()[1]
+            code, detail = ("answer_rejected", "; ".join(reasons)) if reasons else ("", "")
+        if not code:
+            return Done(outcome="completed", turn_entry_id=turn.id)
+        # A tool may have had its effect: only a person has that done again.
+        used = ledger.query(session_id=session_id, event_type="TOOL_INTENT", limit=1)
+        again = code in _LATER and not any(used)
+        return Done(
+            outcome="failed", turn_entry_id=turn.id, code=code, message=detail, again=again,
+            new_session=True,
+        )  # fmt: skip
+
+    def _agent(self, agent_id: str) -> Agent[Any]:
+        """The agent of that id.
+
+        Raises:
+            AgentNotInstalledError: neither a program nor a package has one.
+        """
+        if agent_id not in self._agents:
+            return self._runtime.packaged_agent(agent_id)
+        return self._agents[agent_id]
+
+    def _session(self, agent: Agent[Any], claim: Row, said: LedgerEntry) -> Conversation[Any]:
+        principal = Principal(said.metadata.get("user_id", ""), subject_of(said))
+        return agent.keyed_session(
+            claim.session_id, principal, said.metadata.get("tokens"), said.metadata.get("usd"),
+            {"order_id": claim.order_id},
+        )  # fmt: skip

@@ -1,0 +1,225 @@
+"""A worker: does submitted orders, ticks of schedules and results of batches until it is told to
+end (SPEC 14)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from remit.agents.queue import Attempts, Row, Seats, is_on_record, new_seat
+from remit.kernel.errors import RemitError
+from remit.runtime.agent import Agent
+from remit.runtime.order_turns import Done, OrderTurns
+from remit.runtime.schedules import Schedule
+
+if TYPE_CHECKING:
+    from remit.runtime.runtime import Runtime
+
+__all__ = ["OrderWorker"]
+
+_log = logging.getLogger("remit.worker")
+
+_LOOK_S = 0.5  # how often for workers that are gone, and for orders that are to stop
+_TICK_S = 1.0  # how often schedules are looked at
+_AWAY_S = 1.0  # until a database is tried again that does not answer
+
+Handler = Callable[[Row], Awaitable[Done]]
+"""Does one attempt at an order of a kind."""
+
+
+class OrderWorker:
+    """Takes orders of its queues, side by side. Any number may work on one root.
+
+    Args:
+        runtime: the root.
+        agents: those that a program made, besides the packages'.
+        schedules: whose ticks it does.
+        queues: whose orders it takes, of the first first.
+        at_once: how many orders at once; as configured when left out.
+        kinds: by kind, who does orders of other kinds than ``turn``.
+
+    Attributes:
+        seat: its name, with its queues; empty while it does not work.
+        queues: whose orders it takes.
+        at_once: how many at once.
+        draining: whether it is to end.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        agents: Sequence[Agent[Any]] = (),
+        schedules: Sequence[Schedule[Any]] = (),
+        *,
+        queues: Sequence[str] = ("default",),
+        at_once: int | None = None,
+        kinds: Mapping[str, Handler] | None = None,
+    ) -> None:
+        settings = runtime.loaded.settings.worker
+        self._runtime = runtime
+        self._ledger = runtime.ledger
+        self.queues: Sequence[str] = tuple(dict.fromkeys(queues))
+        self.at_once = at_once or settings.orders.at_once
+        self._drain_s = settings.orders.drain_s
+        self._schedules = schedules
+        self._attempts = Attempts(runtime.ledger, settings.orders)
+        self._seats = Seats(runtime.ledger, runtime.leases)
+        turns = OrderTurns(runtime, {agent.agent_id: agent for agent in agents})
+        self._kinds: dict[str, Handler] = {"turn": turns.run, **(kinds or {})}
+        self._tasks: set[asyncio.Task[None]] = set()  # one for each order that runs
+        self._nudge = asyncio.Event()
+        self.draining = False
+        self.seat = ""
+
+    def drain(self) -> None:
+        """Take nothing more, and end when what runs has ended; from the worker's own loop."""
+        self.draining = True
+        self._nudge.set()
+
+    async def run(self, ready: Callable[[], None] = lambda: None) -> int:
+        """Work until :meth:`drain`.
+
+        Args:
+            ready: called once it takes orders.
+
+        Returns:
+            How many turns still ran when the time for draining was over: others take them over,
+            once this process is gone.
+        """
+        self.seat = new_seat(tuple(self.queues))
+        leases = self._runtime.leases
+        async with leases.hold(self.seat, wait_s=0, on_stop=self.drain):
+            helpers = [
+                asyncio.create_task(_again_and_again(every_s, work))
+                for every_s, work in (
+                    (_LOOK_S, self._look),
+                    (self._recover_s, self._recover),
+                    (self._recover_s, self._runtime.gateway.batches.poll),
+                )
+            ]
+            ticking = {asyncio.create_task(self._ticks(one)) for one in self._schedules}
+            ready()
+            try:
+                await self._runtime.orders.engine.hand_out(self)
+                if left := self._tasks | ticking:
+                    await asyncio.wait(left, timeout=self._drain_s)
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+                await asyncio.gather(*helpers, return_exceptions=True)
+        return sum(not task.done() for task in self._tasks | ticking)
+
+    def room(self) -> int:
+        """How many more orders it can take now."""
+        return self.at_once - len(self._tasks)
+
+    def begin(self, claim: Row) -> asyncio.Task[None]:
+        """Do an order that it has taken."""
+        task = asyncio.create_task(self._do(claim))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def nudged(self, timeout_s: float | None) -> None:
+        """Wait until an order has ended, or it is to end, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._nudge.wait(), timeout_s)
+        self._nudge.clear()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._nudge.set()
+
+    async def _do(self, claim: Row) -> None:
+        """One attempt, and what came of it on record."""
+        try:
+            handler = self._kinds.get(claim.kind)
+            if not await asyncio.to_thread(is_on_record, self._ledger, claim):
+                said = "Its row in the queue is not what is on record: `remit ledger verify`."
+                done = Done(outcome="failed", code="row_edited", message=said)
+            elif handler is None:
+                said = f"This worker does no orders of the kind {claim.kind}."
+                done = Done(outcome="failed", code="unknown_kind", message=said, again=True)
+            else:
+                done = await handler(claim)
+        except RemitError as error:
+            done = _failed(error, error.message)
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # it is set aside, and the others go on
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # the worker itself was cancelled, not something within the order
+            _log.error("an order failed: %s", type(error).__name__)
+            _log.debug("where it failed", exc_info=error)
+            done = _failed(error, f"{type(error).__name__} in the worker")
+        while True:  # for as long as this process lives: nobody else may take it over before
+            try:
+                await self._settle(claim, done)
+                return
+            except RemitError as error:
+                _log.warning("what became of an order cannot be recorded: %s", error.message)
+                await asyncio.sleep(_AWAY_S)
+
+    async def _settle(self, claim: Row, done: Done) -> None:
+        attempts = self._attempts
+        if done.outcome == "completed":
+            await attempts.completed(claim, done.turn_entry_id)
+        elif done.outcome == "cancelled":
+            await attempts.cancelled(claim)
+        elif done.outcome == "waiting":
+            await attempts.waiting(claim, done.request_ids)
+        else:
+            await attempts.failed(
+                claim, done.code, done.message, again=done.again, new_session=done.new_session
+            )
+
+    async def _look(self) -> None:
+        """Stop what is to stop; take over what workers have left that are gone."""
+        for order_id in await asyncio.to_thread(self._seats.stops, self.seat):
+            status = await asyncio.to_thread(self._runtime.orders.get, order_id)
+            await asyncio.to_thread(
+                self._runtime.leases.request_stop, f"session:{status.session_id}"
+            )
+        for worker in await asyncio.to_thread(self._seats.abandoned):
+            await self._recover()  # their calls first
+            take = functools.partial(self._seats.take_over, worker=worker)
+            if left := await self._ledger.submit(take):
+                _log.warning("%d orders of a worker that is gone are taken over", len(left))
+                self._nudge.set()
+
+    @property
+    def _recover_s(self) -> float:
+        return self._runtime.loaded.settings.gateway.recover_every_s
+
+    async def _recover(self) -> None:
+        await asyncio.to_thread(self._runtime.gateway.recover)
+
+    async def _ticks(self, schedule: Schedule[Any]) -> None:
+        """The ticks of a schedule, until draining."""
+        while not self.draining:
+            try:
+                await schedule.adue()
+            except RemitError as error:
+                _log.warning("a tick failed: %s", error.message)
+            except Exception as error:  # noqa: BLE001 - the next tick comes
+                _log.error("a tick failed: %s", type(error).__name__)
+                _log.debug("where it failed", exc_info=error)
+            await asyncio.sleep(_TICK_S)
+
+
+def _failed(error: BaseException, message: str) -> Done:
+    return Done(outcome="failed", code=type(error).__name__, message=message, again=True)
+
+
+async def _again_and_again(every_s: float, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    while True:
+        try:
+            await work()
+        except RemitError as error:
+            _log.warning("the worker could not look after the rest: %s", error.message)
+        await asyncio.sleep(every_s)

@@ -1,0 +1,301 @@
+"""The queue of orders: what is on record and what is in its table are one, on both stores."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from remit.agents.queue import OrderNotFoundError, OrderStateError, Submission
+from remit.agents.queue.audit import check_orders, is_on_record
+from remit.agents.queue.rows import COLUMNS, rows_of
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.loops import run_blocking
+from remit.ledger import LedgerClient, LedgerEntry
+from tests.agents.queue.bench import Bench, settings
+from tests.support.stores import outside
+
+
+def test_an_order_is_submitted_done_and_gone_from_the_table(ledger: LedgerClient) -> None:
+    bench = Bench(ledger)
+    order_id = bench.submit("Find it.", subject_id="ann", user_id="u-1", tokens=500, usd=0.5)
+    status = bench.queue.get(order_id)
+    assert (status.state, status.agent_id, status.attempts) == ("ready", "clerk", 0)
+    said = bench.queue.submission(order_id)
+    assert said.metadata["task"] == "Find it."
+    assert said.metadata["session_id"] == status.session_id
+    columns = ledger.select("SELECT * FROM orders")
+    assert "Find it." not in str(columns), "the table holds no content"
+    assert bench.queue.stats() == {"default": {"ready": 1}}
+    (claim,) = bench.claim(bench.worker())
+    assert bench.state(order_id) == "running"
+    assert not bench.claim(bench.worker())
+    bench.check()
+    assert bench.end(claim, "completed", "LED-00000007")
+    assert not bench.end(claim), "it is done already"
+    status = run_blocking(bench.queue.ended(order_id))
+    assert (status.state, status.attempts, status.turn_entry_id) == ("completed", 1, "LED-00000007")
+    assert [one.order_id for one in bench.queue.list(state="completed")] == [order_id]
+    assert (list(bench.queue.list()), bench.queue.stats()) == ([], {})
+    assert [entry.event_type for entry in ledger.query(submission_id=order_id)] == [
+        "ORDER_SUBMITTED", "ORDER_ENDED",
+    ]  # fmt: skip
+    ledger.erase(subject_id="ann", reason="asked")
+    with pytest.raises(OrderStateError, match="erased"):
+        bench.queue.fork(order_id, by="t")
+    bench.check()
+    with pytest.raises(OrderNotFoundError):
+        bench.queue.get("ORD-NOSUCHORDER")
+
+
+def test_what_is_submitted_in_a_transaction_that_fails_is_not_submitted(
+    ledger: LedgerClient,
+) -> None:
+    bench = Bench(ledger)
+    order_id, put = bench.queue.prepare(Submission(agent_id="a", task="x"), by="t")
+
+    def work(tx: Any) -> None:
+        put(tx)
+        raise ValueError("the caller's own")
+
+    with pytest.raises(ValueError, match="own"):
+        ledger.transact(work)
+    assert (ledger.count(), ledger.select("SELECT 1 FROM orders")) == (0, [])
+    own = LedgerEntry("OWN", "S", "D", "r")
+    ledger.transact(lambda tx: (tx.append(own), put(tx)))
+    assert bench.state(order_id) == "ready"
+    assert ledger.count() == 2
+
+
+def test_the_same_key_is_one_order_however_often_it_is_submitted(ledger: LedgerClient) -> None:
+    bench = Bench(ledger)
+    first = bench.submit("One.", key="invoice-7")
+    assert bench.submit("Two.", key="invoice-7") == first != bench.submit("One.")
+    (claim,) = bench.claim(bench.worker())
+    bench.end(claim)
+    assert bench.submit("Three.", key="invoice-7") == first
+    assert bench.state(first) == "completed"
+    assert len(list(ledger.query(event_type="ORDER_SUBMITTED"))) == 2
+    bench.check()
+
+
+def test_orders_begin_by_queue_priority_and_age_and_not_before_they_are_due(
+    ledger: LedgerClient,
+) -> None:
+    bench = Bench(ledger)
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    later = bench.submit("later", due=soon, priority=-900)
+    names = [bench.submit(str(n), priority=p) for n, p in enumerate((0, 5, -5, 0))]
+    other = bench.submit("other", queue="slow")
+    worker = bench.worker()
+    taken = [row.order_id for row in bench.claim(worker, 3)]
+    assert taken == [names[2], names[0], names[3]]
+    assert [row.order_id for row in bench.claim(worker, 9, "slow", "default")] == [other, names[1]]
+    status = bench.queue.get(later)
+    assert status.state == "delayed"
+    assert abs(datetime.fromisoformat(status.due) - soon) < timedelta(seconds=1)
+    ledger.transact(lambda tx: tx.execute_many("UPDATE orders SET due_ms = ?", [(tx.now_ms,)]))
+    assert [row.order_id for row in bench.claim(worker)] == [later]
+    bench.check()
+
+
+def test_a_poison_order_is_set_aside_and_blocks_nobody(ledger: LedgerClient) -> None:
+    bench = Bench(ledger)
+    poison = bench.submit("poison", max_attempts=3, priority=-10)
+    sound = bench.submit("sound")
+    for _ in range(3):  # it ends each of its workers
+        worker = bench.worker()
+        assert [row.order_id for row in bench.claim(worker)] == [poison]
+        bench.leave(worker)
+        assert bench.take_over() == 1
+    status = bench.queue.get(poison)
+    assert (status.state, status.error_code, status.attempts) == ("failed", "worker_lost", 3)
+    assert [row.order_id for row in bench.claim(bench.worker())] == [sound]
+    assert bench.queue.stats() == {"default": {"failed": 1, "running": 1}}
+    assert [one.order_id for one in bench.queue.list(state="failed")] == [poison]
+    assert bench.queue.retry(poison, by="Joe").state == "ready"
+    (claim,) = bench.claim(bench.worker())
+    assert (claim.order_id, claim.attempts) == (poison, 1)
+    assert bench.fail(claim, again=False)
+    assert bench.queue.cancel(poison, by="Joe").state == "cancelled"
+    with pytest.raises(OrderStateError, match="cancelled"):
+        bench.queue.retry(poison, by="Joe")
+    bench.check()
+
+
+def test_another_attempt_waits_longer_each_time(ledger: LedgerClient) -> None:
+    bench = Bench(ledger, settings(orders={"retry_base_s": 100.0, "retry_max_s": 300.0}))
+    assert [bench.attempts.backoff_ms(n) for n in (1, 2, 3, 99)] == [
+        100_000, 200_000, 300_000, 300_000,
+    ]  # fmt: skip
+    order_id = bench.submit(max_attempts=2)
+    (claim,) = bench.claim(bench.worker())
+    assert bench.fail(claim, new_session=True)
+    status = bench.queue.get(order_id)
+    assert status.state == "delayed"
+    assert status.session_id != claim.session_id
+    assert not bench.claim(bench.worker())
+    (changed,) = ledger.query(event_type="ORDER_CHANGED")
+    assert (changed.decision, changed.metadata["error_code"]) == ("RETRIED", "SERVER_ERROR")
+    bench.check()
+
+
+def test_only_the_worker_that_holds_an_order_ends_it(ledger: LedgerClient) -> None:
+    bench = Bench(ledger)
+    order_id = bench.submit()
+    slow = bench.worker()
+    (claim,) = bench.claim(slow)
+    assert bench.take_over() == 0, "it is at work"
+    bench.leave(slow)
+    assert bench.take_over() == 1
+    (again,) = bench.claim(slow)  # even by the same name
+    assert not bench.end(claim)
+    assert bench.state(order_id) == "running"
+    assert bench.end(again)
+    assert len(list(ledger.query(event_type="ORDER_ENDED"))) == 1
+    bench.check()
+
+
+def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> None:
+    bench = Bench(ledger)
+    first, second, third = (bench.submit(str(n)) for n in range(3))
+    assert bench.queue.pause(first, by="Joe").state == "paused"
+    bench.check()
+    worker = bench.worker()
+    (claim,) = bench.claim(worker)
+    assert claim.order_id == second
+    with pytest.raises(OrderStateError, match="running"):
+        bench.queue.pause(second, by="Joe")
+    assert bench.queue.cancel(third, by="Joe").state == "cancelled"
+    assert bench.queue.resume(first, by="Joe").state == "ready"
+    status = bench.queue.cancel(second, by="Joe")
+    assert (status.state, status.stopping) == ("running", True)
+    assert bench.seats.stops(worker) == [second]
+    bench.check()
+    assert bench.end(claim, "cancelled")
+    assert bench.state(second) == "cancelled"
+    assert [row.order_id for row in bench.claim(worker, 9)] == [first]
+    with pytest.raises(OrderStateError):
+        bench.queue.cancel(third, by="Joe")
+    bench.check()
+
+
+def test_an_order_that_was_to_stop_and_failed_can_be_tried_again(ledger: LedgerClient) -> None:
+    bench = Bench(ledger)
+    order_id = bench.submit()
+    (claim,) = bench.claim(bench.worker())
+    started = {"session_id": claim.session_id}
+    ledger.write(LedgerEntry("SESSION_START", "S", "D", "r", metadata=started))
+    bench.fail(claim)
+    bench.queue.pause(order_id, by="t")
+    assert bench.queue.cancel(order_id, by="t").stopping
+    bench.check()
+    (claim,) = bench.claim(bench.worker())
+    bench.fail(claim)
+    bench.check()
+    assert not bench.queue.retry(order_id, by="t").stopping
+    bench.check()
+
+
+def test_what_a_limit_holds_back_lets_others_pass_and_comes_back(ledger: LedgerClient) -> None:
+    limits = {"at_once": 4, "key_at_once": 1, "model_at_once": 2}
+    bench = Bench(ledger, settings(default=limits))
+    mine = [bench.submit(str(n), key_id="k-1", model_id="p/m") for n in range(3)]
+    yours = [bench.submit(str(n), key_id="k-2", model_id="p/m") for n in range(2)]
+    free = [bench.submit(str(n)) for n in range(3)]
+    worker = bench.worker()
+    taken = bench.claim(worker, 99)
+    assert [row.order_id for row in taken] == [mine[0], yours[0], free[0], free[1]]
+    assert bench.queue.get(mine[1]).held_by == "default/key_at_once/k-1"
+    bench.check()
+    assert not bench.claim(worker, 99)
+    bench.end(taken[0])
+    assert [row.order_id for row in bench.claim(worker, 99)] == [mine[1]]
+    for claim in (taken[2], taken[3]):
+        bench.end(claim)
+    assert [row.order_id for row in bench.claim(worker, 99)] == [free[2]]
+    bench.end(taken[1])
+    assert [row.order_id for row in bench.claim(worker, 99)] == [yours[1]]
+    bench.check()
+
+
+def test_starts_of_a_key_are_spread_over_the_minute(ledger: LedgerClient) -> None:
+    bench = Bench(ledger, settings(default={"key_per_minute": 60}))
+    orders = [bench.submit(str(n), key_id="k-1") for n in range(3)]
+    worker = bench.worker()
+    assert [row.order_id for row in bench.claim(worker, 9)] == orders[:1]
+    assert bench.queue.get(orders[1]).held_by == "default/key_per_minute/k-1"
+    past = [(ledger.now_ms - 1,)]
+    ledger.transact(lambda tx: tx.execute_many("UPDATE order_starts SET next_ms = ?", past))
+    assert [row.order_id for row in bench.claim(worker, 9)] == orders[1:2]
+    assert not bench.claim(worker, 9)
+    bench.check()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"task": " "}, {"agent_id": ""}, {"queue": "a/b"}, {"queue": ""}, {"kind": "x y"},
+        {"priority": 1001}, {"priority": True}, {"max_attempts": 0}, {"due": datetime(2030, 1, 1)},
+        {"due": datetime.max.replace(tzinfo=UTC)}, {"tokens": -1}, {"tokens": 1.5}, {"usd": -0.5},
+        {"usd": float("nan")}, {"usd": float("inf")},
+    ],
+)  # fmt: skip
+def test_what_is_no_order_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        Submission(**{"agent_id": "a", "task": "b", **wrong})
+
+
+def test_an_edited_row_is_found(ledger: LedgerClient, target: str) -> None:
+    bench = Bench(ledger)
+    for number in range(4):
+        bench.submit(str(number), key_id="k-1", model_id="p/m")
+    worker = bench.worker()
+    (claim, _) = bench.claim(worker, 2)
+    bench.fail(claim, again=False)
+    bench.check()
+    order_id = claim.order_id
+    rows = outside(target, "SELECT * FROM orders ORDER BY seq")
+    assert len(rows) == 4
+    for edit in (
+        f"UPDATE orders SET state = 'ready' WHERE order_id = '{order_id}'",
+        "UPDATE orders SET state = 'failed' WHERE state = 'ready'",
+        "UPDATE orders SET session_id = 'SES-OTHER000' WHERE state = 'ready'",
+        "UPDATE orders SET priority = -1", "UPDATE orders SET agent_id = 'other'",
+        "UPDATE orders SET key_id = ''", "UPDATE orders SET worker = '' WHERE state = 'running'",
+        "UPDATE orders SET stop = 1", "UPDATE orders SET max_attempts = 99",
+        f"DELETE FROM orders WHERE order_id = '{order_id}'",
+        f"UPDATE orders SET order_id = 'ORD-OTHER000' WHERE order_id = '{order_id}'",
+    ):  # fmt: skip
+        outside(target, "CREATE TABLE kept AS SELECT * FROM orders", edit)
+        assert list(check_orders(ledger.select)), edit
+        outside(target, "DELETE FROM orders", "INSERT INTO orders SELECT * FROM kept",
+                "DROP TABLE kept")  # fmt: skip
+    bench.check()
+    (ready, *_) = bench.queue.list(state="ready")
+    outside(target, "DELETE FROM orders")
+    with pytest.raises(RemitError, match="has no row"):
+        bench.queue.get(ready.order_id)
+
+
+@pytest.mark.parametrize("column", ["agent_id", "session_id"])
+def test_a_row_that_was_edited_stays_found_when_a_worker_has_taken_it(
+    ledger: LedgerClient, target: str, column: str
+) -> None:
+    bench = Bench(ledger)
+    bench.submit()
+    outside(target, f"UPDATE orders SET {column} = 'SES-OTHER000'")
+    (claim,) = bench.claim(bench.worker())
+    assert not is_on_record(ledger, claim)
+    bench.end(claim)
+    ((seq, problem),) = check_orders(ledger.select)
+    assert (seq, "'SES-OTHER000'" in problem) == (1, True)
+    order_id = bench.submit()
+    (claim,) = bench.claim(bench.worker())
+    assert is_on_record(ledger, claim)
+    bench.fail(claim, again=True, new_session=True)
+    bench.claim(bench.worker())
+    (row,) = rows_of(ledger.select(f"SELECT {COLUMNS} FROM orders"))
+    assert (row.order_id, is_on_record(ledger, row)) == (order_id, True)
+    assert len(list(check_orders(ledger.select))) == 1

@@ -1,0 +1,373 @@
+"""Workers: turns of agents from the queue, over crashes, approvals and people who interfere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from remit import LedgerClient, Runtime
+from remit.agents.queue import Row, Submission, check_orders
+from remit.agents.supervisor import TurnCancelledError
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import start_background
+from remit.packages.gates import check_gates
+from remit.runtime import Agent
+from remit.runtime.order_app import load_app
+from remit.runtime.order_turns import Done
+from remit.runtime.order_worker import OrderWorker
+from tests.agents.queue import app
+from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.commands import run_remit
+from tests.support.postgres import PostgresServer
+from tests.support.processes import Program, run_forked
+from tests.support.stores import outside
+from tests.support.waiting import until
+from tests.support.wire import Raw, message, tool_use
+
+_DOWN = Raw(b'{"type":"error","error":{"type":"api_error","message":"down"}}', status=500)
+FLAGS = {"gateway.max_retries": 0, "worker.orders.retry_base_s": 0.0}
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "dbos"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both stores with the table, and DBOS."""
+    if request.param != "sqlite":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        monkeypatch.setenv("REMIT_DATABASE_URL", server.database())
+    if request.param == "dbos":
+        pytest.importorskip("dbos")
+        monkeypatch.setenv("REMIT_WORKER__ORDERS__ENGINE", "dbos")
+    return str(request.param)
+
+
+@contextmanager
+def working(
+    runtime: Runtime, agents: Sequence[Agent[Any]] = (), **options: Any
+) -> Iterator[OrderWorker]:
+    """A worker in this process, until the block ends."""
+    worker = OrderWorker(runtime, agents, **options)
+    loop_of: list[Any] = []
+
+    async def run() -> int:
+        loop_of.append(asyncio.get_running_loop())
+        return await worker.run()
+
+    running = start_background(run())
+    try:
+        yield worker
+    finally:
+        until(lambda: bool(loop_of))
+        loop_of[0].call_soon_threadsafe(worker.drain)
+        assert running.result(60) == 0
+
+
+def check(runtime: Runtime) -> None:
+    """What holds after orders of any kind."""
+    report = runtime.ledger.verify()
+    assert report.verified, report.problems
+    events = runtime.ledger.count_by_event()
+    orphans = events.get("EXCHANGE_ORPHANED", 0)
+    assert events.get("DISPATCH", 0) == events.get("EXCHANGE", 0) + orphans
+    gates = check_gates(runtime.gate_context(), ["G2"], full=True, by="a test")
+    assert gates.passed, gates
+
+
+class Found(BaseModel):
+    """An answer of a type."""
+
+    number: int
+
+
+def test_submitted_turns_are_done_and_their_results_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, message("Done."), flags=FLAGS) as (runtime, server):
+        clerk = runtime.agent("clerk", max_retries=0)
+        handles = [
+            clerk.submit(f"Task {number}.", user="u-1", subject_id="ann", key=f"k{number}")
+            for number in range(4)
+        ]
+        with pytest.raises(TimeoutError):
+            handles[0].wait(0.01)
+        with working(runtime, [clerk]), Runtime.open(root) as other:
+            results = [handle.result(60) for handle in handles]
+            again = other.agent("clerk").order(handles[0].order_id)
+            assert again.result(60).response == "Done."
+            assert clerk.submit("Task 0.", key="k0").order_id == handles[0].order_id
+        assert [one.output for one in results] == ["Done."] * 4
+        assert len({one.session_id for one in results}) == 4
+        assert (len(server.calls), results[0].turn_number) == (4, 1)
+        assert results[0].cost_summary["total_tokens"] == 18
+        (started, *_) = runtime.ledger.query(event_type="SESSION_START")
+        assert started.metadata["order_id"] in {one.order_id for one in handles}
+        assert started.metadata["user_id"] == "u-1"
+        assert runtime.ledger.count_by_event()["SESSION_END"] == 4
+        if store == "dbos":
+            _check_dbos(runtime, clerk, [handle.order_id for handle in handles])
+        runtime.ledger.erase(subject_id="ann", reason="asked")
+        assert handles[0].result(1).response == ""
+        check(runtime)
+
+
+def _check_dbos(runtime: Runtime, clerk: Agent[Any], order_ids: list[str]) -> None:
+    """DBOS was given ids in the ledger's own transactions, and gave back sequence numbers."""
+    select = runtime.ledger.select
+    seqs = [one.metadata and int(one.id[4:], 16)
+            for one in runtime.ledger.query(event_type="ORDER_SUBMITTED")]  # fmt: skip
+    found = select(
+        "SELECT s.workflow_uuid, s.status, s.serialization, o.output, i.inputs "
+        "FROM dbos.workflow_status AS s JOIN dbos.workflow_input AS i USING (workflow_uuid) "
+        "LEFT JOIN dbos.workflow_output AS o USING (workflow_uuid) ORDER BY s.created_at"
+    )
+    assert [row[:3] for row in sorted(found)] == sorted(
+        (f"{order_id}.1", "SUCCESS", "portable_json") for order_id in order_ids
+    )
+    assert sorted(int(row[3]) for row in found) == seqs
+    assert {json.loads(row[4])["positionalArgs"][0] for row in found} == set(order_ids)
+    _, put = runtime.orders.prepare(Submission(agent_id="clerk", task="Never."), by="a test")
+
+    def fails(tx: Any) -> None:
+        put(tx)
+        raise ValueError("the caller's own")
+
+    with pytest.raises(ValueError, match="own"):
+        runtime.ledger.transact(fails)
+    kept = clerk.submit("Kept.", due=datetime.now(UTC) + timedelta(hours=1))
+    kept.cancel()
+    assert len(select("SELECT 1 FROM dbos.workflow_status")) == len(found)
+    clerk.submit("Ready.").cancel()
+    assert len(select("SELECT 1 FROM dbos.workflow_status")) == len(found) + 1
+
+
+def test_a_typed_answer_and_one_that_failed_come_back_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [message('{"number": 42}'), _DOWN, _DOWN, message("Up again."), _DOWN]
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (runtime, _):
+        finder = runtime.agent("finder", output_type=Found, max_retries=0)
+        clerk = runtime.agent("clerk", max_retries=0)
+        with working(runtime, [finder, clerk], at_once=1):
+            assert finder.submit("Which?").result(60).output == Found(number=42)
+            assert clerk.submit("Go.", max_attempts=3).result(60).response == "Up again."
+            bad = clerk.submit("Go.", max_attempts=1)
+            failed = bad.result(60)
+            assert (failed.failed, failed.error_code) == (True, "SERVER_ERROR")
+            assert bad.status().state == "failed"
+            unknown = runtime.agent("stranger").submit("Go.", max_attempts=1)
+            assert unknown.wait(60).error_code == "AgentNotInstalledError"
+        retried = [one.decision for one in runtime.ledger.query(event_type="ORDER_CHANGED")]
+        assert retried == ["RETRIED", "RETRIED"]
+        check(runtime)
+
+
+def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gives_up(claim: Row) -> Done:
+        raise asyncio.CancelledError
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, flags=FLAGS) as (runtime, server):
+        clerk, boss = (runtime.agent(name, max_retries=0) for name in ("clerk", "boss"))
+        handle = clerk.submit("Go.")
+        outside(str(tmp_path / "root/ledger.db"), "UPDATE orders SET agent_id = 'boss'")
+        wanted = Submission(agent_id="clerk", task="x", kind="other", max_attempts=1)
+        other = clerk.order(runtime.orders.submit(wanted, by="t"))
+        with working(runtime, [clerk, boss], kinds={"other": gives_up}):
+            assert handle.wait(60).error_code == "row_edited"
+            assert other.wait(60).error_code == "CancelledError"
+        assert not server.calls
+        assert any("'boss'" in str(said) for said in runtime.ledger.verify().problems)
+
+
+def test_a_running_order_stops_when_somebody_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Raw(b"{}", delay_s=60.0)
+    with anthropic_runtime(tmp_path / "root", monkeypatch, slow, flags=FLAGS) as (runtime, server):
+        clerk = runtime.agent("clerk", max_retries=0)
+        with working(runtime, [clerk]):
+            handle = clerk.submit("Go.")
+            until(lambda: bool(server.calls))
+            assert handle.cancel(by="Joe").stopping
+            with pytest.raises(TurnCancelledError):
+                handle.result(60)
+        (turn,) = runtime.ledger.query(event_type="TURN_RECORDED")
+        assert turn.metadata["outcome"] == "cancelled"
+        check(runtime)
+
+
+def test_a_turn_that_waits_for_a_person_goes_on_on_another_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setenv("PAID", str(tmp_path / "paid"))
+    root = tmp_path / "root"
+    script = [tools_only(tool_use("pay", {"text": "Ann"})), message("Paid.")]
+    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+        _, till, _ = app.agents(runtime)
+        assert isinstance(till, Agent)
+        handle = till.submit("Pay Ann.")
+        with Runtime.open(root, flags=FLAGS) as first, working(first, [*app.agents(first)]):
+            until(lambda: handle.status().state == "waiting")
+            assert handle.status().attempts == 0
+        (request_id,) = handle.status().waits_for
+        assert not (tmp_path / "paid").exists()
+        assert runtime.ledger.verify().verified
+        runtime.approvals.decide(request_id, granted=True, by="Joe")
+        with Runtime.open(root, flags=FLAGS) as second, working(second, [*app.agents(second)]):
+            assert handle.result(60).response == "Paid."
+        assert (tmp_path / "paid").read_text() == "Ann\n"
+        assert len(server.calls) == 2
+        check(runtime)
+
+
+def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setenv("PAID", str(tmp_path / "paid"))
+    root = tmp_path / "root"
+    slow = Raw(b"{}", delay_s=60.0)
+    script = [tools_only(tool_use("pay", {"text": "Ann"})), slow, message("Paid.")]
+    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+        _, _, payer = app.agents(runtime)
+        assert isinstance(payer, Agent)
+        handle = payer.submit("Pay Ann.")
+        line = (
+            "-m",
+            "remit",
+            "worker",
+            "--root",
+            str(root),
+            "--app",
+            "tests.agents.queue.app:agents",
+        )
+        with Program(*line, environment=dict(os.environ)) as program:
+            assert "takes orders of default" in program.stdout.readline()
+            until(lambda: len(server.calls) == 2)
+            program.kill()
+        with working(runtime, [payer]):
+            assert handle.result(60).response == "Paid."
+        assert (tmp_path / "paid").read_text() == "Ann\n"
+        assert len(server.calls) == 3
+        assert handle.status().attempts == 2
+        events = runtime.ledger.count_by_event()
+        assert (events["DISPATCH"], events["EXCHANGE"], events["EXCHANGE_ORPHANED"]) == (3, 2, 1)
+        assert (events["TURN_RECORDED"], events["ORDER_ENDED"]) == (1, 1)
+        check(runtime)
+
+
+def test_submission_and_the_callers_entry_are_both_there_or_neither(target: str) -> None:
+    steps = (1, 4, 5) if "://" not in target else (2, 3)
+    for at in steps:  # in the first, or between the fourth and the fifth, and so on
+        when = "before" if at % 2 else "after"
+        done = run_forked(app.submitting, target, at, when, environment=dict(os.environ))
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        with LedgerClient(target) as ledger:
+            events = ledger.count_by_event()
+            rows = ledger.select("SELECT count(*) FROM orders")[0][0]
+            assert events.get("OWN", 0) == events.get("ORDER_SUBMITTED", 0) == rows
+            assert list(check_orders(ledger.select)) == []
+    assert rows == sum(at - at % 2 for at in steps)
+
+
+def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, message("Done."), flags=FLAGS) as (runtime, server):
+
+        def remit(*arguments: object, code: int = 0) -> Any:
+            done = run_remit(*arguments, "--root", root)
+            assert done.returncode == code, done.stderr
+            return json.loads(done.stdout) if "--json" in arguments else done.stdout + done.stderr
+
+        first = remit("order", "submit", "clerk", "Find it.", "--priority", 5, "--json")["order_id"]
+        second = remit("order", "submit", "clerk", "Later.", "--after", "2h").strip()
+        (one, two) = remit("order", "list", "--json")["orders"]
+        assert (one["order_id"], one["state"]) == (second, "delayed")
+        assert (two["order_id"], two["priority"]) == (first, 5)
+        assert "paused" in remit("order", "pause", first)
+        assert first in remit("order", "list", "--state", "paused")
+        remit("order", "resume", first)
+        assert "cancelled" in remit("order", "cancel", second, "--by", "Joe")
+        assert "cancelled already" in remit("order", "retry", second, code=1)
+        assert "There is no state" in remit("order", "list", "--state", "odd", code=2)
+        assert "There is no order" in remit("order", "show", "ORD-2222222222222222", code=1)
+        assert "No worker" in remit("worker", "list")
+        clerk = runtime.agent("clerk", max_retries=0)
+        with working(runtime, [clerk], queues=("urgent", "default")):
+            assert remit("order", "submit", "clerk", "Now.", "--queue", "urgent", "--wait",
+                         "--json")["response"] == "Done."  # fmt: skip
+            until(lambda: remit("order", "show", first, "--json")["state"] == "completed")
+            (worker,) = remit("worker", "list", "--json")["workers"]
+            assert worker["queues"] == ["urgent", "default"]
+            assert worker["pid"] == os.getpid()
+            assert "1 workers" in remit("worker", "drain", worker["worker"])
+            until(lambda: remit("worker", "list", "--json")["workers"] == [])
+        assert "Find it." in remit("order", "show", first)
+        forked = remit("order", "fork", first).strip()
+        assert runtime.orders.submission(forked).metadata["forked_from"] == first
+        assert len(server.calls) == 2
+        check(runtime)
+
+
+def test_a_worker_ends_at_sigterm_when_its_turns_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    reply = Raw(json.dumps(message("Done.")).encode(), delay_s=0.5)
+    with anthropic_runtime(root, monkeypatch, reply, flags=FLAGS) as (runtime, server):
+        clerk = runtime.agent("clerk")
+        first = clerk.submit("One.")
+        line = ("-m", "remit", "worker", "--root", str(root), "--concurrency", "1", "--app",
+                "tests.agents.queue.app:agents")  # fmt: skip
+        with Program(*line, environment=dict(os.environ)) as program:
+            until(lambda: bool(server.calls))
+            second = clerk.submit("Two.")
+            program.terminate()
+            assert program.wait(60) == 0
+        assert (first.status().state, second.status().state) == ("completed", "ready")
+        assert runtime.ledger.select("SELECT * FROM leases WHERE name LIKE 'worker:%'") == []
+
+
+def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    script = [Raw(b"{}", delay_s=60.0), message("Done.")]
+    monkeypatch.setenv("REMIT_WORKER__ORDERS__DRAIN_S", "0.1")
+    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+        clerk = runtime.agent("clerk", max_retries=0)
+        handle = clerk.submit("Go.")
+        line = ("-m", "remit", "worker", "--root", str(root), "--app",
+                "tests.agents.queue.app:agents")  # fmt: skip
+        with Program(*line, environment=dict(os.environ), errors=tmp_path / "said") as program:
+            until(lambda: bool(server.calls))
+            program.terminate()
+            assert program.wait(60) == 0
+        assert "1 turns had not ended" in (tmp_path / "said").read_text()
+        with working(runtime, [clerk]):
+            assert handle.result(60).response == "Done."
+        assert runtime.ledger.count_by_event()["TURN_RECORDED"] == 1
+        check(runtime)
+
+
+def test_ticks_of_schedules_are_a_workers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+        agents, schedules = load_app(runtime, "tests.agents.queue.app:scheduled")
+        with working(runtime, agents, schedules=schedules):
+            until(lambda: runtime.ledger.count_by_event().get("TURN_RECORDED", 0) > 0)
+        for wrong in ("", "app", "no.such:thing", "tests.agents.queue.app:nowhere",
+                      "tests.agents.queue.app:nothing", "tests.agents.queue.app:os"):  # fmt: skip
+            with pytest.raises(InvalidInputError):
+                load_app(runtime, wrong)
