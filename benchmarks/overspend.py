@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import random
@@ -202,6 +203,13 @@ class Installation:
         assert done.stdout or not done.returncode, done.stderr
         return done
 
+    def copied(self, directory: Path) -> Installation:
+        """The same ledger, key and keys from a copy of the root, as on another machine."""
+        shutil.copytree(self.root, directory, symlinks=True)
+        other = copy.copy(self)
+        other.root = directory
+        return other
+
     def serve(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Server:
         """Start a server; it listens when this returns.
 
@@ -224,9 +232,17 @@ class Installation:
         return Server(process, line.split()[-1])
 
     @contextlib.contextmanager
-    def servers(self, number: int) -> Iterator[list[Server]]:
-        """So many; those that are in the list at the end are ended."""
-        running = [self.serve() for _ in range(number)]
+    def servers(self, number: int, *, apart: bool = False) -> Iterator[list[Server]]:
+        """So many; those that are in the list at the end are ended.
+
+        Args:
+            apart: each on a root of its own, for a ledger on PostgreSQL.
+        """
+        places = [self] * number
+        if apart:
+            names = [f"{self.root.name}-{place}" for place in range(1, number)]
+            places[1:] = [self.copied(self.root.with_name(name)) for name in names]
+        running = [place.serve() for place in places]
         try:
             yield running
         finally:
@@ -395,7 +411,7 @@ async def _load(
 
 def overspend(
     directory: Path, *, calls: int, cap_usd: float, database: str = "", kill: bool = False,
-    seed: int = 7,
+    seed: int = 7, gateways: int = 2, apart: bool = False,
 ) -> Report:  # fmt: skip
     """One run.
 
@@ -405,14 +421,18 @@ def overspend(
         cap_usd: of the key that all of them use.
         database: a new PostgreSQL database; SQLite when left out.
         kill: whether to kill a server when one in fifty of the calls has been answered.
+        gateways: servers.
+        apart: each on a root of its own, for a ledger on PostgreSQL.
     """
     source = random.Random(seed)
     orders = [Order.draw(source, f"c{number}") for number in range(calls)]
     if kill:  # those of the server that is killed are out when it comes
-        orders[::2] = [replace(one, orders="delay=1.5", words=one.tokens) for one in orders[::2]]
+        orders[::gateways] = [
+            replace(one, orders="delay=1.5", words=one.tokens) for one in orders[::gateways]
+        ]
     with upstream() as provider:
         installation = Installation(directory, provider.url, cap_usd, database)
-        with installation.servers(2) as servers:
+        with installation.servers(gateways, apart=apart) as servers:
             begun = time.monotonic()
             kill_after = calls // 50 if kill else None
             answers = asyncio.run(_load(installation, servers, orders, kill_after))

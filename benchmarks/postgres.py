@@ -48,6 +48,13 @@ class PostgresServer:
         """Of the engine."""
         return str(run_sql(self._server.get_uri(), "SHOW server_version")[0][0])
 
+    @property
+    def pid(self) -> int:
+        """Of its first process; all others are below it."""
+        pid = self._server.get_pid()
+        assert pid is not None
+        return int(pid)
+
     def url(self, name: str) -> str:
         """Of a database, there or not."""
         return str(self._server.get_uri(database=name))
@@ -81,9 +88,7 @@ class PostgresServer:
 
     def kill(self) -> None:
         """``kill -9`` of the whole server."""
-        pid = self._server.get_pid()
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
         time.sleep(0.5)
 
     def shut_down(self) -> None:

@@ -27,9 +27,11 @@ class FakeUpstream:
 
     Attributes:
         url: without ``/v1``.
+        pid: of its process.
     """
 
     url: str
+    pid: int
 
     @property
     def target(self) -> Target:
@@ -58,7 +60,7 @@ def upstream(core: set[int] | None) -> Iterator[FakeUpstream]:
     assert process.stdout is not None
     port = int(process.stdout.readline())
     try:
-        yield FakeUpstream(f"http://127.0.0.1:{port}")
+        yield FakeUpstream(f"http://127.0.0.1:{port}", process.pid)
     finally:
         if (ended := process.poll()) is not None:
             tell(f"The upstream had ended by itself: {ended}")
