@@ -85,6 +85,7 @@ def test_a_successful_call_is_a_pair_with_exactly_the_tabled_keys(ledger: Ledger
     assert response.content == "A scoped order."
     assert (response.input_tokens, response.output_tokens) == (11, 7)
     assert (response.dispatch_entry_id, response.exchange_entry_id) == (dispatch.id, exchange.id)
+    assert response.timestamp == exchange.timestamp  # so that a replay says the same
     expected = hashlib.sha256(b"What is a remit?").hexdigest()
     assert response.context_hash == exchange.metadata["context_hash"] == expected
     # what is derived from content is content: the record holds no unsalted hash of a short text

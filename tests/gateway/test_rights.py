@@ -68,7 +68,8 @@ def test_each_tier_writes_its_own_events_alone(ledger: LedgerClient) -> None:
 def test_every_event_has_a_writer_whose_tier_is_known() -> None:
     lower = {"worker", "supervisor", "sessions", "trail", "approvals", "gateway"}
     kernel = {
-        "budget", "packages", "gates", "ledger", "auth", "server", "mcp", "tools", "learning", ""
+        "budget", "packages", "gates", "ledger", "auth", "server", "mcp", "tools", "learning",
+        "queue", "tenants", "",
     }  # fmt: skip
     for event in EVENTS.values():
         assert set(re.split(", | or ", event.writer)) <= lower | kernel, event

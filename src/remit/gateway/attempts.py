@@ -34,7 +34,7 @@ from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import Content, LedgerClient, LedgerEntry, utc_now
+from remit.ledger import Content, LedgerClient, LedgerEntry
 from remit.providers import (
     CODES,
     ProviderError,
@@ -334,7 +334,7 @@ class Attempts:
         request, to, usage = call.request, attempt.to, bill.usage
         response = PromptResponse(
             "", RouteOutcome.SUCCESS, usage.input_tokens, usage.output_tokens,
-            entry.metadata["model_id"], to.provider_id, attempt.latency_ms, utc_now(),
+            entry.metadata["model_id"], to.provider_id, attempt.latency_ms, finished.timestamp,
             finished.exchange_entry_id, attempt.dispatch_entry_id,
             context_hash=to.sent.context_hash,
             budget_remaining=finished.remaining,

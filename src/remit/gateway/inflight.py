@@ -212,8 +212,8 @@ class InFlightCalls:
             if wait_s and isinstance(failure, LeaseLostError):
                 # A commit that broke off may have taken place.
                 found = await asyncio.to_thread(self._answer_to, step.dispatch_entry_id)
-                if found:
-                    return FinishedCall(found, None), gone
+                if found is not None:
+                    return found, gone
             if not isinstance(failure, LedgerUnavailableError):
                 self._recovery.give_up(step.dispatch_entry_id, failure)
                 if gone is not None:
@@ -240,14 +240,14 @@ class InFlightCalls:
         )
         return finishing
 
-    def _answer_to(self, dispatch_entry_id: str) -> str:
-        """The ``EXCHANGE`` of a dispatch; empty where there is none."""
+    def _answer_to(self, dispatch_entry_id: str) -> FinishedCall | None:
+        """The ``EXCHANGE`` of a dispatch; ``None`` where there is none."""
         for entry in self._ledger.query(
             event_type="EXCHANGE", after=dispatch_entry_id, with_content=False
         ):
             if entry.metadata.get("dispatch_entry_id") == dispatch_entry_id:
-                return entry.id
-        return ""
+                return FinishedCall(entry.id, entry.timestamp, None)
+        return None
 
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
         """The stage of all steps, for :meth:`~remit.ledger.LedgerClient.step`."""

@@ -154,9 +154,10 @@ class Beside(Struct):
 
 
 class FinishedCall(NamedTuple):
-    """The ``EXCHANGE``'s id, and tokens left on the narrowest limit."""
+    """The ``EXCHANGE``'s id and timestamp, and tokens left on the narrowest limit."""
 
     exchange_entry_id: str
+    timestamp: str
     remaining: int | None
 
 
@@ -312,6 +313,7 @@ class Calls:
                 next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
             )
         exchange_id = self._tx.append(step.prepared[0])
+        timestamp = self._tx.last_timestamp
         step.done = self._tx, exchange_id
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))
@@ -328,7 +330,7 @@ class Calls:
             self._kept += [(*kept, exchange_id) for kept in step.kept]
         if step.also is not None:
             self._also.append((step.also, exchange_id))
-        return FinishedCall(exchange_id, remaining)
+        return FinishedCall(exchange_id, timestamp, remaining)
 
     def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for caller, key, *known in rows:

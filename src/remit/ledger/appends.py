@@ -129,6 +129,11 @@ class Appends(ABC):
             prepare(entry, self._content_keys) if isinstance(entry, LedgerEntry) else entry
         ).id
 
+    @property
+    def last_timestamp(self) -> str:
+        """:attr:`~remit.ledger.store.Transaction.last_timestamp`."""
+        return self.head.timestamp
+
     def forget(self) -> None:
         """Look up content and message steps again, as rows of them were deleted."""
         self.flush()

@@ -49,6 +49,11 @@ class Transaction(Clock, Protocol):
         """Append one entry, already prepared or not; returns its id."""
         ...
 
+    @property
+    def last_timestamp(self) -> str:
+        """Of the entry that was appended last: ISO 8601, UTC, microseconds, ``Z``."""
+        ...
+
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one portable SQL statement with ``?`` placeholders; returns its rows."""
         ...
