@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Any
 
@@ -302,9 +303,14 @@ def test_two_installs_at_once_the_second_waits_and_sees(small: Path, scratch: Pa
     assert len(check(small).packages) == 4
 
 
-def _upgrade_often(root: Path, archives: list[bytes]) -> None:
+def _upgrade_often(root: Path, archives: list[bytes], reads: Semaphore) -> None:
+    """One after the other; each is there while it is read, whole, at least once."""
     for data in archives:
         put(root, data)
+        while reads.acquire(block=False):
+            pass
+        for _ in range(2):
+            reads.acquire(timeout=60)
 
 
 def test_a_reader_sees_the_old_or_the_new_and_no_error(small: Path, scratch: Path) -> None:
@@ -312,20 +318,20 @@ def test_a_reader_sees_the_old_or_the_new_and_no_error(small: Path, scratch: Pat
     archives = [one(scratch, version) for version in versions]
     put(small, archives[0])
     files = InstalledFiles(small)
-    writer = multiprocessing.get_context("fork").Process(
-        target=_upgrade_often, args=(small, archives[1:])
-    )
+    forking = multiprocessing.get_context("fork")
+    reads = forking.Semaphore(0)
+    writer = forking.Process(target=_upgrade_often, args=(small, archives[1:], reads))
     writer.start()
     seen = []
     while writer.is_alive():
         seen.append(files.read("HO1/data/x.txt").decode())
+        reads.release()
     writer.join()
     assert writer.exitcode == 0
     seen.append(files.read("HO1/data/x.txt").decode())
     assert seen[-1] == versions[-1]
+    assert list(dict.fromkeys(seen))[-8:] == versions[1:]
     assert set(seen) <= set(versions)
-    assert [version for version in versions if version in seen] == list(dict.fromkeys(seen))
-    assert len(set(seen)) > 2
     with pytest.raises(NotInstalledError):
         files.read("HO1/data/only-1.0.0.txt")
 

@@ -108,7 +108,10 @@ def test_usage_budgets_keys_and_metrics_are_each_ones_own(shared: Shared) -> Non
         assert 'gpt-4o"' not in json.dumps(usage)
         _, keys = shared.get(name, "/api/keys")
         listed = {one["prefix"] for one in keys["keys"]}
-        assert all(prefix.startswith(f"sk-remit-{name}_") == bool(name) for prefix in listed)
+        of_tenants = ("sk-remit-acme_", "sk-remit-globex_")
+        own = f"sk-remit-{name}_" if name else "sk-remit-"
+        assert all(prefix.startswith(own) for prefix in listed)
+        assert bool(name) == any(prefix.startswith(of_tenants) for prefix in listed)
         _, text, _ = served.ask("GET", "/metrics", token=shared.keys[name])
         assert b'model="gpt-4o"' not in text
     _, text, _ = served.ask("GET", "/metrics", token=shared.keys["acme"])
