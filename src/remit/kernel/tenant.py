@@ -80,7 +80,7 @@ class TenantFile:
                 raise TypeError
         except (ValueError, TypeError) as error:
             raise TenantError(
-                f"{path} is damaged: where the tenant's ledger is cannot be told.",
+                f"{path} is damaged: it does not say where the tenant's ledger is.",
                 next_step="Restore it from a backup.",
             ) from error
         return found

@@ -30,7 +30,7 @@ class Done:
     """What an attempt came to.
 
     Attributes:
-        outcome: ``completed``, ``cancelled``, ``failed``, ``waiting``, or ``given_back``.
+        outcome: ``completed``, ``cancelled``, ``failed`` or ``waiting``.
         turn_entry_id: the turn that was recorded.
         code: why it failed.
         message: the same in words; content.
