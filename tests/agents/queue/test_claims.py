@@ -129,7 +129,7 @@ class Orders(RuleBasedStateMachine):
         assert not self.bench.end(self.gone.pop())
 
     @precondition(lambda self: self.claims)
-    @rule(how=st.sampled_from(["completed", "fail", "waiting", "give back"]), data=st.data())
+    @rule(how=st.sampled_from(["completed", "fail", "waiting"]), data=st.data())
     def finish(self, how: str, data: Any) -> None:
         claim = data.draw(st.sampled_from(self.claims))
         self.claims.remove(claim)
@@ -137,10 +137,8 @@ class Orders(RuleBasedStateMachine):
             self._end(claim, how)
         elif how == "fail":
             assert self.bench.fail(claim, new_session=True)
-        elif how == "waiting":
-            assert self.bench.end(claim, how, ["LED-0000ffff"])
         else:
-            assert self.bench.end(claim, "given_back")
+            assert self.bench.end(claim, how, ["LED-0000ffff"])
 
     @precondition(lambda self: self._open())
     @rule(verb=st.sampled_from(["cancel", "pause", "resume", "retry"]), data=st.data())

@@ -89,14 +89,6 @@ class Attempts:
 
         return await self._end(claim, act)
 
-    async def given_back(self, claim: Row) -> bool:
-        """It goes on with another worker, at once."""
-
-        def act(tx: Transaction, row: Row) -> None:
-            rows.change(tx, row, state="delayed", due_ms=0, worker="", attempts=row.attempts - 1)
-
-        return await self._end(claim, act)
-
     def backoff_ms(self, attempts: int) -> int:
         """The wait after so many attempts: it doubles each time."""
         longest = self._settings.retry_max_s
