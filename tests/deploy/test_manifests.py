@@ -116,7 +116,8 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for path in (DEPLOY / "systemd").iterdir():
         # What is installed elsewhere is not here; systemd says no more of it than that.
         text = path.read_text().replace("/opt/remit/bin/remit", "/bin/true")
-        (tmp_path / path.name).write_text(text.replace("/usr/local/lib/remit/backup.sh", "/bin/true"))
+        text = text.replace("/usr/local/lib/remit/backup.sh", "/bin/true")
+        (tmp_path / path.name).write_text(text)
     units = [str(tmp_path / path.name) for path in (DEPLOY / "systemd").iterdir()]
     done = subprocess.run(
         [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
