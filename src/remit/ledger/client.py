@@ -305,9 +305,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             )
 
     @property
-    def retains(self) -> bool:
-        """Whether the settings say that content goes after some time."""
-        return bool(self._settings.retention_days)
+    def retention_days(self) -> Mapping[str, float]:
+        """For how many days the settings let content be kept, by event type."""
+        return self._settings.retention_days
 
     def retain(
         self,
@@ -324,7 +324,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             requested_by: who asked, on record.
             dry_run: only report what would be erased.
         """
-        days = dict(self._settings.retention_days if days_by_event is None else days_by_event)
+        days = dict(self.retention_days if days_by_event is None else days_by_event)
         return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)
 
     def compact(self) -> str:

@@ -15,6 +15,7 @@ from typing import IO, Any, Literal
 import orjson
 
 from remit.kernel.json_text import dump
+from remit.ledger.archived import archived_to
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
@@ -24,7 +25,14 @@ from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import Filter, Store
 from remit.ledger.subjects import BEFORE, subjects_before
-from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
+from remit.ledger.tlog import (
+    TILE_WIDTH,
+    SignedCheckpoint,
+    VerifierKey,
+    bundle,
+    bundle_path,
+    tile_path,
+)  # fmt: skip
 from remit.ledger.tree import LedgerTree
 
 Format = Literal["jsonl", "parquet", "tiles"]
@@ -55,8 +63,14 @@ class Exporter:
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
-            LedgerError: the target cannot be written.
+            LedgerError: the target cannot be written, or entries were archived.
         """
+        if end := archived_to(self._store.select):
+            raise LedgerError(
+                f"Entries of before {entry_id(end)} were archived, so that an export lacks them.",
+                next_step="Write all of it as JSON lines: `remit ledger export --archive DIR --out "
+                "FILE`. The archive itself is tlog-tiles and, with pyarrow, Parquet.",
+            )
         can_sign = self._checkpoints.signer is not None
         for attempt in range(1, _ATTEMPTS + 1):
             signed = self._checkpoint(can_sign)
@@ -105,26 +119,13 @@ class Exporter:
     def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
         """Write what ``signed`` covers, or all entries without one; returns how many."""
         size = signed.checkpoint.size if signed is not None else self._store.count()
-        key = self._checkpoints.key
-        header = {
-            "format": EXPORT_FORMAT,
-            "entries": size,
-            "checkpoint": str(signed) if signed is not None else None,
-            "verifier_key": str(key) if key is not None else None,
-            BEFORE: subjects_before(self._store.select),
-        }
+        header = header_of(self._store, signed, self._checkpoints.key)
         out.write(orjson.dumps(header) + b"\n")
-        lines = _Lines(self._store)
+        lines = Lines(self._store)
         for rows in self._pages(size):
             for line in lines.of(rows):
                 out.write(orjson.dumps(line) + b"\n")
-        ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
-        if last is not None and last >= size:
-            raise _ErasedMeanwhileError(
-                f"Content was erased under {entry_id(last)}, after the checkpoint that this "
-                "export leads to, so the export does not account for what it shows.",
-                next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
-            )
+        require_accounted(self._store, size)
         return size
 
     def _tiles(self, directory: Path, signed: SignedCheckpoint | None) -> int:
@@ -220,7 +221,31 @@ class Exporter:
             self._advance(after + 1, size)
 
 
-class _Lines:
+def header_of(
+    store: Store, signed: SignedCheckpoint | None, key: VerifierKey | None
+) -> dict[str, Any]:
+    """The first line of an export."""
+    return {
+        "format": EXPORT_FORMAT,
+        "entries": signed.checkpoint.size if signed is not None else store.count(),
+        "checkpoint": str(signed) if signed is not None else None,
+        "verifier_key": str(key) if key is not None else None,
+        BEFORE: subjects_before(store.select),
+    }
+
+
+def require_accounted(store: Store, size: int) -> None:
+    """Make sure that nothing was erased after the first ``size`` entries; raises LedgerError."""
+    ((last,),) = store.select("SELECT max(seq) FROM erasures")
+    if last is not None and last >= size:
+        raise _ErasedMeanwhileError(
+            f"Content was erased under {entry_id(last)}, after the checkpoint that this "
+            "export leads to, so the export does not account for what it shows.",
+            next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
+        )
+
+
+class Lines:
     """The lines of entries, each with the content and message steps no earlier line had.
 
     Content and message steps are numbered in the order in which entries first show them, so

@@ -110,7 +110,7 @@ class RetentionSchedule:
         self._thread.join()
 
     def _work(self) -> None:
-        if self._ledger.archived_to and self._ledger.retains:
+        if self._ledger.archived_to and self._ledger.retention_days:
             _log.warning(
                 "retention reaches what is in the database; for the archive, run `remit ledger "
                 "retain --archive DIR`"

@@ -7,7 +7,7 @@ next erasure, or `remit ledger archive --finish --archive DIR`, goes on: what is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
@@ -21,7 +21,6 @@ from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Beside, ErasureReport, quotable, quotes
 from remit.ledger.errors import LedgerError
 from remit.ledger.record import columns_of
-from remit.ledger.store import Store
 from remit.ledger.subjects import BY_SUBJECT
 
 __all__ = ["erase_archived", "purge", "retain_archived"]
@@ -73,14 +72,14 @@ def erase_archived(
         beside=beside,
     )
     if not dry_run:
-        purge(ledger._store, archive)
+        purge(ledger, archive)
     return report
 
 
 def retain_archived(
     ledger: LedgerClient,
     archive: Archive,
-    days_by_event: dict[str, float],
+    days_by_event: Mapping[str, float] | None = None,
     *,
     requested_by: str = "retention",
     dry_run: bool = False,
@@ -88,6 +87,7 @@ def retain_archived(
     """:meth:`LedgerClient.retain`, in the database and in its archive; raises as
     :func:`erase_archived`."""
     archive.require(ledger.archived_ranges())
+    days = dict(ledger.retention_days if days_by_event is None else days_by_event)
 
     def older(event_type: str, limit: str) -> Beside:
         beside = Beside()
@@ -95,7 +95,7 @@ def retain_archived(
             record = orjson.loads(line.record)
             kind = record["event_type"]
             if record["timestamp"] >= limit or not (
-                kind == event_type if event_type != "*" else kind not in days_by_event
+                kind == event_type if event_type != "*" else kind not in days
             ):
                 continue
             if gone := [item["commitment"] for item in line.contents if "erased" not in item]:
@@ -106,14 +106,14 @@ def retain_archived(
         return beside
 
     reports = ledger._eraser.retain(
-        days_by_event, requested_by=requested_by, dry_run=dry_run, archived=older
+        days, requested_by=requested_by, dry_run=dry_run, archived=older
     )
     if not dry_run:
-        purge(ledger._store, archive)
+        purge(ledger, archive)
     return reports
 
 
-def purge(store: Store, archive: Archive) -> int:
+def purge(ledger: LedgerClient, archive: Archive) -> int:
     """Write each part again that has a value which was erased; returns how many values went.
 
     Raises:
@@ -124,7 +124,7 @@ def purge(store: Store, archive: Archive) -> int:
         gone = {
             mac: seq
             for macs in _batches(_there(read_part(part)))
-            for mac, seq in store.erasures(macs).items()
+            for mac, seq in ledger._store.erasures(macs).items()
         }
         if not gone:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import orjson
 from remit.ledger.archived import LEAVING, Places
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.reader import chunks, marks
-from remit.ledger.store import Clock, Execute, Store
+from remit.ledger.store import Clock, Execute, Filter, Store
 
 __all__ = ["leaving", "refers", "sessions_of"]
 
@@ -111,7 +112,7 @@ def _staying(store: Store, end: int) -> set[str]:
     found = _of_state(store.select, store)
     for sql in _OPEN:
         found.update(name for (name,) in store.select(sql, (end,)) if name is not None)
-    found |= _continued(store, end)
+    found |= _continued(store, end) | _learned_from(store)
     return _with_callers(store, found, end)
 
 
@@ -158,6 +159,18 @@ def _continued(store: Store, end: int) -> set[str]:
                     before.add(one)
         wanted = before - seen
     return found
+
+
+def _learned_from(store: Store) -> set[str]:
+    """The sessions that proposals name as evidence."""
+    where, ids = Filter(equals={"event_type": "SIGNAL_PROPOSED"}), set[str]()
+    while rows := store.page(where, 100):
+        for entry in store.entries(rows):
+            for name in ("evidence", "holds"):
+                listed = entry.metadata.get(name)
+                ids.update(map(str, listed if isinstance(listed, list) else ()))
+        where = replace(where, after=rows[-1].seq)
+    return set(_sessions(store.select, ids))
 
 
 def _with_callers(store: Store, staying: set[str], end: int) -> set[str]:

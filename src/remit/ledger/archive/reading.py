@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, parts_in, ranges_in, read_part
 from remit.ledger.archived import ArchivedRange
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import NO_STEP, Erased, StoredValue, fill
+from remit.ledger.content import NO_STEP, Erased, ExactText, StoredValue, fill
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
 from remit.ledger.queries import Equalities, Order, instant, to_seq
@@ -79,6 +79,18 @@ class Archive:
     def read_record(self, entry_id: str) -> bytes:
         """The canonical record of an entry that left; raises as :meth:`read`."""
         return self._find(entry_id)[0].record
+
+    def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
+        """:meth:`LedgerClient.exact` of an entry that left; raises as :meth:`read`."""
+        line, path = self._find(entry_id)
+        values = self._values([line], path)
+        return {
+            key: values.of(item, StoredValue.encoded)
+            for key, item in decode_record(_row(line))["metadata"].items()
+            if (not names or key in names)
+            and isinstance(item, dict)
+            and ("$content" in item or "$messages" in item)
+        }
 
     def _find(self, entry_id: str) -> tuple[Line, Path]:
         seq = parse_entry_id(entry_id)
@@ -146,8 +158,13 @@ class Archive:
                         yield _entry(line, None)
 
     def _filled(self, page: list[Line], path: Path) -> Iterator[LedgerEntry]:
-        """Lines of one range as entries, with their content: values stand in earlier lines of the
-        same session."""
+        """Lines of one range as entries, with their content."""
+        values = self._values(page, path)
+        return (_entry(line, values.of) for line in page)
+
+    @staticmethod
+    def _values(page: list[Line], path: Path) -> _Values:
+        """What lines show: it stands in them, or in earlier lines of the same session."""
         names = {columns_of(decode_record(_row(line))["metadata"]).session_id for line in page}
         sessions = frozenset(name for name in names if name is not None)
         values = _Values()
@@ -155,7 +172,7 @@ class Archive:
         for part in parts_in(path):
             for line in read_part(part, {"session_id": sessions}, low, high):
                 values.add(line)
-        return (_entry(line, values.of) for line in page)
+        return values
 
 
 class _Values:
@@ -173,22 +190,24 @@ class _Values:
             if "erased" in step:
                 self._values[step["commitment"]] = step
 
-    def of(self, item: dict[str, Any]) -> Any:
+    def of(
+        self, item: dict[str, Any], read: Callable[[StoredValue], Any] = StoredValue.decode
+    ) -> Any:
         """What a commitment object of a record stands for."""
         if "$messages" not in item:
-            return self._value(item["$content"][12:])
+            return self._value(item["$content"][12:], read)
         found, step = [], item["$messages"]
         while step != NO_STEP:
             step, mac = self._steps[step]
-            found.append(self._value(mac))
+            found.append(self._value(mac, read))
         return found[::-1]
 
-    def _value(self, mac: str) -> Any:
+    def _value(self, mac: str, read: Callable[[StoredValue], Any]) -> Any:
         item = self._values.get(mac, {})
         if "jcs" in item:
-            return orjson.loads(item["jcs"])
+            return read(StoredValue("json", item["jcs"]))
         if "json" in item:
-            return StoredValue("exact", item["json"]).decode()
+            return read(StoredValue("exact", item["json"]))
         return Erased(item.get("erased"))
 
 
