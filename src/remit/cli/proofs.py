@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.archives import from_archive, opened, require_archive
+from remit.cli.archives import from_archive
 from remit.cli.shared import (
     FILE,
     common,
@@ -273,23 +273,11 @@ def _write(out: Path | None, text: str) -> None:
 )  # fmt: skip
 @click.option("--tiles", "as_tiles", is_flag=True, help="The same as --format tiles.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="File or directory.")
-@from_archive
 @common
-def export(
-    root: Path | None, kind: Any, as_tiles: bool, out: Path, archives: tuple[Path, ...]
-) -> None:
+def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
     """Write the ledger out, with a signed checkpoint."""
     kind = "tiles" if as_tiles else kind
     with open_ledger(root, signing=True) as client:
-        if archives:
-            if kind != "jsonl" or str(out) == "-":
-                raise InvalidInputError("An archive is written out again as a jsonl file only.")
-            require_archive(client, archives, "an export")
-            from remit.ledger.archive import export_whole
-
-            count = export_whole(client, opened(archives), out, progress("exporting"))
-            note(f"{count} entries written to {out}.")
-            return
         if str(out) == "-":
             if kind != "jsonl":
                 raise InvalidInputError("Only jsonl can be written to standard output.")

@@ -196,8 +196,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         """
         seq = parse_entry_id(entry_id)
         signed = self.checkpoints.covering(seq) if seq is not None and seq < 1 << 62 else None
-        if seq is None or signed is None:  # before one is signed for it
-            seq = self._row(entry_id).seq
+        if seq is None or (signed is None and seq >= self.archived_to):
+            seq = self._row(entry_id).seq  # before a checkpoint is signed for it
         return str(self.checkpoints.prove(seq, signed))
 
     # -- exporting ------------------------------------------------------------------------

@@ -47,12 +47,6 @@ def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> Signe
             next_step="Wait for them; `remit ledger recover` of that root settles those of the "
             "dead.",
         )
-    if source.archived_to:
-        raise LedgerError(
-            "Entries of this ledger were archived, and a copy would lack them.",
-            next_step="Write all of it out, `remit ledger export --archive DIR --out FILE`, and "
-            "import that into a new root.",
-        )
     source.export(file)
     signed = SignedCheckpoint.parse(source.checkpoint())
 

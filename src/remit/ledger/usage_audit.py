@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,11 +26,12 @@ from remit.ledger.usage import (
 )
 
 if TYPE_CHECKING:
+    from remit.ledger.archived import ArchivedRange
     from remit.ledger.client import LedgerClient
     from remit.ledger.state import Select
     from remit.ledger.store import Transaction
 
-__all__ = ["UsageDifference", "audit_usage", "carried_usage"]
+__all__ = ["UsageDifference", "archived_usage", "audit_usage", "carried_usage"]
 
 _MARK = "usage"
 _MOST_NAMED = 1000
@@ -264,11 +265,22 @@ def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
 
 def _archived(ledger: LedgerClient) -> tuple[int, dict[str, str]]:
     """The end of what was archived, and the digest of each of its hours."""
-    hours: dict[str, str] = {}
     ranges = ledger.archived_ranges()
+    return ranges[-1].end if ranges else 0, _hours_of(ranges)
+
+
+def _hours_of(ranges: Sequence[ArchivedRange]) -> dict[str, str]:
+    hours: dict[str, str] = {}
     for one in ranges:
         hours |= one.carried.get("usage", {})
-    return ranges[-1].end if ranges else 0, hours
+    return hours
+
+
+def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[Row]:
+    """The rows of the hours whose entries were archived, which do not follow from what is here."""
+    for text in _hours_of(ranges):
+        for key, sums in _live(select, quarter_of(f"{text}:00") // _IN_HOUR).items():
+            yield *key, *sums
 
 
 def _before_in(hour: int, end: int, tx: Transaction) -> str:

@@ -3,7 +3,6 @@
 from remit.ledger.archive.archiving import ArchiveReport, archive, cut_at, finish
 from remit.ledger.archive.checking import check_archive
 from remit.ledger.archive.erasing import erase_archived, purge, retain_archived
-from remit.ledger.archive.exporting import export_whole
 from remit.ledger.archive.reading import Archive, joined, read_either
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "check_archive",
     "cut_at",
     "erase_archived",
-    "export_whole",
     "finish",
     "joined",
     "purge",
