@@ -23,7 +23,7 @@ from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
 from remit.ledger.archive import archive, check_archive, cut_at
 from remit.ledger.relocation import copy_ledger
-from remit.runtime.state import carried_state, check_state
+from remit.runtime.state import carried_state, check_state, rebuild_state
 
 _HOME = Path("/tmp/bench_growth")
 _JOBS = 2
@@ -49,9 +49,8 @@ def main(entries: int = 1_000_000, url: str = "") -> None:
             file.write(f'\n[ledger]\npath = "{url}"\n')
         settings = load_settings(root.path / "remit.toml").settings.ledger
     with open_root_ledger(root, settings, signing=True, checks=(check_state,)) as ledger:
+        rebuild_state(ledger)  # sessions of that root are copies, without rows of their own
         found: dict[str, Any] = {"before": _sizes(ledger, url)}
-        with _timed("verify before"):
-            assert ledger.verify(jobs=_JOBS).verified
         directory = _HOME / "archive"
         done = archive(
             ledger, cut_at(ledger, str(entries * 9 // 10)), directory, by="benchmark",
