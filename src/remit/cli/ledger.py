@@ -212,13 +212,18 @@ def stats(root: Path | None, as_json: bool) -> None:
         result: dict[str, Any] = {
             "entries": client.count(),
             "events": client.count_by_event(),
+            "archived": 0,
             "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
             "location": client.location,
         }
+    # What left is counted in no index.
+    result["archived"] = result["entries"] - sum(result["events"].values())
     events: list[tuple[str, int]] = sorted(
         result["events"].items(), key=lambda item: (-item[1], item[0])
     )
     lines = [f"{result['entries']} entries in {result['location']}"]
+    if result["archived"]:
+        lines.append(f"  {result['archived']:>8}  of them archived")
     emit(as_json, result, lines + [f"  {number:>8}  {name}" for name, number in events])
 
 

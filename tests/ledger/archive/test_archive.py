@@ -35,8 +35,9 @@ from remit.ledger.archive import (
     read_either,
     retain_archived,
 )
-from remit.ledger.archive.files import Kind
+from remit.ledger.archive.files import Kind, write_part
 from remit.ledger.tlog import SignedCheckpoint, TlogProof, leaf_hash
+from tests.ledger.archive.writing import sessions
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 
 _LIVE = "SES-LIVE"
@@ -53,8 +54,7 @@ def client(target: str) -> Iterator[LedgerClient]:
     with LedgerClient(target, signer=SIGNER) as client:
         client.write(LedgerEntry("KEY_CREATED", "k", "CREATED", "r", metadata={"key_id": "k"}))
         conversation(client, _LIVE, 2)
-        for number in range(66):
-            conversation(client, f"SES-{number}", 6, subject=f"person{number % 4}")
+        sessions(client, 66, leading=0)
         conversation(client, _LIVE, 3)
         yield client
 
@@ -125,8 +125,7 @@ def test_a_session_goes_on_after_its_beginning_left(client: LedgerClient, tmp_pa
     assert _is_sound(client, directory)
     assert len(_entries(client, directory, session_id="SES-0")) == 13
     # And again: what left first is in one range, what came later in another.
-    for _ in range(110):
-        client.write(LedgerEntry("NOTE", "S", "D", "r"))
+    client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(110)])
     before = _entries(client, directory)
     assert cut_off(client, directory, cut_at(client, str(client.count()))).entries > 150
     assert _entries(client, directory)[:-1] == before
@@ -142,8 +141,7 @@ def test_nothing_leaves_that_is_in_use(client: LedgerClient, tmp_path: Path) -> 
     conversation(client, "SES-SUB", 1)
     learned = {"evidence": [entry_id(60)], "holds": []}
     client.write(LedgerEntry("SIGNAL_PROPOSED", "P", "P", "r", metadata=learned))
-    for _ in range(200):
-        client.write(LedgerEntry("NOTE", "S", "D", "r"))
+    client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(200)])
     conversation(client, "SES-SUB", 1)
 
     def state(tx: Any) -> None:
@@ -171,8 +169,7 @@ def test_erasure_reaches_the_archive(place: tuple[str, Path], tmp_path: Path) ->
     target, files = place
     directory = tmp_path / "archive"
     with LedgerClient(target, signer=SIGNER) as client:
-        for number in range(66):
-            conversation(client, f"SES-{number}", 6, subject=f"person{number % 4}")
+        sessions(client, 66, leading=0)
         secret = client.query(text='"question 0 of SES-50"')
         assert any(secret)
         cut_off(client, directory, 256, "parquet")
@@ -227,8 +224,7 @@ def test_an_export_comes_back_as_it_was(client: LedgerClient, tmp_path: Path) ->
     directory, file = tmp_path / "archive", tmp_path / "all.jsonl"
     kept = {"session_id": "SES-8", "response": "answer 0 of SES-8"}
     client.write(LedgerEntry("SESSION_END", "S", "D", "r", metadata=kept))
-    for _ in range(200):
-        client.write(LedgerEntry("NOTE", "S", "D", "r"))
+    client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(200)])
     cut_off(client, directory, 512)
     conversation(client, "SES-0", 7)
     erase_archived(client, Archive([directory]), session_id="SES-9", reason="r")
@@ -325,6 +321,17 @@ def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: 
         assert check_archive(client, [directory]).problem_count
         file.write_bytes(data)
     assert check_archive(client, [directory]).problems == []
+    changed = [
+        line._replace(contents=[{**item, "jcs": '"other"'} for item in line.contents])
+        for line in Archive([directory]).lines()
+    ]
+    write_part(part, changed)
+    assert "does not match its commitment" in str(check_archive(client, [directory]).problems[0])
+    with pytest.raises(LedgerError, match="not what was recorded"):
+        Archive([directory]).read(entry_id(100))
+    write_part(part, [line._replace(record=line.record[:-1] + b" }") for line in changed])
+    with pytest.raises(LedgerError, match="does not match its hash"):
+        list(Archive([directory]).query(with_content=False))
 
 
 _COPIED = ("entries", "ledger_info", "tree_hashes")

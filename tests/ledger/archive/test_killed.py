@@ -22,13 +22,10 @@ from tests.support.stores import SIGNER
 _END = 256
 # Where it dies: before it calls this for the n-th time.
 _POINTS: tuple[tuple[Any, str, int], ...] = (
-    (archiving._Archiving, "_write_parts", 1),
     (archiving._Archiving, "_check", 1),
-    (archiving._Archiving, "_keep_leaves", 1),
     (archiving, "_insert", 1),
     (archiving._Archiving, "_record", 1),
     (archiving, "remove", 1),
-    (removal._Removal, "run", 1),
     (removal._Removal, "run", 3),
     (removal.TextIndex, "merge", 1),
 )

@@ -8,8 +8,6 @@ from remit.ledger import LedgerClient, LedgerEntry
 
 __all__ = ["conversation_of", "sessions"]
 
-_LEAD = 3
-
 
 def conversation_of(name: str, turns: int, size: int = 0) -> list[LedgerEntry]:
     """Exchanges that each send again what was said before."""
@@ -25,9 +23,11 @@ def conversation_of(name: str, turns: int, size: int = 0) -> list[LedgerEntry]:
     return entries
 
 
-def sessions(client: LedgerClient, number: int, turns: int = 6, size: int = 0) -> None:
-    """Three entries that stay, and sessions of so many turns, each of one of four people."""
-    client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(_LEAD)])
+def sessions(
+    client: LedgerClient, number: int, turns: int = 6, size: int = 0, leading: int = 3
+) -> None:
+    """Entries that stay, and sessions of so many turns, each of one of four people."""
+    client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(leading)])
     for count in range(number):
         entries = conversation_of(f"SES-{count}", turns, size)
         client.write_many(entries, subject_id=f"person{count % 4}")

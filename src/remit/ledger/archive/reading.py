@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,13 +11,20 @@ from typing import Any, Unpack
 
 import orjson
 
+from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, parts_in, ranges_in, read_part
 from remit.ledger.archived import ArchivedRange
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import NO_STEP, Erased, ExactText, StoredValue, fill
+from remit.ledger.content import NO_STEP, Erased, ExactText, StoredValue, commit, fill
 from remit.ledger.entry import LedgerEntry, parse_entry_id
-from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
+from remit.ledger.entry import entry_id as format_id
+from remit.ledger.errors import (
+    EntryArchivedError,
+    EntryNotFoundError,
+    LedgerError,
+    LedgerFormatError,
+)
 from remit.ledger.queries import Equalities, Order, instant, to_seq
 from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.record import columns_of
@@ -183,8 +191,19 @@ class _Values:
         self._steps: dict[str, tuple[str, str]] = {}
 
     def add(self, line: Line) -> None:
+        """Take in what a line has.
+
+        Raises:
+            LedgerFormatError: a value is not what the record commits to.
+        """
         for item in line.contents:
-            self._values[item["commitment"]] = item
+            mac = item["commitment"]
+            if "erased" not in item and commit(_nonce(item), _encoded(item)) != mac:
+                raise LedgerFormatError(
+                    f"A value of {format_id(line.seq)} in the archive is not what was recorded.",
+                    next_step="Run `remit ledger verify --archive DIR`; put back a sound copy.",
+                )
+            self._values[mac] = item
         for step in line.steps:
             self._steps[step["step"]] = (step["parent"], step["commitment"])
             if "erased" in step:
@@ -234,6 +253,15 @@ def read_either(ledger: LedgerClient, archive: Archive, entry_id: str) -> Ledger
         return archive.read(entry_id)
 
 
+def _nonce(item: dict[str, Any]) -> bytes:
+    return base64.b64decode(item["nonce"])
+
+
+def _encoded(item: dict[str, Any]) -> bytes:
+    text: str = item["jcs"] if "jcs" in item else item["json"]
+    return text.encode()
+
+
 def _pages(lines: Iterator[Line]) -> Iterator[list[Line]]:
     size = 16
     while page := list(itertools.islice(lines, size)):
@@ -246,6 +274,11 @@ def _row(line: Line) -> EntryRow:
 
 
 def _entry(line: Line, resolve: Any) -> LedgerEntry:
+    if sha256_hex(line.record) != line.entry_hash:
+        raise LedgerFormatError(
+            f"The record of {format_id(line.seq)} in the archive does not match its hash.",
+            next_step="Run `remit ledger verify --archive DIR`; put back a sound copy.",
+        )
     record = decode_record(_row(line))
     names = ("event_type", "submission_id", "decision", "prompts_used", "id", "timestamp",
              "previous_hash")  # fmt: skip
