@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import orjson
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
@@ -17,7 +18,7 @@ from remit.ledger.archive import Archive, archive, archiving, check_archive, fin
 from remit.ledger.tlog import Signer
 from tests.ledger.archive.writing import sessions
 from tests.support.processes import run_forked
-from tests.support.stores import SIGNER
+from tests.support.stores import SIGNER, conversation
 
 _END = 256
 # Where it dies: before it calls this for the n-th time.
@@ -87,6 +88,29 @@ def test_killed_anywhere_the_next_run_ends_it(target: str, tmp_path: Path) -> No
         report = client.verify()
         assert (report.archived, report.notes, report.problems) == (252, [], [])
         assert [path.name for path in directory.iterdir()] == [f"{0:012d}-{_END:012d}"]
+
+
+def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
+    """A session that goes on stays whole, and what is erased is not in the archive either."""
+    directory = tmp_path / "archive"
+    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+        sessions(client, 66)
+        plain = archiving._Archiving._keep_leaves
+
+        def meanwhile(*given: Any) -> None:
+            plain(*given)
+            conversation(client, "SES-5", 1)
+            client.erase(session_id="SES-6", reason="asked")
+
+        with mock.patch.object(archiving._Archiving, "_keep_leaves", meanwhile):
+            done = archive_all(client, directory)
+        assert done.entries == 252 - 6
+        assert len([*client.query(session_id="SES-5")]) == 7
+        assert b"of SES-6" not in b"".join(
+            orjson.dumps(line.to_dict()) for line in Archive([directory]).lines()
+        )
+        assert client.verify().problems == []
+        assert check_archive(client, [directory]).problems == []
 
 
 def test_a_full_disk_takes_nothing_away(tmp_path: Path) -> None:

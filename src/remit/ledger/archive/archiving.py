@@ -16,6 +16,7 @@ from remit.ledger.archive.files import (
     RECORDED,
     Kind,
     Line,
+    fsync,
     fsync_tree,
     kind_there,
     part_path,
@@ -191,7 +192,8 @@ class _Archiving:
             carried = {"usage": carried_usage(ledger, first, end), **self._carry(ledger, end)}
             archived_id = self._record(place, first, end, root, size, places, carried)
             _put(place / RECORDED, f"{archived_id}\n".encode())
-            fsync_tree(place)
+            for path in (place / RECORDED, place):
+                fsync(path)
             self._took("record")
         except OSError as error:
             raise LedgerError(
@@ -235,7 +237,8 @@ class _Archiving:
         fsync_tree(new)
         self._check(new, first, end, root, places)
         new.rename(place)
-        fsync_tree(self._directory)
+        for path in (self._directory, self._directory.parent):
+            fsync(path)
         return root
 
     def _write_tiles(self, path: Path, tree: LedgerTree, first: int, end: int) -> bytes:
@@ -299,7 +302,8 @@ class _Archiving:
         self, place: Path, first: int, end: int, root: bytes, size: int, places: Places,
         carried: dict[str, Any],
     ) -> str:  # fmt: skip
-        """Write the ``ARCHIVED`` entry; what came to life meanwhile is taken out of the archive."""
+        """Write the ``ARCHIVED`` entry; what came to life meanwhile, or was erased, is first taken
+        out of the archive."""
         for _ in range(_ATTEMPTS):
             done = self._ledger.transact(
                 functools.partial(self._record_in, first, end, root, size, places, carried)
@@ -308,8 +312,8 @@ class _Archiving:
                 return done
             for seq in done:
                 places.remove(seq)
-            self._write_parts(place, places)
-            fsync_tree(place)
+            size = self._ledger.count()
+            self._write_parts(place, places)  # each is on disk, and so is its name
             self._check(place, first, end, root, places)
         raise LedgerError(
             "Sessions of before the cut go on all the time.",
@@ -320,7 +324,8 @@ class _Archiving:
         self, first: int, end: int, root: bytes, size: int, places: Places,
         carried: dict[str, Any], tx: Transaction,
     ) -> str | list[int]:  # fmt: skip
-        """The id of the entry; or the entries that cannot leave, as their sessions go on."""
+        """The id of the entry; or the entries that cannot leave, as their sessions go on: none
+        where only something was erased."""
         if archived_to(tx.execute) != first:
             raise LedgerError(
                 "Another process archives this ledger.", next_step="Nothing was done here."
@@ -333,7 +338,7 @@ class _Archiving:
             )
             if seq in places
         ]
-        if alive:
+        if alive or tx.execute("SELECT 1 FROM erasures WHERE seq >= ? LIMIT 1", (size,)):
             return alive
         tx.execute(_INFO, (str(end),))
         return tx.append(

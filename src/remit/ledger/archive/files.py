@@ -24,8 +24,8 @@ from remit.ledger.record import columns_of
 from remit.ledger.schema import COLUMNS
 
 __all__ = [
-    "PART_ENTRIES", "RECORDED", "Kind", "Line", "Wanted", "fsync_tree", "kind_there", "part_path",
-    "parts_in", "range_name", "ranges_in", "read_part", "write_part",
+    "PART_ENTRIES", "RECORDED", "Kind", "Line", "Wanted", "fsync", "fsync_tree", "kind_there",
+    "part_path", "parts_in", "range_name", "ranges_in", "read_part", "write_part",
 ]  # fmt: skip
 
 Kind = Literal["parquet", "jsonl"]
@@ -130,7 +130,7 @@ def write_part(path: Path, lines: Iterable[Line]) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-        _fsync(path.parent)
+        fsync(path.parent)
     finally:
         new.unlink(missing_ok=True)
 
@@ -167,8 +167,8 @@ def fsync_tree(path: Path) -> None:
     """Have a directory and all below it on disk."""
     for place, _, names in os.walk(path):
         for name in names:
-            _fsync(Path(place, name))
-        _fsync(Path(place))
+            fsync(Path(place, name))
+        fsync(Path(place))
 
 
 @contextlib.contextmanager
@@ -178,7 +178,8 @@ def _private(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Have a file, or the names in a directory, on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
