@@ -37,6 +37,8 @@ from remit.ledger.archive import (
 )
 from remit.ledger.archive.files import Kind, write_part
 from remit.ledger.tlog import SignedCheckpoint, TlogProof, leaf_hash
+from remit.server.refusals import HttpError
+from remit.server.responses.turns import Turns
 from tests.ledger.archive.writing import sessions
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 
@@ -143,6 +145,11 @@ def test_nothing_leaves_that_is_in_use(client: LedgerClient, tmp_path: Path) -> 
     client.write(LedgerEntry("SIGNAL_PROPOSED", "P", "P", "r", metadata=learned))
     client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(200)])
     conversation(client, "SES-SUB", 1)
+    # A conversation of the Responses API: it went on from an entry of an older session.
+    middle = client.write(LedgerEntry("EXCHANGE", "P", "D", "r", metadata={
+        "session_id": "SES-DAY2", "continues": entry_id(130)}))  # fmt: skip
+    end = client.write(LedgerEntry("EXCHANGE", "P", "D", "r", metadata={
+        "session_id": "SES-DAY3", "continues": middle}))  # fmt: skip
 
     def state(tx: Any) -> None:
         later = tx.now_ms + 10**7
@@ -150,6 +157,9 @@ def test_nothing_leaves_that_is_in_use(client: LedgerClient, tmp_path: Path) -> 
         tx.execute("INSERT INTO idempotency VALUES ('c', 'k', 'o', 't', ?, ?)",
                    (entry_id(16), later))  # fmt: skip
         tx.execute("INSERT INTO idempotency VALUES ('c', 'old', 'o', 't', ?, 1)", (entry_id(34),))
+        for name, session, one in (("resp_new", "SES-DAY3", end), ("resp_old", "SES-30", 190)):
+            led_to = one if isinstance(one, str) else entry_id(one)
+            tx.execute("INSERT INTO response_ids VALUES (?, 'o', ?, ?)", (name, session, led_to))
         tx.execute("INSERT INTO provider_objects VALUES ('f', 'file', 'p', 'o', ?)",
                    (entry_id(42),))  # fmt: skip
 
@@ -159,9 +169,16 @@ def test_nothing_leaves_that_is_in_use(client: LedgerClient, tmp_path: Path) -> 
             if entry["event_type"] == "EXCHANGE"}  # fmt: skip
     here = {entry["metadata"]["session_id"] for entry in _entries(client)
             if entry["event_type"] == "EXCHANGE"}  # fmt: skip
-    stayed = {"SES-SUB", "SES-1", "SES-2", "SES-3", "SES-5", "SES-6", "SES-9"}
+    stayed = {"SES-SUB", "SES-1", "SES-2", "SES-3", "SES-5", "SES-6", "SES-9", "SES-21",
+              "SES-DAY2", "SES-DAY3"}  # fmt: skip
     assert here == stayed
     assert done.entries == 6 * len(left - stayed - {_LIVE}) + 5
+    turns = Turns(client)
+    found = turns.find("resp_new", "o")
+    assert found is not None
+    assert [turn.entry.id for turn in turns.chain(found)] == [entry_id(130), middle, end]
+    with pytest.raises(HttpError, match="archived"):
+        turns.find("resp_old", "o")
 
 
 def test_erasure_reaches_the_archive(place: tuple[str, Path], tmp_path: Path) -> None:
