@@ -14,7 +14,16 @@ import orjson
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
-from remit.ledger.archive import Archive, archive, archiving, check_archive, finish, joined, removal
+from remit.ledger.archive import (
+    Archive,
+    archive,
+    archiving,
+    check_archive,
+    copying,
+    finish,
+    joined,
+    removal,
+)
 from remit.ledger.tlog import Signer
 from tests.ledger.archive.writing import sessions
 from tests.support.processes import run_forked
@@ -23,7 +32,7 @@ from tests.support.stores import SIGNER, conversation
 _END = 256
 # Where it dies: before it calls this for the n-th time.
 _POINTS: tuple[tuple[Any, str, int], ...] = (
-    (archiving._Archiving, "_check", 1),
+    (copying.RangeCopy, "check", 1),
     (archiving, "_insert", 1),
     (archiving._Archiving, "_record", 1),
     (archiving, "remove", 1),
@@ -130,7 +139,7 @@ def test_a_full_disk_takes_nothing_away(tmp_path: Path) -> None:
             assert _ids(client.query()) == whole
         # What does not read back is not gone by.
         with (
-            mock.patch.object(archiving, "bundle", lambda records: b"\0\0" * len(records)),
+            mock.patch.object(copying, "bundle", lambda records: b"\0\0" * len(records)),
             pytest.raises(LedgerError, match="does not read back"),
         ):
             archive_all(client, tmp_path / "archive")

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.ledger.archive.checking import RangeCheck
+from remit.ledger.archive.copying import RangeCopy
 from remit.ledger.archive.files import (
-    PART_ENTRIES,
-    RECORDED,
     Kind,
-    Line,
-    fsync,
-    fsync_tree,
     kind_there,
-    part_path,
-    parts_in,
-    range_name,
-    write_part,
 )
 from remit.ledger.archive.leaving import leaving, refers
-from remit.ledger.archive.lines import lines_of
 from remit.ledger.archive.removal import remove
 from remit.ledger.archived import ARCHIVED, ARCHIVED_TO, Places, archived_to
 from remit.ledger.client import LedgerClient
@@ -34,7 +23,7 @@ from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.report import Progress
 from remit.ledger.store import Transaction
-from remit.ledger.tlog import TILE_WIDTH, Checkpoint, bundle, bundle_path, tile_path
+from remit.ledger.tlog import TILE_WIDTH
 from remit.ledger.tree import LedgerTree
 from remit.ledger.usage_audit import carried_usage
 
@@ -184,16 +173,14 @@ class _Archiving:
         size = ledger.count()
         places = leaving(self._store, end)
         self._took("plan")
-        place = self._directory / range_name(first, end)
         try:
-            root = self._write(place, first, end, places)
+            copy = RangeCopy(ledger, self._directory, first, end, self._kind, self._shown)
+            copy.write(places)
             self._took("write")
             self._keep_leaves(first, end)
             carried = {"usage": carried_usage(ledger, first, end), **self._carry(ledger, end)}
-            archived_id = self._record(place, first, end, root, size, places, carried)
-            _put(place / RECORDED, f"{archived_id}\n".encode())
-            for path in (place / RECORDED, place):
-                fsync(path)
+            archived_id = self._record(copy, first, end, size, places, carried)
+            copy.note(archived_id)
             self._took("record")
         except OSError as error:
             raise LedgerError(
@@ -206,8 +193,9 @@ class _Archiving:
         self._took("compact")
         stayed = ledger.select("SELECT count(*) FROM entries WHERE seq < ?", (end,))[0][0]
         return ArchiveReport(
-            first, end, len(places), stayed, archived_id, str(place), remainder, self._seconds
-        )
+            first, end, len(places), stayed, archived_id, str(copy.place), remainder,
+            self._seconds,
+        )  # fmt: skip
 
     def _shown(self, what: str) -> Progress | None:
         return self._progress(what) if self._progress is not None else None
@@ -215,77 +203,6 @@ class _Archiving:
     def _took(self, step: str) -> None:
         now = time.perf_counter()
         self._seconds[step], self._since = round(now - self._since, 3), now
-
-    # -- the copy ----------------------------------------------------------------------
-
-    def _write(self, place: Path, first: int, end: int, places: Places) -> bytes:
-        """The directory of the range, whole and checked, in its place; returns the root."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = place.with_name(f".{place.name}.new")
-        if (place / RECORDED).exists():
-            raise LedgerError(
-                f"{place} is an archive already.",
-                next_step="Nothing was done. Give another directory.",
-            )
-        for left in (new, place):  # of a run that was killed before its entry was on record
-            if left.exists():
-                shutil.rmtree(left)
-        new.mkdir(mode=0o700)
-        tree = LedgerTree(self._store.select, self._store)
-        root = self._write_tiles(new, tree, first, end)
-        self._write_parts(new, places)
-        fsync_tree(new)
-        self._check(new, first, end, root, places)
-        new.rename(place)
-        for path in (self._directory, self._directory.parent):
-            fsync(path)
-        return root
-
-    def _write_tiles(self, path: Path, tree: LedgerTree, first: int, end: int) -> bytes:
-        """The range as a C2SP tlog-tiles log: all hashes above the leaves, so that its checkpoint
-        can be checked by itself, and of the range leaves and records."""
-        shown = self._shown("copying")
-        for index in range(first // TILE_WIDTH, end // TILE_WIDTH):
-            low = index * TILE_WIDTH
-            _put(path / tile_path(0, index), b"".join(tree.tile(0, index)))
-            _put(path / bundle_path(index), bundle(self._store.records(low, low + TILE_WIDTH)))
-            if shown is not None:
-                shown(low + TILE_WIDTH - first, end - first)
-        level, hashes = 1, end // TILE_WIDTH
-        while hashes:
-            for low in range(0, hashes, TILE_WIDTH):
-                index, count = low // TILE_WIDTH, min(TILE_WIDTH, hashes - low)
-                data = b"".join(tree.tile(level, index)[:count])
-                _put(path / tile_path(level, index, count), data)
-            level, hashes = level + 1, hashes // TILE_WIDTH
-        root = tree.root(end)
-        signer = self._ledger.checkpoints.signer
-        assert signer is not None
-        signed = Checkpoint(signer.verifier_key.name, end, root).sign(signer)
-        _put(path / "checkpoint", str(signed).encode())
-        return root
-
-    def _write_parts(self, path: Path, places: Places) -> None:
-        for old in parts_in(path):
-            old.unlink()
-        lines = lines_of(self._store, places)
-        shown, total = self._shown("writing parts"), len(places)
-        for number in range((total + PART_ENTRIES - 1) // PART_ENTRIES):
-            write_part(part_path(path, number, self._kind), _some(lines, PART_ENTRIES))
-            if shown is not None:
-                shown(min(total, (number + 1) * PART_ENTRIES), total)
-
-    def _check(self, path: Path, first: int, end: int, root: bytes, places: Places) -> None:
-        tree = LedgerTree(self._store.select, self._store)
-        found = RangeCheck(path, first, end, root, self._ledger.verifier_key, tree)
-        found.check(places, self._store.erasures)
-        if problem := next(iter(found.problems), ""):
-            raise LedgerError(
-                f"What was written to {path} does not read back: {problem}.",
-                next_step="Nothing has left the database. Check the disk, and archive again.",
-            )
-
-    # -- the record ----------------------------------------------------------------------
 
     def _keep_leaves(self, first: int, end: int) -> None:
         """Store the leaf hashes of the range: proofs need them, and the records go."""
@@ -299,22 +216,21 @@ class _Archiving:
             self._ledger.transact(functools.partial(_insert, rows))
 
     def _record(
-        self, place: Path, first: int, end: int, root: bytes, size: int, places: Places,
+        self, copy: RangeCopy, first: int, end: int, size: int, places: Places,
         carried: dict[str, Any],
     ) -> str:  # fmt: skip
         """Write the ``ARCHIVED`` entry; what came to life meanwhile, or was erased, is first taken
         out of the archive."""
         for _ in range(_ATTEMPTS):
             done = self._ledger.transact(
-                functools.partial(self._record_in, first, end, root, size, places, carried)
+                functools.partial(self._record_in, first, end, copy.root, size, places, carried)
             )
             if isinstance(done, str):
                 return done
             for seq in done:
                 places.remove(seq)
             size = self._ledger.count()
-            self._write_parts(place, places)  # each is on disk, and so is its name
-            self._check(place, first, end, root, places)
+            copy.write_parts_again(places)
         raise LedgerError(
             "Sessions of before the cut go on all the time.",
             next_step="Nothing has left the database. Archive again later, or less.",
@@ -362,13 +278,3 @@ class _Archiving:
 
 def _insert(rows: list[tuple[int, bytes]], tx: Transaction) -> None:
     tx.execute_many(_TILE, rows)
-
-
-def _some(lines: Iterator[Line], number: int) -> Iterator[Line]:
-    for _, line in zip(range(number), lines, strict=False):
-        yield line
-
-
-def _put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
