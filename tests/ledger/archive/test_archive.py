@@ -118,6 +118,7 @@ def test_what_left_is_read_and_proved_as_before(
     client.checkpoints.prove_consistency(size, client.count())
     client.checkpoints.prove_consistency(100, size)
     assert client.verify(checkpoint=first).checkpoint == "outside"
+    assert client.verify(first=256).problems == client.verify(first=100, jobs=2).problems == []
 
 
 def test_a_session_goes_on_after_its_beginning_left(client: LedgerClient, tmp_path: Path) -> None:

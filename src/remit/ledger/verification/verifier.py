@@ -12,7 +12,7 @@ from remit.ledger.errors import LedgerFormatError
 from remit.ledger.marks import Marks
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
-from remit.ledger.store import Store
+from remit.ledger.store import Store, may_have_left
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 from remit.ledger.verification.contents import Damage, check_contents, check_steps
 from remit.ledger.verification.entries import (
@@ -308,6 +308,8 @@ class Verifier:
         blamed: set[int] = set()
         before = self._store.get(start - 1) if start else None
         last_hash: str | None = before.entry_hash if before else ""
+        if before is None and start and may_have_left(self._store.select, start - 1):
+            last_hash = None
         expected = start
         for part in ranges:
             if part.first > expected:
