@@ -33,6 +33,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="of gateways and log")
     parser.add_argument("--callers", type=int, default=64, help="at once, of all processes")
     parser.add_argument("--gateways", type=numbers, default=[1, 2, 4])
+    parser.add_argument(
+        "--gateway-cores", type=float, default=0.0,
+        help="share of a core that each gateway is held to, so that the rest is not what is full",
+    )  # fmt: skip
     parser.add_argument("--writers", type=numbers, default=[1, 2, 4, 8])
     parser.add_argument("--round-trips-ms", type=numbers, default=[0, 1], help="added, of log")
     parser.add_argument("--rate", type=int, default=500, help="entries/s of log, beside the most")

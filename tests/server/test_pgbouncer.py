@@ -78,7 +78,7 @@ def test_every_transaction_has_its_settings(postgres: PostgresServer, settings: 
                 found = client.transact(
                     lambda tx: [tx.execute(f"SHOW {name}")[0][0] for name in asked]
                 )
-                assert found == [schema, "30s", "30s", "on", "hex", "UTC"]
+                assert found == [schema, "30s", "4s", "on", "hex", "UTC"]
                 assert client.select("SELECT current_setting('transaction_read_only')") == [("on",)]
                 assert client.verify().verified
                 assert client.compact() == ""

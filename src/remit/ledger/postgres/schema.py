@@ -118,6 +118,7 @@ PostgreSQL is 2."""
 
 _USAGE = 6  # the layout whose migration adds up the entries, beyond its statements
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # read-only where the database is
+_PATIENT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"  # a migration computes, too
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
 
@@ -177,6 +178,7 @@ def _version(writer: Writer) -> int:
 
 def _migrate(writer: Writer) -> None:
     begin(writer)
+    writer.put(_PATIENT, ())
     try:
         writer.script(
             "CREATE TABLE IF NOT EXISTS migrations "

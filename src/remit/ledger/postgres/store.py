@@ -41,6 +41,10 @@ from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
 
 _CHUNK = 400  # rows fetched at once by scans
 _READERS = 4
+FROZEN_S = 4.0
+"""A writer that stands still within its batch loses it after this, in seconds: whether its process
+is stopped or its machine gone, others go on. Awake again, it finds the connection lost, and begins
+the batch again."""
 _MAX_POSITION = 16_383  # of a word in a tsvector
 _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
 _MAX_PLACES = 255  # of one word: the engine keeps no more
@@ -111,12 +115,11 @@ class PostgresStore(Store):
         self._pid = os.getpid()
         self._name = f"writer {secrets.token_hex(8)}"
         self._has_mark = False
-        milliseconds = str(int(lock_timeout_s * 1000))
         self._writer = Writer(
             url,
             statement_s=2 * lock_timeout_s,
-            lock_timeout=milliseconds,
-            idle_in_transaction_session_timeout=milliseconds,
+            lock_timeout=_milliseconds(lock_timeout_s),
+            idle_in_transaction_session_timeout=_milliseconds(min(lock_timeout_s, FROZEN_S)),
         )
         self._pool = Pool(url, size=_READERS, retry_s=lock_timeout_s, outage=self.outage)
         try:
@@ -364,6 +367,10 @@ class PostgresStore(Store):
             if self._has_mark:
                 self._writer.fetch("DELETE FROM ledger_info WHERE name = $1", (self._name,))
         self._writer.close()
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(int(seconds * 1000))
 
 
 def _detail(error: BaseException) -> str:
