@@ -90,7 +90,11 @@ _PARTS = st.one_of(
         st.dictionaries(st.sampled_from(sorted(_KEYWORDS)), _PARTS, max_size=2),
         lambda inner: st.fixed_dictionaries(
             {}, optional={
-                name: inner | st.lists(inner, max_size=2) | st.dictionaries(_NAMES, inner, max_size=2)
+                name: st.one_of(
+                    inner,
+                    st.lists(inner, max_size=2),
+                    st.dictionaries(_NAMES, inner, max_size=2),
+                )
                 for name in sorted(_KEYWORDS)[::2]
             },
         ),
