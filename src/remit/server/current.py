@@ -179,6 +179,7 @@ async def _retire(old: App | Dispatcher, state: ServerState) -> None:
     if running := set(state.tasks):
         await asyncio.wait(running)
     await old.stop(at_once=False)
+    gc.unfreeze()
     _settle_memory()
 
 
@@ -187,7 +188,6 @@ def _settle_memory() -> None:
 
     What a call leaves behind is freed by reference counts.
     """
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
