@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.queue import Row, subject_of
+from remit.agents.queue import Row, principal_of, subject_of
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import TurnCancelledError, TurnResult
-from remit.agents.workorders import Principal
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import Erased, LedgerEntry, LedgerError
 from remit.runtime.agent import Agent
@@ -143,7 +142,8 @@ class OrderTurns:
         return self._agents[agent_id]
 
     def _session(self, agent: Agent[Any], claim: Row, said: LedgerEntry) -> Conversation[Any]:
-        principal = Principal(said.metadata.get("user_id", ""), subject_of(said))
+        user_id, key_id = (said.metadata.get(name, "") for name in ("user_id", "key_id"))
+        principal = principal_of(self._runtime.ledger, user_id, subject_of(said), key_id)
         return agent.keyed_session(
             claim.session_id, principal, said.metadata.get("tokens"), said.metadata.get("usd"),
             {"order_id": claim.order_id},

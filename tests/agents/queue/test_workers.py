@@ -18,6 +18,8 @@ from pydantic import BaseModel
 from remit import LedgerClient, Runtime
 from remit.agents.queue import Row, Submission, check_orders
 from remit.agents.supervisor import TurnCancelledError
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
@@ -241,7 +243,10 @@ def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
     with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
         _, _, payer = app.agents(runtime)
         assert isinstance(payer, Agent)
-        handle = payer.submit("Pay Ann.")
+        key_id = KeyStore(runtime.ledger).create("shop").key_id
+        scope = BudgetScope(key_id=key_id)
+        runtime.budgeter.allocate(scope)
+        handle = payer.submit("Pay Ann.", for_key="shop")
         line = (
             "-m",
             "remit",
@@ -255,8 +260,13 @@ def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
             assert "takes orders of default" in program.stdout.readline()
             until(lambda: len(server.calls) == 2)
             program.kill()
+            report = runtime.ledger.verify()  # a call is out that its order's key pays
+            assert report.verified, report.problems
         with working(runtime, [payer]):
             assert handle.result(60).response == "Paid."
+        orphaned = next(runtime.ledger.query(event_type="EXCHANGE_ORPHANED"))
+        (status,) = runtime.budgeter.status(scope)
+        assert status.spent_tokens == 36 + orphaned.metadata["settled_tokens"]
         assert (tmp_path / "paid").read_text() == "Ann\n"
         assert len(server.calls) == 3
         assert handle.status().attempts == 2
