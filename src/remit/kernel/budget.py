@@ -119,6 +119,10 @@ def _escaped(value: str) -> str:
     return value.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
 
 
+LEARNING = BudgetScope("learning")
+"""The account that learning's own calls count in beside the exchange's that they ask again."""
+
+
 def owners_of(scopes: Iterable[str]) -> dict[str, str]:
     """``user_id``, ``team_id`` and ``organisation_id`` among the keys of a path."""
     owners = {}

@@ -115,7 +115,7 @@ _TABLE = (
           "to be tried again (`RETRIED`), in that session.", ("error_code",)),
     Event("ORDER_ENDED", "queue", ("session_id", "attempts"),
           "A submitted order was done (`COMPLETED`), set aside (`FAILED`) or given up "
-          "(`CANCELLED`).", ("by", "turn_entry_id", "error_code", "error_message")),
+          "(`CANCELLED`).", ("by", "turn_entry_id", "figures", "error_code", "error_message")),
     Event("THREAD_OPENED", "supervisor", (*_WO, "thread_id", "title", "commitment"),
           "Something was left open that later turns and sessions should know of.", ("due",)),
     Event("THREAD_CLOSED", "supervisor", (*_WO, "thread_id"), "An open thread was closed."),

@@ -31,6 +31,7 @@ class Done:
     Attributes:
         outcome: ``completed``, ``cancelled``, ``failed`` or ``waiting``.
         turn_entry_id: the turn that was recorded.
+        figures: what an order of another kind than ``turn`` came to: numbers and ids.
         code: why it failed.
         message: the same in words; content.
         again: whether another attempt can help.
@@ -40,6 +41,7 @@ class Done:
 
     outcome: str
     turn_entry_id: str = ""
+    figures: Mapping[str, Any] | None = None
     code: str = ""
     message: str = ""
     again: bool = False

@@ -91,5 +91,6 @@ def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") ->
         max_attempts=said["max_attempts"],
         submitted=first.timestamp, submitted_entry_id=first.id, key_id=said.get("key_id", ""),
         model_id=said.get("model_id", ""), ended=last.timestamp, ended_entry_id=last.id,
-        turn_entry_id=end.get("turn_entry_id", ""), error_code=end.get("error_code", ""),
+        turn_entry_id=end.get("turn_entry_id", ""), figures=end.get("figures"),
+        error_code=end.get("error_code", ""),
     )  # fmt: skip

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
@@ -86,7 +87,8 @@ class Submission:
     Attributes:
         agent_id: who is to do it.
         task: what is to be done; content.
-        kind: what sort of work it is; ``turn`` is one turn of the agent.
+        kind: what sort of work it is; ``turn`` is one turn of the agent, ``replay`` a replay of
+            held-out exchanges.
         queue: where it waits; workers take orders of the queues that they are told.
         priority: from -1000 to 1000; a lower number goes first, as with ``nice``.
         due: not before then.
@@ -159,6 +161,7 @@ class OrderStatus:
         held_by: the limit that holds it back, such as ``key:…``.
         submitted: time of its ``ORDER_SUBMITTED``; ``ended``: of its last ``ORDER_ENDED``.
         turn_entry_id: the ``TURN_RECORDED`` that answers it.
+        figures: what one of another kind than ``turn`` came to.
         stopping: whether somebody asked it to stop, and it has not yet.
     """
 
@@ -182,6 +185,7 @@ class OrderStatus:
     ended: str = ""
     ended_entry_id: str = ""
     turn_entry_id: str = ""
+    figures: Mapping[str, Any] | None = None
     error_code: str = ""
     stopping: bool = False
 

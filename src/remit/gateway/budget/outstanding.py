@@ -8,7 +8,7 @@ from typing import Any, Self
 import orjson
 
 from remit.gateway.budget.holds import Hold
-from remit.kernel.budget import BudgetScope, charged_beside, path_of
+from remit.kernel.budget import LEARNING, BudgetScope, charged_beside, path_of
 from remit.ledger import Finding, Select, entry_id, imported_size, parse_entry_id
 
 __all__ = ["Outstanding"]
@@ -126,6 +126,6 @@ def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
         yield "reserved_tokens"
     own = set(path_of(stated[0], work_order_id, stated[1], key_id, None, None, None))
     if charged_beside(hold.scopes, stated[0], key_id):
-        own |= _of_callers(select, stated[0])
+        own |= _of_callers(select, stated[0]) | {*LEARNING.path}
     if not own.issuperset(one for one in hold.scopes if one.partition(":")[0] not in _OF_KEYS):
         yield "hold, work_order_id or key_id"
