@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from remit.agents.queue import OrderStatus
 
 
 class ErrorDetail(BaseModel):
@@ -359,47 +362,23 @@ class ApprovalShape(BaseModel):
     used_by: str = Field(description="the TOOL_INTENT that it was used for")
 
 
-class OrderShape(BaseModel):
-    """How an order for the workers stands. What there is not is empty."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderDetail(OrderStatus):
+    """An order, with its content.
 
-    order_id: str
-    state: Literal[
-        "ready", "delayed", "held", "running", "waiting", "paused", "failed", "completed",
-        "cancelled",
-    ]  # fmt: skip
-    queue: str
-    kind: str
-    agent_id: str
-    session_id: str
-    priority: int
-    attempts: int
-    max_attempts: int
-    submitted: str
-    submitted_entry_id: str
-    key_id: str
-    model_id: str
-    due: str = Field(description="not before then")
-    worker: str = Field(description="who runs it")
-    held_by: str = Field(description="the limit that holds it back")
-    waits_for: list[str] = Field(description="requests for approval")
-    ended: str
-    ended_entry_id: str
-    turn_entry_id: str = Field(description="the turn that answers it")
-    error_code: str
-    stopping: bool = Field(description="whether somebody asked it to stop")
+    Attributes:
+        task: a text, or the marker of what was erased.
+        response: a text, the marker of what was erased, or null.
+    """
 
-
-class OrderDetail(OrderShape):
-    """An order, with its content."""
-
-    task: Any = Field(description="a text, or the marker of what was erased")
-    response: Any = Field(description="a text, the marker of what was erased, or null")
+    task: Any
+    response: Any
 
 
 class OrderPage(_Paged):
     """Orders, in the order in which they begin; what is done, the latest first."""
 
-    orders: list[OrderShape]
+    orders: list[OrderStatus]
 
 
 class DelegationShape(BaseModel):
