@@ -13,6 +13,7 @@ from benchmarks.cluster.budget import Budget
 from benchmarks.cluster.fleet import Gateways
 from benchmarks.cluster.kills import Kills
 from benchmarks.cluster.log import Log
+from benchmarks.cluster.rolling import Rolling
 from benchmarks.cluster.takeover import Takeover
 from benchmarks.gateways.__main__ import Part
 from benchmarks.gateways.options import numbers, parser_of, run_of
@@ -26,6 +27,7 @@ PARTS: dict[str, Callable[[Path, argparse.Namespace, PostgresServer], Part]] = {
     "takeover": Takeover,
     "budget": Budget,
     "kills": Kills,
+    "rolling": Rolling,
 }
 
 
@@ -43,6 +45,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=1000, help="of budget")
     parser.add_argument("--cap", type=float, default=5.0, help="US dollars, of budget")
     parser.add_argument("--times", type=int, default=3, help="of each role, of kills")
+    parser.add_argument("--restarts", type=int, default=2, help="of each gateway, of rolling")
+    parser.add_argument("--notice", type=float, default=5.0, help="server.notice_s, of rolling")
     parser.add_argument("--seed", type=int, default=7, help="of kills")
     given = parser.parse_args(arguments)
     if unknown := set(given.parts) - PARTS.keys():

@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,39 @@ def test_calls_end_before_the_server_does(serve: Serve) -> None:
         assert served.process.wait(60) == 0
         for session in itertools.chain(*sessions.values()):
             assert served.exchange(session).metadata["outcome"] == "success"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_calls_are_taken_while_it_says_that_it_is_not_ready(serve: Serve, workers: int) -> None:
+    toml = QUICK + "\n[server]\nnotice_s = 1.5\n"
+    with (
+        serve("--workers", str(workers), toml=toml) as served,
+        closing(HTTPConnection(*served.address)) as kept,
+    ):
+        kept.request("GET", "/readyz")
+        assert kept.getresponse().read() == b'{"status":"ready"}'
+        session = new_session()
+        with streaming(served, "openai", "[[tokens=20 slow=0.1]]", session=session) as stream:
+            data = iter(stream)
+            next(data)
+            served.process.send_signal(signal.SIGTERM)
+            until(lambda: served.ask("GET", "/readyz")[0] == 503, within_s=5)
+            until(lambda: served.call("openai", "late")[2].get("connection") == "close")
+            assert served.call("openai", "late")[0] == 200
+            kept.request("GET", "/healthz")  # a connection that its proxy keeps is used up
+            assert kept.getresponse().getheader("connection") == "close"
+            until(lambda: _is_refused(served), within_s=5)  # before anything is sent
+            assert ended_well([v if v == "[DONE]" else json.loads(v) for v in data])
+        assert served.process.wait(60) == 0
+        assert served.exchange(session).metadata["outcome"] == "success"
+
+
+def _is_refused(served: Served) -> bool:
+    try:
+        served.call("openai", "hi")
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_what_does_not_end_in_time_is_ended_on_record(serve: Serve) -> None:
