@@ -172,7 +172,7 @@ class PostgresStore(Store):
                 goes_on = lost or (in_doubt and is_engine)
                 goes_on = goes_on and time.monotonic() + delay <= end
                 if isinstance(error, LedgerLayoutError):
-                    self.outage.failed(error.message)
+                    self.outage.failed(error.message.rstrip("."))
                 elif is_engine and not is_refusal(error):
                     self.outage.failed(_detail(error), is_retrying=goes_on)
                 if not goes_on:

@@ -208,7 +208,7 @@ class SqliteStore(Store):
             if isinstance(error, LedgerRollbackError):
                 self._miss()
             if isinstance(error, LedgerLayoutError):
-                self.outage.failed(error.message)
+                self.outage.failed(error.message.rstrip("."))
             if writer.in_transaction:
                 is_shared = len(units) > 1 and is_refusal(error)
                 with contextlib.suppress(sqlite3.Error):  # done before the next transaction begins
