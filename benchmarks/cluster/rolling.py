@@ -33,7 +33,7 @@ PROXIES: dict[str, Callable[[Path, Sequence[str], int, int], list[str]]] = {
 }
 CALLERS = 12
 _SEEN_S = 0.5  # between one that is ready again and the end of the other
-_GRACE_S = 45.0  # what systemd and Kubernetes give
+_GRACE_S = 60.0  # what systemd and Kubernetes give
 
 
 @dataclass
