@@ -247,7 +247,9 @@ class _Batch(SqliteBatch):
         return super()._read(sql.removesuffix(_SKIP), parameters)
 
 
-def batch_of(writer: _Writer, units: Sequence[Unit], content_keys: object, seen: int) -> _Batch:
+def batch_of(
+    writer: _Writer, location: str, units: Sequence[Unit], content_keys: object, seen: int
+) -> _Batch:
     """Stands for ``PostgresBatch``."""
     return _Batch(writer.store, units, seen)  # type: ignore[attr-defined]
 

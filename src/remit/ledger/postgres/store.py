@@ -18,6 +18,7 @@ from remit.ledger.errors import (
     LedgerConnectionError,
     LedgerError,
     LedgerFormatError,
+    LedgerLayoutError,
     LedgerRollbackError,
     LedgerUnavailableError,
     LedgerWriteError,
@@ -173,7 +174,9 @@ class PostgresStore(Store):
                 # Whatever keeps the server from saying what became of a commit may pass.
                 goes_on = lost or (in_doubt and is_engine)
                 goes_on = goes_on and time.monotonic() + delay <= end
-                if is_engine and not is_refusal(error):
+                if isinstance(error, LedgerLayoutError):
+                    self.outage.failed(error.message.rstrip("."))
+                elif is_engine and not is_refusal(error):
                     self.outage.failed(_detail(error), is_retrying=goes_on)
                 if not goes_on:
                     if is_engine:
@@ -185,7 +188,7 @@ class PostgresStore(Store):
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
         """Everything but the commit, as far as no caller waits for it."""
         writer = self._writer
-        batch = PostgresBatch(writer, units, self._content_keys, self.seen[0])
+        batch = PostgresBatch(writer, self.location, units, self._content_keys, self.seen[0])
         if batch.head.seen_hash != self.seen[1] or not self.is_held:
             self._hold(batch)
         first = batch.head.seq + 1

@@ -18,6 +18,7 @@ from remit.ledger.errors import (
     LedgerClosedError,
     LedgerError,
     LedgerFormatError,
+    LedgerLayoutError,
     LedgerRollbackError,
     LedgerUnavailableError,
     LedgerWriteError,
@@ -188,6 +189,9 @@ class SqliteStore(Store):
                 writer.execute("ROLLBACK")
             self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
+            ((layout,),) = writer.execute("PRAGMA user_version")
+            if layout != LAYOUT_VERSION:
+                raise LedgerLayoutError(str(self._path), layout, LAYOUT_VERSION)
             batch = SqliteBatch(
                 writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
             )
@@ -203,6 +207,8 @@ class SqliteStore(Store):
         except BaseException as error:
             if isinstance(error, LedgerRollbackError):
                 self._miss()
+            if isinstance(error, LedgerLayoutError):
+                self.outage.failed(error.message.rstrip("."))
             if writer.in_transaction:
                 is_shared = len(units) > 1 and is_refusal(error)
                 with contextlib.suppress(sqlite3.Error):  # done before the next transaction begins
