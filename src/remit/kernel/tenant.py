@@ -57,7 +57,7 @@ class TenantFile:
             to_open: refuse a tenant whose ledger is being moved: nobody opens it meanwhile.
 
         Raises:
-            TenantError: it is damaged, or being moved.
+            TenantError: it is damaged, names the log of another, or is being moved.
         """
         path = root / _FILE
         if to_open and cls.moving_path(root).exists():
@@ -73,8 +73,7 @@ class TenantFile:
         except (OSError, UnicodeDecodeError) as error:
             raise TenantError(f"{path} cannot be read: {error}.") from error
         try:
-            told = json.loads(text)
-            found = cls(**told)
+            found = cls(**json.loads(text))
             names = {field.name for field in fields(cls)} - {"ready"}
             if not all(type(getattr(found, name)) is str for name in names):
                 raise TypeError
@@ -83,6 +82,12 @@ class TenantFile:
                 f"{path} is damaged: it does not say where the tenant's ledger is.",
                 next_step="Restore it from a backup.",
             ) from error
+        if tenant_of_origin(found.origin) != found.name:
+            raise TenantError(
+                f"{path} is not of the tenant {found.name[:40]!r}: it names the log "
+                f"{found.origin[:200]!r}.",
+                next_step="Restore it from a backup of this root.",
+            )
         return found
 
     @staticmethod

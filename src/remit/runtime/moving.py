@@ -31,7 +31,9 @@ from remit.runtime.state import check_state
 from remit.runtime.tenants import (
     Tenant,
     find_tenant,
+    open_log,
     place_of,
+    require_recorded,
     root_of,
     save_file,
     schema_of,
@@ -157,6 +159,8 @@ def move_tenant(
             raise TenantError(f"The ledger of the tenant {name} is being moved already.")
         _recover(ledger, root, host_path)
         before = find_tenant(host, name).file
+        require_recorded(ledger, tenant)
+        open_log(tenant).close()  # it is there, and this tenant's
         plan = _Plan(before, _target(before, to), secrets.token_hex(4))
         settings = load_settings(root.config).settings.ledger
         _require_free(plan.after, root, host_path)

@@ -13,20 +13,21 @@ from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_na
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
+    LedgerKey,
     LedgerKeyError,
     Progress,
     entry_id,
     open_root_ledger,
 )
-from remit.ledger.keyfiles import write_over
+from remit.ledger.keyfiles import known_as, write_over
 from remit.ledger.log_of_logs import latest_head, prove_through, take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root
 from remit.runtime.state import check_state
 
 __all__ = ["Tenant", "create_tenant", "export_tenant", "find_tenant", "list_tenants", "open_log",
-           "place_of", "recorded_key", "root_of", "save_file", "schema_of", "take_checkpoint",
-           "tenant_names"]  # fmt: skip
+           "place_of", "recorded_key", "require_recorded", "root_of", "save_file", "schema_of",
+           "take_checkpoint", "tenant_names"]  # fmt: skip
 
 _LEDGER = "ledger.db"
 
@@ -209,6 +210,33 @@ def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
     return None
 
 
+def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
+    """Make sure that a tenant's key is the one that the host made it with; returns that.
+
+    Args:
+        ledger: of the host.
+        tenant: whose root it is.
+
+    Raises:
+        TenantError: the host has no record of it, or of another key.
+        LedgerKeyError: the key's file is damaged, or of another log.
+    """
+    recorded = recorded_key(ledger, tenant.name)
+    if recorded is None:
+        raise TenantError(
+            f"The host's ledger does not say that there is a tenant {tenant.name}.",
+            next_step="A root that was put there by hand is no tenant.",
+        )
+    key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
+    if key is None or known_as(key, recorded.name) != recorded:
+        raise TenantError(
+            f"The key in {tenant.root.keys} is not the one that the tenant {tenant.name} was made "
+            "with.",
+            next_step="Restore the tenant's own key files from a backup.",
+        )
+    return recorded
+
+
 def open_log(tenant: Tenant, *, signing: bool = False) -> LedgerClient:
     """The ledger of a tenant.
 
@@ -235,12 +263,7 @@ def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> 
         signed = log.checkpoints.latest()
     if signed is None:
         return ""
-    key = recorded_key(ledger, tenant.name)
-    if key is None:
-        raise TenantError(
-            f"The host's ledger does not say that there is a tenant {tenant.name}.",
-            next_step="A root that was put there by hand is no tenant.",
-        )
+    key = require_recorded(ledger, tenant)
     return take_head(ledger, tenant.name, log, signed, key=key)
 
 

@@ -69,6 +69,22 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
         assert [call("globex"), served.call("openai", "hi")[0]] == [200, 200]
         (tmp_path / "away.db").rename(ledger)
         until(lambda: call("acme") == 200)
+        # It is not served from the ledger of another, nor with a key that the host did not record.
+        vkey = root / "tenants/acme/HOT/keys/ledger.vkey"
+        for file, data in (
+            (TenantFile.path(root / "tenants/acme"),
+             TenantFile.path(root / "tenants/acme").read_bytes().replace(
+                 b'"ledger.db"', b'"../globex/ledger.db"')),
+            (vkey, (root / "tenants/globex/HOT/keys/ledger.vkey").read_bytes().replace(
+                b"globex", b"acme")),
+        ):  # fmt: skip
+            kept = file.read_bytes()
+            served.call("openai", "hi", token=keys["globex"])  # closes acme
+            file.write_bytes(data)
+            until(lambda: call("acme") == 503)
+            file.write_bytes(kept)
+            until(lambda: call("acme") == 200)
+            assert call("globex") == 200
         (root / "tenants/acme/moving.json").write_text("{")  # which is acme's alone
         assert call("globex") == 200
         assert call("acme") == 503
@@ -143,10 +159,10 @@ def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
         with opened(folder / name) as ledger:
             ledger.checkpoint()
     shutil.copytree(folder / "acme", folder / "acme.bak")
-    told = (folder / "acme/tenant.json").read_bytes()
+    file = (folder / "acme/tenant.json").read_bytes()
     with opened(root) as ledger:
         heads = Heads(Root(root), ledger, cast(OpenTenants, None))
-        for damaged in (b"{", told.replace(b'"acme"', b'"globex"')):
+        for damaged in (b"{", file.replace(b"acme", b"globex")):
             (folder / "acme/tenant.json").write_bytes(damaged)
             heads.take_now()
         taken = [one.metadata["tenant"] for one in ledger.query(event_type="TENANT_CHECKPOINT")]

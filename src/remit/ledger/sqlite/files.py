@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 from remit.ledger.errors import LedgerError
+from remit.ledger.owner import OWNER_SQL
 
 __all__ = ["remove_file", "rename_file"]
 
 _TABLES = "SELECT count(*) FROM sqlite_schema WHERE name = 'ledger_info'"
-_OWNER = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
 _TRIES = 100
 _AGAIN_S = 0.02
 
@@ -70,7 +70,8 @@ def remove_file(path: Path, owner: str) -> None:
         return
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
-            found = file.execute(_OWNER).fetchall() if file.execute(_TABLES).fetchone()[0] else []
+            has_tables = file.execute(_TABLES).fetchone()[0]
+            found = file.execute(OWNER_SQL).fetchall() if has_tables else []
             if any(row != (owner,) for row in found) or (not found and _has_entries(file)):
                 return
         path.unlink()

@@ -85,14 +85,14 @@ class OpenTenants:
         by: who runs the server, for the record.
         shares: what all tenants hold of this process.
         counted: whether each counts its own calls.
-        recover: ends what a process that died while it moved this tenant began.
+        admit: called before a tenant is opened; raises where it must not be.
     """
 
     def __init__(
         self, host: Root, most: int, flags: Mapping[str, Any], by: str, shares: Shares,
-        recover: Callable[[str], None], *, counted: bool,
+        admit: Callable[[str], None], *, counted: bool,
     ) -> None:  # fmt: skip
-        self._recover = recover
+        self._admit = admit
         self._host = host
         self._most = most
         self._flags = dict(flags)
@@ -248,7 +248,7 @@ class OpenTenants:
         return made
 
     def _make_app(self, name: str) -> tuple[App, contextlib.ExitStack]:
-        self._recover(name)
+        self._admit(name)
         tenant = find_tenant(self._host, name)
         with contextlib.ExitStack() as held:
             held.enter_context(hold_open(tenant))
