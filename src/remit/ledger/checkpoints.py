@@ -285,6 +285,12 @@ class Checkpoints:
         tree = LedgerTree(self._store.select, self._store)
         return contradiction(head, tree, self._store.count(), self._store.location)
 
+    def head(self) -> Checkpoint:
+        """The tree as it is, unsigned."""
+        tree = LedgerTree(self._store.select, self._store)
+        size = tree.size()
+        return Checkpoint(self.key.name if self.key else "", size, tree.root(size))
+
     def bind(self, key: VerifierKey) -> None:
         """Record the key that the ledger belongs to.
 

@@ -70,6 +70,11 @@ class TakenHead:
         """The head itself."""
         return self.signed.checkpoint
 
+    @property
+    def entry_id(self) -> str:
+        """Of the entry that took it."""
+        return entry_id(self.seq)
+
 
 def latest_head(host: LedgerClient, name: str) -> TakenHead | None:
     """The last head that was taken of a tenant's log; ``None`` where none was.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import shutil
 import socket
 from pathlib import Path
@@ -49,6 +50,11 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
     keys = {name: _key(root / "tenants" / name) for name in TENANTS}
     (root / "tenants").rename(tmp_path / "later")
     with serving(root, upstream.url, environment={"REMIT_LOG": "INFO"}) as served:
+
+        def file_of(name: str) -> TenantFile:
+            file = TenantFile.read(root / "tenants" / name)
+            assert file is not None
+            return file
 
         def call(name: str) -> int:
             return served.call("openai", "hi", token=keys[name])[0]
@@ -96,6 +102,15 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
         size = opened_size(tmp_path / "new/ledger.db")
         until(lambda: call("acme") == 200)
         assert opened_size(tmp_path / "new/ledger.db") > size
+        # So it is with a removal: what was interrupted before its record is undone by the server.
+        removal = {"file": dataclasses.asdict(file_of("globex")), "removal_id": "1", "by": "t"}
+        (root / "tenants/globex/removing.json").write_text(json.dumps(removal))
+        assert call("globex") == 200
+        assert not (root / "tenants/globex/removing.json").exists()
+        done = run_remit("tenant", "remove", "globex", "--reason", "r", "--yes", "--root", root)
+        assert done.returncode == 0, done.stderr
+        until(lambda: call("globex") == 401)
+        assert call("acme") == 200
     with opened(root) as ledger_of_host:
         taken = ledger_of_host.query(event_type="TENANT_CHECKPOINT")
         assert {entry.metadata["tenant"] for entry in taken} == set(TENANTS)  # as it ended

@@ -56,12 +56,13 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
     _remove_beside(path)
 
 
-def remove_file(path: Path, owner: str) -> None:
+def remove_file(path: Path, owner: str | None) -> None:
     """Remove a ledger's file, where there is one and it is nobody else's.
 
     Args:
         path: of the file.
         owner: the verifier key of the ledger; one without entries and owner goes as well.
+            ``None`` where the caller knows whose it is.
 
     Raises:
         LedgerError: it cannot be removed.
@@ -69,20 +70,25 @@ def remove_file(path: Path, owner: str) -> None:
     if not path.exists():
         return
     try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
-            has_tables = file.execute(_TABLES).fetchone()[0]
-            found = file.execute(OWNER_SQL).fetchall() if has_tables else []
-            if any(row != (owner,) for row in found) or (not found and _has_entries(file)):
-                return
+        if owner is not None and not _is_of(path, owner):
+            return
         path.unlink()
         _remove_beside(path)
     except (OSError, sqlite3.Error) as error:
         raise LedgerError(f"The ledger {path} cannot be removed: {error}.") from error
 
 
+def _is_of(path: Path, owner: str) -> bool:
+    """Whether a ledger names this key, or none and has no entries."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        if not file.execute(_TABLES).fetchone()[0]:
+            return True
+        rows = file.execute(OWNER_SQL).fetchall()
+        return all(row == (owner,) for row in rows) and bool(rows or not _has_entries(file))
+
+
 def _has_entries(file: sqlite3.Connection) -> bool:
-    has_tables = file.execute(_TABLES).fetchone()[0]
-    return bool(has_tables and file.execute("SELECT 1 FROM entries LIMIT 1").fetchone())
+    return bool(file.execute("SELECT 1 FROM entries LIMIT 1").fetchone())
 
 
 def _remove_beside(path: Path) -> None:

@@ -15,7 +15,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
-from remit.runtime.moving import recover_move
+from remit.runtime.removal import recover_tenant
 from remit.runtime.tenants import find_tenant, require_recorded, tenant_names
 from remit.server import request
 from remit.server.app import App
@@ -77,10 +77,10 @@ class Dispatcher:
         self._running: list[asyncio.Task[None]] = []
 
     def _admit(self, name: str) -> None:
-        """Before a tenant is opened: end what a process that died while it moved it began, and
-        refuse a root that the host did not make."""
+        """Before a tenant is opened: end what a process that died while it moved or removed
+        it began, and refuse a root that the host did not make."""
         root, ledger = self.runtime.root, self.runtime.ledger
-        recover_move(root, ledger, self._host_path, name)
+        recover_tenant(root, ledger, self._host_path, name)
         require_recorded(ledger, find_tenant(root, name))
 
     @property
