@@ -78,32 +78,26 @@ def list_all(root: Path | None, as_json: bool) -> None:
 
     Those that were removed are shown as such, with the last head of their logs.
     """
-    from remit.ledger.log_of_logs import latest_head
-    from remit.runtime.move_plan import old_plans
-    from remit.runtime.tenants import list_tenants, place_of, removals
+    from remit.runtime.tenant_list import list_names, listed_tenant
 
     found = []
     with _host(root) as (place, ledger):
-        there = {one.name: one for one in list_tenants(place)}
-        removed = removals(ledger)
-        for name in sorted({*there, *removed}):
-            head, one = latest_head(ledger, name), there.get(name)
-            gone = removed.get(name)
-            day = f"removed {gone.timestamp[:10]}" if gone else ""
+        for name in list_names(place, ledger):
+            one = listed_tenant(place, ledger, name)
             found.append(
                 {
                     "name": name,
-                    "entries": head.checkpoint.size if head else 0,
-                    "taken": head.entry_id if head else "",
-                    "place": day or (one.place if one else ""),
-                    "origin": gone.metadata["origin"] if gone else one.file.origin if one else "",
-                    "root": str(one.root.path) if one and not gone else "",
-                    "old_places": [place_of(plan.aside) for plan in old_plans(one.root)]
-                    if one else [],
-                    "removed": gone.timestamp if gone else "",
-                    "reason": gone.reason if gone else "",
+                    "entries": one.head.checkpoint.size if one.head else 0,
+                    "taken": one.head.entry_id if one.head else "",
+                    "place": one.place or one.state,
+                    "origin": one.origin,
+                    "root": str(one.tenant.root.path) if one.tenant else "",
+                    "state": one.state,
+                    "old_places": one.old_places,
+                    "removed": one.removal.timestamp if one.removal else "",
+                    "reason": one.removal.reason if one.removal else "",
                 }
-            )  # fmt: skip
+            )
     rows = [[str(one[column]) or "-" for column in _COLUMNS] for one in found]
     emit(as_json, {"tenants": found}, table(_COLUMNS, rows))
 

@@ -264,13 +264,23 @@ def _require_not_removed(ledger: LedgerClient, name: str) -> None:
         )
 
 
-def open_log(tenant: Tenant, *, signing: bool = False) -> LedgerClient:
+def open_log(
+    tenant: Tenant, *, signing: bool = False, lock_timeout_s: float | None = None
+) -> LedgerClient:
     """The ledger of a tenant.
+
+    Args:
+        tenant: whose.
+        signing: with its private key.
+        lock_timeout_s: wait this long for a database that does not answer, seconds; as its settings
+            say when left out.
 
     Raises:
         LedgerError: it cannot be opened.
     """
     settings = load_settings(tenant.root.config).settings.ledger
+    if lock_timeout_s is not None:
+        settings = settings.model_copy(update={"lock_timeout_s": lock_timeout_s})
     return open_root_ledger(tenant.root, settings, signing=signing, checks=(check_state,))
 
 
