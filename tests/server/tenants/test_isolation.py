@@ -118,6 +118,9 @@ def test_usage_budgets_keys_and_metrics_are_each_ones_own(shared: Shared) -> Non
         assert b'model="gpt-4o"' not in text
     _, text, _ = served.ask("GET", "/metrics", token=shared.keys["acme"])
     assert b'model="gpt-4o"' in text
+    assert b'tenant="' not in text
+    _, text, _ = served.ask("GET", "/metrics", token=shared.keys[""])
+    assert b'remit_tenant_calls_total{outcome="success",tenant="acme"}' in text
     assert shared.get("acme", "/v1/key")[1] != shared.get("globex", "/v1/key")[1]
 
 

@@ -19,6 +19,7 @@ from remit.kernel.tenant import TenantError, TenantFile
 from remit.runtime.tenants import find_tenant
 from remit.server.refusals import HttpError
 from remit.server.shares import Share, Shares
+from remit.server.telemetry import CallMetrics
 from remit.server.tenants.heads import Heads
 from remit.server.tenants.naming import Named
 from remit.server.tenants.open_tenants import OpenTenants
@@ -149,7 +150,7 @@ def test_a_tenant_whose_database_does_not_answer_keeps_nobody_from_theirs(tmp_pa
 
     async def ask() -> None:
         shares = Shares(4, 1024, of="tenant")
-        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, counted=True)
+        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, CallMetrics())
         wrong = Named("acme", f"sk-remit-acme_{'x' * 43}")
         asking = [asyncio.create_task(tenants.of(wrong)) for _ in range(120)]
         await asyncio.sleep(0)

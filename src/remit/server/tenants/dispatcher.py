@@ -71,7 +71,7 @@ class Dispatcher:
         self._host_path = settings.ledger.path
         self._tenants = OpenTenants(
             root, settings.server.open_tenants, options.flags, options.by, shares, self._admit,
-            counted=not app.metrics.shared,
+            app.metrics,
         )  # fmt: skip
         self._heads = Heads(root, app.runtime.ledger, self._tenants)
         self._running: list[asyncio.Task[None]] = []

@@ -24,8 +24,8 @@ from remit.server.app import App
 from remit.server.refusals import HttpError
 from remit.server.shares import Shares
 from remit.server.telemetry import CallMetrics
+from remit.server.tenants.metrics import TenantMetrics
 from remit.server.tenants.naming import Named
-from remit.server.tenants.uncounted import Uncounted
 
 __all__ = ["OpenTenant", "OpenTenants"]
 
@@ -84,13 +84,13 @@ class OpenTenants:
         flags: settings by dotted key, as the server was started with.
         by: who runs the server, for the record.
         shares: what all tenants hold of this process.
-        counted: whether each counts its own calls.
         admit: called before a tenant is opened; raises where it must not be.
+        metrics: the host's, which count by tenant too.
     """
 
     def __init__(
         self, host: Root, most: int, flags: Mapping[str, Any], by: str, shares: Shares,
-        admit: Callable[[str], None], *, counted: bool,
+        admit: Callable[[str], None], metrics: CallMetrics,
     ) -> None:  # fmt: skip
         self._admit = admit
         self._host = host
@@ -98,7 +98,7 @@ class OpenTenants:
         self._flags = dict(flags)
         self._by = by
         self._shares = shares
-        self._counted = counted
+        self._metrics = metrics
         self._open: dict[str, OpenTenant] = {}
         self._opening: dict[str, asyncio.Task[OpenTenant]] = {}
         self._failed: dict[str, tuple[float, Exception]] = {}
@@ -252,8 +252,9 @@ class OpenTenants:
             held.enter_context(hold_open(tenant))
             runtime = Runtime.open(tenant.root.path, flags=self._flags, by=self._by)
             try:
-                metrics: CallMetrics | None = None if self._counted else Uncounted()
-                app = App(runtime, metrics=metrics, within=(self._shares, tenant.name))
+                own = TenantMetrics(self._metrics, name) if self._metrics.shared else None
+                app = App(runtime, metrics=own, within=(self._shares, name))
+                runtime.gateway.observers.append(self._metrics.by_tenant().of(name))
             except BaseException:
                 runtime.close()
                 raise
