@@ -1,7 +1,7 @@
 """Moves a tenant's ledger to another database: the old one or the new one is in force, never both.
 
-The old ledger is set aside under another name first, so that nobody writes it; then it is copied,
-and the copy checked; then ``tenant.json`` names the new place, in one step. Whoever finds
+The old ledger is set aside under another name first, so that no process writes it; then it is
+copied, and the copy checked; then ``tenant.json`` names the new place, in one step. What finds the
 ``moving.json`` of a process that died puts the old one back where ``tenant.json`` names it, and
 else finishes.
 """
@@ -49,7 +49,7 @@ class Moved:
     Attributes:
         tenant: where it is now.
         entries: how many were moved.
-        aside: where the old ledger is, which nobody opens any more.
+        aside: where the old ledger is, which is not opened any more.
     """
 
     tenant: Tenant
@@ -240,7 +240,7 @@ def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
     if is_there(file, root, host_path):
         raise TenantError(
             f"There is something already: {place_of(file)}.",
-            next_step="Name another place, or remove it, where nobody needs it.",
+            next_step="Name another place, or remove it, if it is not needed.",
         )
 
 

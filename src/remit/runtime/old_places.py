@@ -66,7 +66,7 @@ def remove_old_places(
 def remove_old_place(
     ledger: LedgerClient, root: Root, plan: MovePlan, *, host_path: str, by: str
 ) -> None:
-    """Remove one, on record, and forget its plan; whoever calls it knows that it may go."""
+    """Remove one, on record, and forget its plan; the caller knows that it may go."""
     remove_place(plan.aside, root, host_path)
     name = plan.after.name
     known = ledger.query(event_type=EVENT, submission_id=name)

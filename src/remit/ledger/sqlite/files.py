@@ -1,4 +1,4 @@
-"""A ledger's file under another name, whoever has it open."""
+"""Renames and removes a ledger's file, though other processes have it open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
         timeout_s: how long writers and readers are waited for, seconds.
 
     Raises:
-        LedgerError: somebody reads it all the time, or it cannot be renamed.
+        LedgerError: it is read all the time, or cannot be renamed.
     """
     try:
         with contextlib.closing(
@@ -57,7 +57,7 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
 
 
 def remove_file(path: Path, owner: str | None) -> None:
-    """Remove a ledger's file, where there is one and it is nobody else's.
+    """Remove a ledger's file, where there is one and it is not another's.
 
     Args:
         path: of the file.

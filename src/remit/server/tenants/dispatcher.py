@@ -138,7 +138,7 @@ class Dispatcher:
     async def _signing_in(
         self, scope: Scope, receive: Receive
     ) -> tuple[OpenTenant | None, Receive]:
-        """Whose console somebody signs in to: the key in the form says it."""
+        """The tenant whose console is signed in to, by the key in the form."""
         length = dict(scope["headers"]).get(b"content-length")
         body = await read_body(receive, length, _MOST_LOGIN_BYTES, _LOGIN_S, None)
         with contextlib.suppress(ValueError):  # what is no form is refused by who reads it

@@ -68,7 +68,7 @@ class OpenTenant:
         self.used = time.monotonic()
 
     async def stop(self, *, at_once: bool) -> None:
-        """Close it, once nobody uses it."""
+        """Close it, once it is not used."""
         try:
             await self.app.stop(at_once=at_once)
         finally:
@@ -270,7 +270,7 @@ class OpenTenants:
             self._close(min(idle, key=lambda name: self._open[name].used))
 
     def _close(self, name: str) -> None:
-        """Take a tenant out, and close it once nobody uses it."""
+        """Take a tenant out, and close it once it is not used."""
         one = self._open.pop(name)
 
         async def close() -> None:
@@ -297,6 +297,6 @@ class OpenTenants:
 
 
 def _unavailable(error: Exception) -> HttpError:
-    """What callers of a tenant that cannot be opened are told; the log says why."""
+    """The answer to callers of a tenant that cannot be opened; the log says why."""
     said = "This tenant cannot be served just now."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)
