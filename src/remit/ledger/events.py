@@ -236,6 +236,11 @@ _TABLE = (
     Event("TENANT_MOVED", "tenants",
           ("tenant", "origin", "size", "root", "from_place", "place", "move_id", "by"),
           "The ledger of a tenant was moved, whole, to another database: its head then."),
+    Event("TENANT_OLD_PLACE_REMOVED", "tenants", ("tenant", "place", "move_id", "by"),
+          "The ledger that a tenant was moved away from was removed, with its content."),
+    Event("TENANT_REMOVED", "tenants",
+          ("tenant", "origin", "size", "root", "place", "exported", "removal_id", "by"),
+          "A tenant was removed and its data erased: the last head of its log."),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

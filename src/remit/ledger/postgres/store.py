@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,7 @@ class PostgresStore(Store):
         lock_timeout_s: how long a writer waits for another's batch, and how long a lost
             connection is retried, in seconds.
         create: make the tables when they are not there.
+        require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
         LedgerFormatError: the tables there are not a ledger's, or of a newer version.
@@ -106,6 +107,7 @@ class PostgresStore(Store):
         content_keys: frozenset[str],
         lock_timeout_s: float,
         create: bool,
+        require: Callable[[str, str], None] | None = None,
     ) -> None:
         self._url = url
         self.location = masked(url)
@@ -125,7 +127,7 @@ class PostgresStore(Store):
         self._pool = Pool(url, size=_READERS, retry_s=lock_timeout_s, outage=self.outage)
         try:
             self._writer.connect()
-            prepare(self._writer, self.location, create=create)
+            prepare(self._writer, self.location, create=create, require=require)
             self._pool.open(is_pooled=self._writer.is_pooled)
         except BaseException as error:
             self.close()

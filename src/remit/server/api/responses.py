@@ -280,6 +280,44 @@ class OwnerPage(_Paged):
     owners: list[OwnerShape]
 
 
+class TenantHead(BaseModel):
+    """The head of a tenant's log that the host took last."""
+
+    entries: int = Field(description="under it")
+    root: str = Field(description="of the tree, base64")
+    entry: str = Field(description="the host's entry that took it")
+    taken: str = Field(description="when")
+
+
+class TenantRemoval(BaseModel):
+    """The host's record of a tenant's removal."""
+
+    entry: str
+    at: str
+    reason: str
+    by: str
+
+
+class TenantShape(BaseModel):
+    """A tenant, as its host sees it."""
+
+    name: str
+    state: Literal["served", "moving", "removing", "removed", "unfinished", "damaged"]
+    origin: str = Field(description="of its log")
+    place: str = Field(description="where its ledger is")
+    old_places: list[str] = Field(description="ledgers that it was moved away from, still there")
+    entries: int | None = Field(description="in its ledger; null where that does not answer")
+    spent_today_usd: float | None = Field(description="since midnight, UTC; likewise")
+    head: TenantHead | None
+    removed: TenantRemoval | None
+
+
+class TenantPage(_Paged):
+    """Tenants, by name."""
+
+    tenants: list[TenantShape]
+
+
 class KeyPage(_Paged):
     """Virtual keys, by name."""
 
