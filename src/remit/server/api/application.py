@@ -41,7 +41,7 @@ from remit.server.api.owners import owner_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
-from remit.server.api.responses import Health
+from remit.server.api.responses.installation import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
 from remit.server.api.tenants import tenant_routes

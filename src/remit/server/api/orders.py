@@ -10,7 +10,7 @@ from remit.agents.queue import OrderNotFoundError, OrderQueue, OrderStatus, Subm
 from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import OrderGiven, OrderListed
-from remit.server.api.responses import OrderDetail, OrderPage
+from remit.server.api.responses.decisions import OrderDetail, OrderPage
 from remit.server.api.routes import Caller, Routes, name_of, page_of
 from remit.server.authentication import DEVELOPER
 from remit.server.refusals import HttpError

@@ -15,7 +15,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
-from remit.server.api.responses import Error
+from remit.server.api.responses.shared import Error
 from remit.server.guard import IDENTITY
 from remit.server.refusals import HttpError
 

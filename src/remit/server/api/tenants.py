@@ -16,7 +16,7 @@ from remit.ledger import LedgerClient
 from remit.runtime.tenant_list import ListedTenant, list_names, listed_tenant
 from remit.runtime.tenants import Tenant, open_log
 from remit.server.api.requests import Page
-from remit.server.api.responses import TenantPage, TenantShape
+from remit.server.api.responses.parties import TenantPage, TenantShape
 from remit.server.api.routes import Routes, slice_of
 from remit.server.refusals import HttpError
 from remit.views import read_usage
