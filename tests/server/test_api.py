@@ -36,6 +36,8 @@ PERMISSIONS = {
     "POST /api/approvals/{request_id}": "manage_keys",
     "POST /api/delegations": "manage_keys",
     "GET /api/budgets": "read",
+    "GET /api/tenants": "read",
+    "GET /api/tenants/{name}": "read",
     "GET /api/usage": "read",
     "GET /api/report": "verify",
     "GET /api/budgets/check": "manage_budgets",
