@@ -20,6 +20,7 @@ from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.marks import Marks
+from remit.ledger.owner import require_owner
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
@@ -73,7 +74,10 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         self._reopen = functools.partial(open_store, str(path_or_url), settings, create=False)
         self._content_keys = frozenset(settings.content_keys)
         key = verifier_key if signer is None else signer.verifier_key
-        self._store = store = self._reopen(create=create)
+        require = None
+        if kept is not None and key is not None:  # a root's
+            require = functools.partial(require_owner, key)
+        self._store = store = self._reopen(create=create, require=require)
         self._index = TextIndex(store, self.transact)
         self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer, kept)

@@ -94,6 +94,17 @@ class LedgerUnavailableError(LedgerWriteError):
     same write may succeed later."""
 
 
+class LedgerLayoutError(LedgerUnavailableError):
+    """A newer version has brought the database to a layout that this process does not know."""
+
+    def __init__(self, location: str, layout: int, known: int) -> None:
+        super().__init__(
+            f"The ledger {location} has layout {layout} now, and this process writes layout "
+            f"{known}: another version of Remit has opened it.",
+            next_step="Nothing was written. Restart this process with that version.",
+        )
+
+
 class LedgerConnectionError(LedgerUnavailableError):
     """The database server could not be reached, or the connection broke for good."""
 

@@ -64,6 +64,9 @@ class Turn:
         return {"user_message": self.user_message, "response": self.response}
 
 
+_OF_KEY = ("key_id", "team_id", "organisation_id")
+
+
 def new_session_id() -> str:
     """``SES-`` and 16 random upper-case letters and digits (80 bits)."""
     return f"SES-{base64.b32encode(secrets.token_bytes(10)).decode()}"
@@ -158,7 +161,8 @@ class SessionManager:
             subject = "" if isinstance(found, Erased) else str(found)
         has_caller = bool(started.metadata.get("caller"))
         callers = callers_of(self._ledger, self.session_id) if has_caller else ()
-        return Principal(str(started.metadata.get("user_id") or ""), subject, callers)
+        user, *key = (str(started.metadata.get(name) or "") for name in ("user_id", *_OF_KEY))
+        return Principal(user, subject, callers, *key)
 
     def start(self) -> str:
         """Write ``SESSION_START``; returns its id."""
@@ -172,8 +176,9 @@ class SessionManager:
         """
         self._began = True
         further: dict[str, Any] = {}
-        if self.principal.user_id:
-            further["user_id"] = self.principal.user_id
+        for name in ("user_id", *_OF_KEY):
+            if value := getattr(self.principal, name):
+                further[name] = value
         if self.principal.callers:
             further["caller"] = self.principal.callers[0].to_dict()
         return self._entry(
