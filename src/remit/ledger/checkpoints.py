@@ -20,7 +20,7 @@ from remit.ledger.errors import (
 )
 from remit.ledger.kept_head import KeptHead, contradiction
 from remit.ledger.owner import OWNER_SQL, not_owned, require_owner
-from remit.ledger.store import Execute, Store, Transaction, Unit
+from remit.ledger.store import Execute, Store, Transaction, Unit, may_have_left
 from remit.ledger.tlog import (
     Checkpoint,
     ProofError,
@@ -91,7 +91,7 @@ class Checkpoints:
         seq, entry_hash = self._kept.seen()
         if not found and seq >= 0:
             rows = execute("SELECT entry_hash FROM entries WHERE seq = ?", (seq,))
-            if rows != [(entry_hash,)]:
+            if rows != [(entry_hash,)] and (rows or not may_have_left(execute, seq)):
                 found = lost(place, size, seq + 1).message
         if not found and (owner := _owner(execute)) not in ("", str(self.key)):
             found = f"The ledger {place} belongs to {owner.partition('+')[0]!r}."

@@ -66,6 +66,17 @@ class EntryNotFoundError(LedgerError, KeyError):
     """No entry has that id."""
 
 
+class EntryArchivedError(EntryNotFoundError):
+    """The entry has left the database for an archive."""
+
+    def __init__(self, entry_id: str) -> None:
+        super().__init__(
+            f"The entry {entry_id} was archived: it is no longer in the database.",
+            next_step=f"Read it where the archive is: `remit ledger show {entry_id} --archive "
+            "DIR`. `remit ledger prove` proves it as before.",
+        )
+
+
 class NoSignerError(LedgerError):
     """A client without a signing key cannot sign a checkpoint or proof."""
 

@@ -211,6 +211,9 @@ _TABLE = (
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
           "Content was erased by law, by request or past its retention.",
           ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days")),
+    Event("ARCHIVED", "ledger", ("first", "end", "root", "entries", "left", "carried", "by"),
+          "The entries from `first` to before `end` were archived: `root` is the tree's at `end`; "
+          "`left` says which `entries` leave the database, `carried` what checks go on from."),
     Event("KEY_CREATED", "auth",
           ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
            "expires", "user_id", "team_id", "organisation_id"),

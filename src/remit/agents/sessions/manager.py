@@ -126,7 +126,7 @@ class SessionManager:
         """Whether the session is on record; for whom it works is known then.
 
         Raises:
-            SessionNotFoundError: it is another agent's.
+            SessionNotFoundError: it is another agent's, or was archived.
         """
         started = next(
             self._ledger.query(
@@ -142,6 +142,12 @@ class SessionManager:
             raise SessionNotFoundError(
                 f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
                 next_step=f"Go on with it by the program that makes the agent {owner}.",
+            )
+        if self._ledger.has_left(self.session_id):
+            raise SessionNotFoundError(
+                f"The session {self.session_id} was archived, and cannot go on.",
+                next_step="Begin another. `remit ledger query --session-id "
+                f"{self.session_id} --archive DIR` reads it.",
             )
         self._began = True
         self.principal = self._recorded_principal(started)

@@ -340,7 +340,9 @@ class PostgresStore(Store):
             )
 
     @override
-    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+    def unindex_texts(
+        self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
+    ) -> None:
         for content_id, _ in texts:
             tx.execute("DELETE FROM content_search WHERE content_id = ?", (content_id,))
 

@@ -41,6 +41,7 @@ from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction,
 
 _CHUNK = 400  # rows fetched at once by scans
 _HEADER = 20  # bytes of the file's header: the last two say how it is written, and read
+_PAGES_AT_ONCE = 4_096
 _RETRY_S = 0.05
 _LOG_PAGES = 4000  # 16 MB: the ends of tables and indexes, written again and again, are copied once
 
@@ -366,13 +367,15 @@ class SqliteStore(Store):
             tx.execute("INSERT INTO content_search(rowid, text) VALUES (?, ?)", (content_id, text))
 
     @override
-    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+    def unindex_texts(
+        self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
+    ) -> None:
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search(content_search, rowid, text) VALUES ('delete', ?, ?)",
                 (content_id, text),
             )
-        if texts:
+        if merge:
             # A deletion only marks; merging everything is what takes the words out of the file.
             tx.execute("INSERT INTO content_search(content_search) VALUES ('optimize')")
 
@@ -386,8 +389,10 @@ class SqliteStore(Store):
     def compact(self) -> str:
         connection = self._connect()
         try:
-            # A script is stepped to its end; a single execute would free a single page.
-            connection.executescript("PRAGMA incremental_vacuum")
+            # Some at a time: who writes meanwhile waits for a moment only. A script is stepped to
+            # its end; a single execute would free a single page.
+            while connection.execute("PRAGMA freelist_count").fetchone()[0]:
+                connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")
             end = time.monotonic() + self._timeout
             while True:
                 # Truncating needs a moment without any reader; busy is the first column.
