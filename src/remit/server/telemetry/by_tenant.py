@@ -33,14 +33,16 @@ class CountsByTenant:
         self._lock = threading.Lock()
 
         def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(f"{_PREFIX}{name}_total", meaning, (_LABEL, *labels), registry=registry)
+            return Counter(name, meaning, (_LABEL, *labels), registry=registry)
 
-        self._calls = counter("calls", "Calls of a tenant that ended.", "outcome")
+        self._calls = counter(
+            "remit_tenant_calls_total", "Calls of a tenant that ended.", "outcome"
+        )
         self._tokens = counter(
-            "tokens", "Tokens of the last attempts of a tenant's calls.", "type"
+            "remit_tenant_tokens_total", "Tokens of the last attempts of a tenant's calls.", "type"
         )  # fmt: skip
         self._cost = counter(
-            "cost_usd", "Cost of the last attempts of a tenant's calls in US dollars."
+            "remit_tenant_cost_usd_total", "Cost of the last attempts of a tenant's calls in US dollars."
         )  # fmt: skip
 
     def of(self, name: str) -> Callable[[CallReport], None]:
