@@ -42,7 +42,8 @@ class CountsByTenant:
             "remit_tenant_tokens_total", "Tokens of the last attempts of a tenant's calls.", "type"
         )  # fmt: skip
         self._cost = counter(
-            "remit_tenant_cost_usd_total", "Cost of the last attempts of a tenant's calls in US dollars."
+            "remit_tenant_cost_usd_total",
+            "Cost of the last attempts of a tenant's calls in US dollars.",
         )  # fmt: skip
 
     def of(self, name: str) -> Callable[[CallReport], None]:
