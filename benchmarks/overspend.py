@@ -172,12 +172,15 @@ class Installation:
         upstream_url: in place of both providers.
         cap_usd: most dollars that the key may spend.
         database: a PostgreSQL URL instead of a file.
+
+    Attributes:
+        environment: all variables of its programs.
     """
 
     def __init__(self, directory: Path, upstream_url: str, cap_usd: float, database: str) -> None:
         self.root = directory
         self.address = database or str(directory / "ledger.db")
-        self._environment = {
+        self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("REMIT_")},
             **_SETTINGS,
             "OPENAI_API_KEY": "sk-upstream",
@@ -198,7 +201,7 @@ class Installation:
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "remit", *arguments],
-            env=self._environment, capture_output=True, text=True, timeout=120, check=False,
+            env=self.environment, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.stdout or not done.returncode, done.stderr
         return done
@@ -217,16 +220,25 @@ class Installation:
             arguments: more of the command line.
             environment: more variables.
         """
+        return self._started("serve", "listens on", ("--port", "0", *arguments), environment)
+
+    def work(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Server:
+        """Start a worker, in the same way; it takes orders when this returns."""
+        return self._started("worker", "takes orders", arguments, environment)
+
+    def _started(
+        self, command: str, says: str, arguments: Sequence[str],
+        environment: Mapping[str, str] | None,
+    ) -> Server:  # fmt: skip
         with (self.root / "server.log").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "remit", "serve", "--port", "0", "--root", str(self.root),
-                 *arguments],
-                env={**self._environment, **(environment or {})}, stdout=subprocess.PIPE,
+                [sys.executable, "-m", "remit", command, "--root", str(self.root), *arguments],
+                env={**self.environment, **(environment or {})}, stdout=subprocess.PIPE,
                 stderr=log, text=True,
             )  # fmt: skip
         assert process.stdout is not None
         line = process.stdout.readline()
-        if "listens on" not in line:
+        if says not in line:
             Server(process, "").kill()
             raise AssertionError((self.root / "server.log").read_text()[-2000:])
         return Server(process, line.split()[-1])

@@ -91,6 +91,11 @@ class PostgresServer:
         os.kill(self.pid, signal.SIGKILL)
         time.sleep(0.5)
 
+    def crash(self) -> None:
+        """End it as ``pg_ctl stop -m immediate`` does: without a checkpoint, as if it had died."""
+        os.kill(self.pid, signal.SIGQUIT)
+        time.sleep(0.5)
+
     def shut_down(self) -> None:
         """End it as its operators do; whoever is connected is thrown out."""
         self._server.stop()

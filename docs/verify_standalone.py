@@ -10,7 +10,7 @@ VKEY: the verifier key or a file with it, got elsewhere than from the export. --
 you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, and why. Not checked: whether
 JSON is in RFC 8785 form, and members on which nothing rests. Format: ledger-format.md.
 """
-import argparse, base64, functools, hmac, itertools, json, os, pathlib, sys
+import argparse, base64, functools, hmac, itertools, json, os, pathlib, sys, zlib
 from hashlib import sha256, sha512
 WHERE = ["line 1"]  # what is being looked at
 
@@ -99,6 +99,7 @@ def check_tenant_proof(text: str, vkey: str) -> str:
 def check_export(path: str, vkey: str, held: str) -> str:
     values, steps, gone, erasures, peaks, roots = {}, {}, {}, {}, [], {0: sha256(b"").digest()}
     objects, previous, seq, file = [], "", -1, open(path, encoding="utf-8", newline="\n")
+    away, left = [], 0  # entries that were archived; which were, a bit for each, by the record
     once = lambda pairs: need(len(dict(pairs)) == len(pairs), "an object has a key twice")
     note = lambda pairs: once(pairs) or objects.append(pairs) or dict(pairs)  # every object
     head = json.loads(file.readline(), object_pairs_hook=note)
@@ -109,22 +110,32 @@ def check_export(path: str, vkey: str, held: str) -> str:
     for seq, line in enumerate(file):
         WHERE[0] = f"line {seq + 2} (seq {seq})"
         row, objects[:] = json.loads(line, object_pairs_hook=note), []
+        if "leaf" in row: leaf = unbase64(row["leaf"], 32)
+        else: leaf = sha256(b"\0" + row["record"].encode()).digest()
+        peaks, width = [*peaks, leaf], seq
+        while width % 2: peaks[-2:], width = [node(*peaks[-2:])], width // 2  # equal subtrees join
+        if seq + 1 in [size for _, size, _ in heads]:
+            roots[seq + 1] = functools.reduce(lambda right, left: node(left, right), peaks[::-1])
+        if "leaf" in row:
+            need(row["seq"] == seq, f"it is not entry {seq}")
+            previous = away.append(seq)
+            continue
         record, data = json.loads(row["record"], object_pairs_hook=note), row["record"].encode()
         need(sha256(data).hexdigest() == row["entry_hash"], "the record does not match entry_hash")
         name, meta = f"LED-{seq:08x}", record["metadata"]
         need([record["seq"], record["id"]] == [seq, name], f"it is not entry {seq}")
-        need(record["previous_hash"] == previous, "previous_hash is not the hash of the one before")
-        peaks, width, previous = [*peaks, sha256(b"\0" + data).digest()], seq, row["entry_hash"]
-        while width % 2: peaks[-2:], width = [node(*peaks[-2:])], width // 2  # equal subtrees join
-        if seq + 1 in [size for _, size, _ in heads]:
-            roots[seq + 1] = functools.reduce(lambda right, left: node(left, right), peaks[::-1])
+        holds = previous in (record["previous_hash"], None)
+        need(holds, "previous_hash is not the hash of the one before")
+        previous = row["entry_hash"]
         places = [x for x in (meta, meta.get("provenance"), meta.get("scope")) if type(x) is dict]
         tier, session = [next((x[n] for x in places if n in x), 0) for n in ("tier", "session_id")]
         is_kernels = type(tier) is not str or tier in ("", "hot")  # no worker's entry erases
         if record["event_type"] == "ERASURE" and is_kernels: erasures[name] = meta, record["reason"]
+        gone.update(dict.fromkeys(row.get("erased", ()), name))  # in an archive, too
         scope = session if session and type(session) is str else seq  # of its content
         for item in row["contents"] + row["steps"]:
             mac, parent, whose = item["commitment"], item.get("parent"), None
+            text = None
             if "erased" in item: gone[mac] = item["erased"]
             elif text := item.get("jcs", item.get("json")):  # JSON in RFC 8785's form, or in any
                 nonce, value = unbase64(item["nonce"], 32), text.encode()
@@ -132,6 +143,10 @@ def check_export(path: str, vkey: str, held: str) -> str:
                 named = meta.get("subject_id")  # the value of it says whom the entry speaks of
                 is_named = isinstance(named, dict) and named.get("$content") == f"hmac-sha256:{mac}"
                 whose = [json.loads(text)] if is_named else None
+            is_left = record["event_type"] == "ARCHIVED" and is_kernels and text
+            if is_left and meta["left"]["$content"] == f"hmac-sha256:{mac}":
+                packed = base64.b64decode(json.loads(text))
+                left |= int.from_bytes(zlib.decompress(packed), "little")
             as_recorded = item.get("subjects") == whose if seq >= before else not whose
             need(as_recorded, "a subject is not the record's")
             need((scope, mac) in values or mac in gone, "content is missing, or another was put in")
@@ -147,6 +162,9 @@ def check_export(path: str, vkey: str, held: str) -> str:
             holds = "$messages" not in item or steps[scope, item["$messages"]] == item["count"]
             need(holds, "a message list is not the one committed to")
     WHERE[0], found = "the whole", [f"{seq + 1} entries, {len(values)} content values"]
+    bits = left.to_bytes(seq // 8 + 1, "little")
+    need(all(bits[n // 8] >> n % 8 & 1 for n in away), "an entry is away, and no ARCHIVED says so")
+    if away: found.append(f"archived: {len(away)} of the entries, held against the tree alone")
     need(head["entries"] == seq + 1, f"cut off: {seq + 1} of {head['entries']} entries are there")
     for origin, size, root in heads:
         need(size in roots, f"cut off: {seq + 1} entries, and a checkpoint covers {size}")

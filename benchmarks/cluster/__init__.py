@@ -1,7 +1,7 @@
 """Many gateways on one PostgreSQL: what a call costs whom, and where one log ends.
 
-    python -m benchmarks.cluster [gateways] [log] [takeover] [budget]
-        [--seconds 3] [--rounds 1] [--dir DIR] [--json FILE]
+    python -m benchmarks.cluster [gateways] [log] [takeover] [budget] [kills]
+        [--times 3] [--seconds 3] [--rounds 1] [--dir DIR] [--json FILE]
 
 Linux only. Each part takes two to three minutes on two quiet cores with these defaults. PostgreSQL
 comes from a wheel, with the settings it ships with; each gateway runs from a copy of the root, as
@@ -17,6 +17,12 @@ which a batch keeps the log's lock (:mod:`~benchmarks.cluster.capacity`).
 - ``takeover`` (:mod:`~benchmarks.cluster.takeover`): who holds the lock or a lease is killed or
   stands still; how long until another goes on.
 - ``budget`` (:mod:`~benchmarks.cluster.budget`): four gateways use up one budget of 5 US dollars.
+- ``kills`` (:mod:`~benchmarks.cluster.kills`): three gateways, two workers and PostgreSQL are
+  killed in turn, ``--times`` each, or stand still, while clients call, try again under idempotency
+  keys, and submit orders; then provider, clients, accounts, orders and ledger are held against one
+  another.
+
+Exit status 1: a promise was not held (``budget``, ``kills``).
 
 What is measured inside of a batch (:mod:`~benchmarks.cluster.inside`) costs it two statements that
 read the server's clock.

@@ -32,6 +32,11 @@ class Budget:
         self._server = server
         self._reports: dict[str, Report] = {}
 
+    @property
+    def problems(self) -> list[str]:
+        """What did not hold."""
+        return [problem for report in self._reports.values() for problem in report.problems]
+
     def run(self) -> None:
         """Both."""
         for kill in (False, True):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.cluster import inside
 from benchmarks.cluster.capacity import MORE_CALLERS, ONE_LOG, OWN_LOGS, Cell, said
+from benchmarks.cluster.share import held_to
 from benchmarks.gateways import ours, rig
 from benchmarks.gateways.launch import Launch, bearer, chat_url, running
 from benchmarks.gateways.load import Measured
@@ -103,6 +104,7 @@ class Gateways:
                 environment = {**variables, inside.VARIABLE: str(files[-1]), "PYTHONPATH": str(TOP)}
                 launch = Launch(command, Target(chat_url(port), bearer(key)), environment)
                 gateways.append(stack.enter_context(running(launch, root, None)))
+                stack.enter_context(held_to(gateways[-1].pid, self._given.gateway_cores))
             share = 1 if logs == MORE_CALLERS else len(keys)
             callers = max(1, self._given.callers // share)
             trees = [*(gateway.pid for gateway in gateways), self._server.pid, upstream.pid]
@@ -147,8 +149,10 @@ class Gateways:
                 spread([100 * one.busy for one in serial]),
                 spread([cell.entries_of_a_call for cell in cells]),
             ])  # fmt: skip
+        share = self._given.gateway_cores
+        held = f" Each gateway has {share:g} of a core." if share else ""
         return "\n\n".join((
-            f"{self._given.callers} callers in all, or each.",
+            f"{self._given.callers} callers in all, or each.{held}",
             table(("Logs", "Gateways", "Calls/s", "p50 ms", "p99 ms", "CPU s/1,000: gateways",
                    "PostgreSQL", "Load, upstream", "Errors"), rates),
             table(("Logs", "Gateways", "Entries a batch", "Lock wait p50 ms", "p99 ms",

@@ -20,7 +20,8 @@ from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.runtime import moving
-from remit.runtime.moving import hold_open, move_tenant, recover_moves
+from remit.runtime.moving import hold_open, move_tenant
+from remit.runtime.removal import recover_tenants
 from remit.runtime.state import check_state
 from remit.runtime.tenants import find_tenant
 from tests.support.commands import run_remit
@@ -105,6 +106,23 @@ def test_a_move_between_engines_keeps_everything(tmp_path: Path, postgres: Postg
         assert [one.metadata["size"] for one in moves] == [len(before[0])] * 2
         assert all("postgres" not in one.metadata["place"] or ":" in one.metadata["place"]
                    for one in moves)  # fmt: skip
+    # What was left behind goes only where it is this tenant's, and is in the ledger in force.
+    aside = min(tenant.glob("ledger.db.moved-*"), key=lambda path: len(path.name))
+    own = aside.read_bytes()
+    aside.write_bytes((host / "tenants/globex/ledger.db").read_bytes())
+    done = run_remit("tenant", "clean", "acme", "--root", host)
+    assert (done.returncode, "belongs to" in done.stderr) == (1, True), done.stderr
+    assert aside.exists()
+    aside.write_bytes(own)
+    cleaned = json.loads(run_remit("tenant", "clean", "acme", "--root", host, "--json").stdout)
+    assert len(cleaned["removed"]) == 2
+    assert not list(tenant.glob("*moved*"))
+    schemas = run_sql(database, "SELECT nspname FROM pg_namespace WHERE nspname ~ 'remit'")
+    assert schemas == []
+    with opened(host) as ledger:
+        assert len(list(ledger.query(event_type="TENANT_OLD_PLACE_REMOVED"))) == 2
+    again = json.loads(run_remit("tenant", "clean", "acme", "--root", host, "--json").stdout)
+    assert again["removed"] == []
     run_remit("tenant", "checkpoint", "--root", host)
     with opened(tenant) as ledger:
         assert ledger.write(LedgerEntry("NOTE", "S", "D", "goes on")) == f"LED-{len(before[0]):08x}"
@@ -162,7 +180,7 @@ def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path) -> None:
 
 # -- kill -9 -------------------------------------------------------------------------------
 
-_AFTER = ("_write", "_rename", "copy_ledger", "_copy", "save_file", "_finish")
+_AFTER = ("_write", "rename_place", "copy_ledger", "_copy", "save_file", "_finish")
 
 
 def _move_and_die(host: Path, to: str, point: str, database: str) -> None:
@@ -226,12 +244,12 @@ def test_a_move_to_postgresql_that_is_killed(tmp_path: Path, postgres: PostgresS
     database = postgres.database()
     host = new_host(tmp_path / "host", database=database)
     tenant, other = host / "tenants/acme", postgres.database()
-    for point, moved in (("_rename", False), ("copy_ledger", False), ("save_file", True)):
+    for point, moved in (("rename_place", False), ("copy_ledger", False), ("save_file", True)):
         ended = run_forked(_move_and_die, host, other, point, database,
                            environment=dict(os.environ))  # fmt: skip
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         with opened(host, database) as ledger:
-            recover_moves(Root(host), ledger, database)
+            recover_tenants(Root(host), ledger, database)
         file = TenantFile.read(tenant)
         assert file is not None
         assert (file.database == other) == moved

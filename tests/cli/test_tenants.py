@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import stat
@@ -78,6 +79,36 @@ def test_each_tenant_has_a_ledger_and_a_key_of_its_own(host: Host) -> None:
         assert "schema remit_tenant_acme of the host" in listed[0]["place"]
 
 
+def test_a_tenant_opens_no_ledger_but_its_own(host: Host) -> None:
+    acme, globex = TenantFile.read(host.tenant("acme")), TenantFile.read(host.tenant("globex"))
+    assert acme is not None
+    assert globex is not None
+    of_host = "public" if host.database else str(host.root / "ledger.db")
+    of_other = globex.ledger if host.database else str(host.tenant("globex") / "ledger.db")
+    sizes = {root: host.json("ledger", "stats", root=root)["entries"]
+             for root in (host.root, host.tenant("globex"))}  # fmt: skip
+    for ledger in (of_host, of_other):
+        wrong = dataclasses.replace(acme, ledger=ledger)
+        TenantFile.path(host.tenant("acme")).write_bytes(wrong.encoded())
+        for command in (("ledger", "query"), ("ledger", "verify"),
+                        ("key", "create", "--name", "k")):  # fmt: skip
+            done = host.run(*command, root=host.tenant("acme"))
+            assert (done.returncode, done.stdout) == (1, ""), command
+            assert "belongs to 'remit.local" in done.stderr
+        for command in (("checkpoint", "acme"), ("export", "acme", "--out", host.root / "out"),
+                        ("move", "acme", "--to", host.root / "new")):  # fmt: skip
+            done = host.run("tenant", *command)
+            assert (done.returncode, "belongs to" in done.stderr) == (1, True), done.stderr
+    for wrong in (dataclasses.replace(globex, name="acme"),
+                  dataclasses.replace(acme, origin=f"{acme.origin}x")):  # fmt: skip
+        TenantFile.path(host.tenant("acme")).write_bytes(wrong.encoded())
+        done = host.run("ledger", "query", root=host.tenant("acme"))
+        assert (done.returncode, "is not of the tenant" in done.stderr) == (1, True), done.stderr
+    TenantFile.path(host.tenant("acme")).write_bytes(acme.encoded())
+    for root, size in sizes.items():
+        assert host.json("ledger", "stats", root=root)["entries"] == size
+
+
 def test_an_entry_of_a_tenant_is_proved_from_the_host(host: Host, tmp_path: Path) -> None:
     taken = host.json("tenant", "checkpoint")["taken"]
     assert host.json("tenant", "checkpoint", "acme")["taken"]["acme"] == taken["acme"]
@@ -131,9 +162,10 @@ def test_what_cannot_be_a_tenant_changes_nothing(tmp_path: Path) -> None:
         assert (done.returncode, said in done.stderr) == (1, True), done.stderr
     shutil.rmtree(host.tenant("acme"))
     assert "is gone" in host.run("tenant", "create", "acme").stderr
-    assert [one["name"] for one in host.json("tenant", "list")["tenants"]] == ["globex"]
+    listed = {one["name"]: one["state"] for one in host.json("tenant", "list")["tenants"]}
+    assert listed == {"globex": "served", "new": "unfinished"}
     (host.tenant("globex") / "tenant.json").write_text('{"name": 1}')
-    assert "damaged" in host.run("tenant", "list").stderr
+    assert host.json("tenant", "list")["tenants"][0]["state"] == "damaged"
 
 
 def test_a_tenant_goes_on_to_be_made_after_a_crash(
@@ -147,7 +179,8 @@ def test_a_tenant_goes_on_to_be_made_after_a_crash(
     monkeypatch.setattr("remit.runtime.tenants.make_root", killed)
     assert host.run("tenant", "create", "late").returncode == 130
     monkeypatch.undo()
-    assert "late" not in {one["name"] for one in host.json("tenant", "list")["tenants"]}
+    states = {one["name"]: one["state"] for one in host.json("tenant", "list")["tenants"]}
+    assert states == {"acme": "served", "globex": "served", "late": "unfinished"}
     assert "was not made to the end" in host.run("tenant", "checkpoint", "late").stderr
     monkeypatch.setattr("remit.runtime.tenants.save_file", killed)  # all done but the last step
     assert host.run("tenant", "create", "late").returncode == 130

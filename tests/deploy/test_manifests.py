@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -19,10 +21,14 @@ CONTAINERFILE = (DEPLOY / "container/Containerfile").read_text()
 UNIT = (DEPLOY / "systemd/remit.service").read_text()
 MANIFESTS: dict[str, dict[str, Any]] = {
     f"{each['kind']}/{each['metadata']['name']}": each
-    for name in ("namespace", "remit", "network")
+    for name in ("namespace", "remit", "worker", "network")
     for each in yaml.safe_load_all((DEPLOY / f"kubernetes/{name}.yaml").read_text())
 }
 POD = MANIFESTS["StatefulSet/remit"]["spec"]["template"]["spec"]
+WORKER = MANIFESTS["StatefulSet/remit-worker"]["spec"]["template"]["spec"]
+KUSTOMIZATION = yaml.safe_load((DEPLOY / "kubernetes/kustomization.yaml").read_text())
+(CONFIG_MAP,) = KUSTOMIZATION["configMapGenerator"]
+ENDED_S = 15  # at most, once the drain is over: calls that were ended are put on record
 
 
 def settings_named(text: str) -> set[str]:
@@ -41,9 +47,16 @@ def test_every_setting_that_is_named_exists(file: Path) -> None:
 def test_everything_is_given_longer_than_the_drain() -> None:
     assert int(re.findall(r"TimeoutStopSec=(\d+)", UNIT)[0]) > SERVER.drain_s
     assert int(COMPOSE["services"]["remit"]["stop_grace_period"].rstrip("s")) > SERVER.drain_s
-    (container,) = POD["containers"]
-    (_, waits) = container["lifecycle"]["preStop"]["exec"]["command"]
-    assert POD["terminationGracePeriodSeconds"] > int(waits) + SERVER.drain_s
+    settings = dict(each.split("=") for each in CONFIG_MAP["literals"])
+    notice_s = float(settings["REMIT_SERVER__NOTICE_S"])
+    probe = POD["containers"][0]["readinessProbe"]
+    assert notice_s >= probe["periodSeconds"] + probe["timeoutSeconds"]
+    assert POD["terminationGracePeriodSeconds"] > notice_s + SERVER.drain_s + ENDED_S
+    drain_s = default_settings().worker.orders.drain_s
+    unit = (DEPLOY / "systemd/remit-worker@.service").read_text()
+    assert int(re.findall(r"TimeoutStopSec=(\d+)", unit)[0]) > drain_s
+    assert int(COMPOSE["services"]["worker"]["stop_grace_period"].rstrip("s")) > drain_s
+    assert WORKER["terminationGracePeriodSeconds"] > drain_s
 
 
 def test_ports_and_probes_are_the_servers() -> None:
@@ -66,25 +79,27 @@ def test_ports_and_probes_are_the_servers() -> None:
 
 def test_nothing_runs_as_root_or_may_become_it() -> None:
     user = re.findall(r"^USER (\d+)$", CONTAINERFILE, re.MULTILINE)
-    assert user == [str(POD["securityContext"]["runAsUser"])]
-    for container in [*POD["initContainers"], *POD["containers"]]:
-        context = container["securityContext"]
-        assert context["allowPrivilegeEscalation"] is False
-        assert context["readOnlyRootFilesystem"] is True
-        assert context["capabilities"] == {"drop": ["ALL"]}
-        mounted = {each["name"] for each in container["volumeMounts"]}
-        declared = {each["name"] for each in POD["volumes"]} | {"root"}
-        assert mounted <= declared
-    assert COMPOSE["services"]["remit"]["cap_drop"] == ["ALL"]
-    assert COMPOSE["services"]["remit"]["read_only"] is True
+    for pod in (POD, WORKER):
+        assert user == [str(pod["securityContext"]["runAsUser"])]
+        for container in [*pod["initContainers"], *pod["containers"]]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            mounted = {each["name"] for each in container["volumeMounts"]}
+            declared = {each["name"] for each in pod["volumes"]} | {"root"}
+            assert mounted <= declared
+    for service in ("remit", "worker"):
+        assert COMPOSE["services"][service]["cap_drop"] == ["ALL"]
+        assert COMPOSE["services"][service]["read_only"] is True
 
 
 def test_compose_starts_on_engines_that_wait_for_no_condition() -> None:
-    remit = COMPOSE["services"]["remit"]
+    remit, worker = COMPOSE["services"]["remit"], COMPOSE["services"]["worker"]
     assert remit["command"] == ["remit init && exec remit serve --host 0.0.0.0"]
-    assert remit["restart"] == "unless-stopped"
+    assert remit["restart"] == worker["restart"] == "unless-stopped"
     # None that ends by itself: Podman 4 then starts nothing that depends on it.
-    assert set(COMPOSE["services"]) == {"postgres", "remit"}
+    assert set(COMPOSE["services"]) == {"postgres", "remit", "worker"}
     # The image sets its database up with a server that listens on the socket alone.
     assert "-h" in COMPOSE["services"]["postgres"]["healthcheck"]["test"]
 
@@ -127,10 +142,67 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 
 def test_settings_are_read_from_a_config_map_and_keys_from_secrets() -> None:
-    kustomization = yaml.safe_load((DEPLOY / "kubernetes/kustomization.yaml").read_text())
-    assert sorted(kustomization["resources"]) == ["namespace.yaml", "network.yaml", "remit.yaml"]
-    (made,) = kustomization["configMapGenerator"]
-    for container in [*POD["initContainers"], *POD["containers"]]:
+    files = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
+    assert {*KUSTOMIZATION["resources"]} == files - {"kustomization.yaml"}
+    for container in [one for pod in (POD, WORKER) for kind in ("initContainers", "containers")
+                      for one in pod[kind]]:  # fmt: skip
         sources = {next(iter(each.values()))["name"] for each in container["envFrom"]}
-        assert sources == {made["name"], "remit"}
-        assert container["image"] == kustomization["images"][0]["name"]
+        assert sources == {CONFIG_MAP["name"], "remit"}
+        assert container["image"] == KUSTOMIZATION["images"][0]["name"]
+
+
+def test_each_kind_of_pod_has_its_own_name_a_budget_of_disruptions_and_a_probe() -> None:
+    labels = []
+    for kind, pod in (("remit", POD), ("remit-worker", WORKER)):
+        spec = MANIFESTS[f"StatefulSet/{kind}"]["spec"]
+        labels.append(spec["template"]["metadata"]["labels"]["app.kubernetes.io/name"])
+        for other in (spec, MANIFESTS[f"PodDisruptionBudget/{kind}"]["spec"]):
+            assert other["selector"]["matchLabels"] == {"app.kubernetes.io/name": kind}
+        assert spec["serviceName"] in [name.partition("/")[2] for name in MANIFESTS]
+        assert "readinessProbe" in pod["containers"][0]
+    assert labels == ["remit", "remit-worker"]  # no call goes to a worker
+    (_, _, probe) = WORKER["containers"][0]["readinessProbe"]["exec"]["command"]
+    said = json.dumps({"workers": [{"host": "remit-worker-0", "pid": 1}]}, indent=2)  # as `emit`
+    for host, code in (("remit-worker-0", 0), ("remit-worker-1", 1)):
+        command = probe.replace("remit worker list --json", f"echo '{said}'")
+        done = subprocess.run(["sh", "-c", command], env={"HOSTNAME": host}, check=False)
+        assert done.returncode == code
+
+
+def test_pods_make_roots_of_the_host_and_of_its_tenants_from_their_keys(tmp_path: Path) -> None:
+    tenants = yaml.safe_load((DEPLOY / "kubernetes/tenants/kustomization.yaml").read_text())
+    patch = yaml.safe_load(tenants["patches"][0]["patch"])
+    (volume,) = patch["spec"]["template"]["spec"]["volumes"]
+    assert patch["metadata"]["name"] == "remit"
+    assert volume["name"] in [each["name"] for each in POD["volumes"]]
+    (source,) = volume["projected"]["sources"]
+    files = [item["path"] for item in source["secret"]["items"]]
+    for path in ["keys/ledger.key", "keys/ledger.vkey", "keys/packages.pem",
+                 *(f"tenants/{path}" for path in files)]:  # fmt: skip
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    root = tmp_path / "root"
+    (script,) = POD["initContainers"][0]["args"]
+    script = script.replace("remit init", "echo").replace("/keys ", f"{tmp_path}/keys ")
+    script = script.replace("/tenants/*", f"{tmp_path}/tenants/*")
+    for _ in range(2):
+        done = subprocess.run(
+            ["sh", "-euc", script], env={"REMIT_ROOT": str(root), "PATH": os.defpath},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.splitlines() == [str(root), f"{root}/tenants/acme"]
+        (tmp_path / "keys/ledger.key").write_text("another")
+    assert (root / "HOT/keys/ledger.key").read_text() == "keys/ledger.key"  # the first one stays
+    own = root / "tenants/acme"
+    assert (own / "tenant.json").read_text() == "tenants/acme/tenant.json"
+    assert (own / "HOT/keys/ledger.key").stat().st_mode & 0o777 == 0o600
+    page = (TOP / "docs/operations/cluster.md").read_text()
+    (change,) = re.findall(r"^sed '(.*)' deploy/kubernetes/worker.yaml", page, re.MULTILINE)
+    done = subprocess.run(
+        ["sed", change, str(DEPLOY / "kubernetes/worker.yaml")], capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    made = [*yaml.safe_load_all(done.stdout)]
+    assert {one["metadata"]["name"] for one in made} == {"remit-worker-acme"}
+    volumes = {one["name"]: one for one in made[0]["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["keys"]["secret"]["secretName"] == source["secret"]["name"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -17,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.places import DEPLOY, PATIENCE_S, free_port, program, running
+from tests.deploy.places import PATIENCE_S, free_port, program, running
+from tests.deploy.proxies import caddy, nginx
 from tests.server.running import Served, serving
 from tests.support.waiting import until
 
@@ -91,61 +90,6 @@ class Proxied:
     session = "SES-PROXIED1"
 
 
-def certificate(place: Path) -> tuple[Path, Path]:
-    """A key and a certificate that signs itself."""
-    key, made = place / "key.pem", place / "fullchain.pem"
-    subprocess.run(
-        [program("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt",
-         "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=remit.example.org",
-         "-addext", "subjectAltName=DNS:remit.example.org,IP:127.0.0.1", "-keyout", str(key),
-         "-out", str(made)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return key, made
-
-
-def changed(name: str, changes: dict[str, str]) -> str:
-    """A file of ``deploy/proxies`` with what every operator changes."""
-    text = (DEPLOY / "proxies" / name).read_text()
-    for old, new in changes.items():
-        assert old in text, old
-        text = text.replace(old, new)
-    return text
-
-
-def nginx(place: Path, remit: str, port: int, plain: int) -> list[str]:
-    key, chain = certificate(place)
-    site = changed("nginx.conf", {
-        "127.0.0.1:4000": remit, "listen 443": f"listen 127.0.0.1:{port}",
-        "listen 80": f"listen 127.0.0.1:{plain}", "/etc/ssl/remit/fullchain.pem": str(chain),
-        "/etc/ssl/remit/key.pem": str(key),
-    })  # fmt: skip
-    temporary = "".join(
-        f"{name}_temp_path {place}/{name};\n"
-        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    user = "user root;\n" if os.getuid() == 0 else ""
-    (place / "nginx.conf").write_text(
-        f"{user}daemon off;\npid {place}/pid;\nerror_log stderr;\nevents {{}}\n"
-        f"http {{\naccess_log {place}/access.log;\n{temporary}{site}}}\n"
-    )
-    return [program("nginx"), "-p", str(place), "-c", str(place / "nginx.conf"), "-e", "stderr"]
-
-
-def caddy(place: Path, remit: str, port: int, plain: int) -> list[str]:
-    key, chain = certificate(place)
-    site = changed("Caddyfile", {
-        "remit.example.org {": f"https://remit.example.org:{port} {{\n\ttls {chain} {key}",
-        "127.0.0.1:4000": remit, "health_interval 5s": "health_interval 100ms",
-    })  # fmt: skip
-    (place / "Caddyfile").write_text(
-        f"{{\n\tadmin off\n\thttp_port {plain}\n\tstorage file_system {place}/kept\n"
-        f"\tauto_https disable_certs\n}}\n{site}"
-    )
-    os.environ.setdefault("XDG_CONFIG_HOME", str(place))
-    return [program("caddy"), "run", "--adapter", "caddyfile", "--config", str(place / "Caddyfile")]
-
-
 @pytest.fixture(params=[nginx, caddy], ids=lambda made: made.__name__)
 def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxied]:
     program(request.param.__name__)
@@ -156,7 +100,7 @@ def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxied]
     try:
         with serving(tmp_path / "root", provider.url) as served:
             remit = served.url.removeprefix("http://")
-            command = request.param(place, remit, port, plain)
+            command = request.param(place, [remit], port, plain)
             with running(command, place / "log", place):
                 trusted = ssl.create_default_context(cafile=str(place / "fullchain.pem"))
                 found = Proxied(port, plain, served, provider, trusted, place / "access.log")

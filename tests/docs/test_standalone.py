@@ -543,7 +543,7 @@ def test_a_proof_for_another_place_or_length_is_refused(made: Made, tmp_path: Pa
 
 def test_it_is_short_and_needs_nothing() -> None:
     text = SCRIPT.read_text()
-    assert len(text.splitlines()) < 180
+    assert len(text.splitlines()) < 200
     assert max(map(len, text.splitlines())) <= 100
     for node in ast.walk(ast.parse(text, feature_version=(3, 9))):
         if isinstance(node, ast.Import):

@@ -70,6 +70,16 @@ async def test_a_token_for_one_session_works_in_no_other(gateway: LLMGateway) ->
         assert (await gateway.aroute(request, identity=token)).error_code == "AUTH_ERROR"
 
 
+async def test_a_token_is_held_to_its_keys_agents_and_tiers_where_it_names_none(
+    gateway: LLMGateway,
+) -> None:
+    for narrow in ({"tiers": ("hot",)}, {"agents": ("another",)}):
+        key = Identity("ann", "agent", key_id="KEY-ANN", **narrow)
+        token = Identity("ann", "agent", key_id="KEY-ANN", within=key)
+        request = prompt_request(max_tokens=500, session_id="SES-NARROW01", tier="ho1")
+        assert (await gateway.aroute(request, identity=token)).error_code == "AUTH_ERROR"
+
+
 async def test_names_without_keys_do_not_share_recorded_answers(
     gateway: LLMGateway, ledger: LedgerClient
 ) -> None:

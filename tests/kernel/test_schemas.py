@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jsonschema
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema.exceptions import SchemaError
 
+from remit.kernel.installed import shipped_file
+from remit.kernel.metaschema import _KEYWORDS, plainly_schema
 from remit.kernel.schemas import _fits, first_problem
 
 _TYPES = ["object", "array", "string", "boolean", "null", "integer", "number"]
@@ -69,3 +73,56 @@ def test_the_shapes_of_contracts_take_the_quick_way() -> None:
 def test_a_schema_that_is_none_is_said_also_where_nothing_of_it_is_needed() -> None:
     assert "invalid" in first_problem({"properties": {"a": {"type": "strng"}}}, {})
     assert "invalid" in first_problem({"type": "object", "required": "ab"}, {"a": 1, "b": 1})
+
+
+_PARTS = st.one_of(
+    _VALUES,
+    st.integers(-1, 2),
+    st.sampled_from(
+        ["string", "strong", "#", "#/$defs/a", "a b", "^x", "(", "http://a.b/c", "http://a#b",
+         "https://json-schema.org/draft/2020-12/schema", ["string", "null"], ["string", "string"]]
+    ),
+)  # fmt: skip
+
+
+@given(
+    st.recursive(
+        st.dictionaries(st.sampled_from(sorted(_KEYWORDS)), _PARTS, max_size=2),
+        lambda inner: st.fixed_dictionaries(
+            {}, optional={
+                name: st.one_of(
+                    inner,
+                    st.lists(inner, max_size=2),
+                    st.dictionaries(_NAMES, inner, max_size=2),
+                )
+                for name in sorted(_KEYWORDS)[::2]
+            },
+        ),
+        max_leaves=3,
+    )
+)  # fmt: skip
+def test_what_is_plainly_a_schema_is_one(schema: Any) -> None:
+    if plainly_schema(schema):
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_each_keyword_is_looked_at() -> None:
+    for keyword in set(_KEYWORDS) - {"const", "default"}:
+        for wrong in (None, -1.5, [None], {"a": None}, "(", ["a", "a"]):
+            schema = {"properties": {"a": {keyword: wrong}}}
+            try:
+                jsonschema.Draft202012Validator.check_schema(schema)
+            except SchemaError:
+                assert not plainly_schema(schema), schema
+    nested: dict[str, Any] = {}
+    for _ in range(1000):
+        nested = {"items": nested}
+    assert not plainly_schema(nested)
+
+
+def test_the_schemas_that_ship_are_plain() -> None:
+    manifest = orjson.loads(shipped_file("PKG-PHASE2-SCHEMAS-001", "manifest.json"))
+    names = [each["path"] for each in manifest["assets"] if each["path"].endswith(".schema.json")]
+    assert len(names) > 5
+    for name in names:
+        assert plainly_schema(orjson.loads(shipped_file("PKG-PHASE2-SCHEMAS-001", name))), name

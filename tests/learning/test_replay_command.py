@@ -13,14 +13,18 @@ from typing import Any
 import pytest
 
 from remit import Runtime
+from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
 from remit.kernel.installed import InstalledFiles
+from remit.kernel.loops import run_blocking
 from remit.learning.changed_requests import ChangedRequests
 from remit.learning.held_out import is_held_out, sides
 from remit.learning.proposals import Change, Learner
+from tests.agents.queue.test_workers import working
 from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
 from tests.learning.proposals.conftest import Effect
 from tests.support.commands import run_remit
+from tests.support.processes import Program
 from tests.support.scripted import Scripted
 
 
@@ -78,6 +82,65 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     again = replayed(answered, 1)
     assert len(provider.bodies) == wanted + 1
     assert again == done
+
+
+def test_workers_do_a_replay_over_kills_within_its_budget(
+    answered: Path, provider: Scripted
+) -> None:
+    wanted = held_out(answered)
+    one = (100 * 0.15 + 10 * 0.6) / 1e6
+
+    def submitted(usd: float) -> str:
+        done = run_remit(*arguments(answered, usd), "--queue", "default", "--json")
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["order_id"])
+
+    first = submitted(1)
+    provider.bodies.clear()
+    worker = ("-m", "remit", "worker", "--root", str(answered))
+    killed: list[Program] = []
+
+    def kill_at_the_third(body: dict[str, Any]) -> str:
+        if len(provider.bodies) == 3:
+            killed[0].kill()
+        return answer(body)
+
+    provider.reply = kill_at_the_third
+    with Program(*worker, environment=dict(os.environ)) as program:
+        killed.append(program)
+        assert program.wait(120) == -signal.SIGKILL
+    provider.reply = answer
+    verified = run_remit("ledger", "verify", "--root", answered)
+    assert verified.returncode == 0, verified.stdout  # with a call of learning's account still out
+    with Runtime.open(answered, model=MODEL) as runtime:
+        orders = runtime.orders
+        with working(runtime):
+            status = run_blocking(orders.ended(first, 120))
+            assert (status.state, status.attempts, len(provider.bodies)) == (
+                "completed", 2, wanted + 1,
+            )  # fmt: skip
+            orphaned = next(runtime.ledger.query(event_type="EXCHANGE_ORPHANED"))
+            lost = orphaned.metadata["cost_usd"]
+            assert status.figures is not None
+            assert status.figures["replayed"] == wanted
+            assert status.figures["effect"]["value"] == 1
+            assert status.figures["spent_usd"] == pytest.approx(wanted * one + lost)
+            small = submitted(lost + one)  # reaches for two at most
+            result = run_blocking(orders.ended(small, 120)).figures
+            assert result is not None
+            assert (result["ended"], result["spent_usd"] <= lost + one) == ("budget", True)
+            wrong = Submission(agent_id="replay", kind="replay", task="{}")
+            order_id = orders.submit(wrong, by="t")
+            assert run_blocking(orders.ended(order_id, 60)).error_code == "InvalidInputError"
+        stopped = submitted(1)
+        provider.reply = lambda body: str(orders.cancel(stopped, by="Joe").order_id)
+        asked = len(provider.bodies)
+        with working(runtime):
+            assert run_blocking(orders.ended(stopped, 60)).state == "cancelled"
+        assert len(provider.bodies) == asked + 1
+        report = runtime.ledger.verify()
+        assert report.verified, report.problems
+    assert not (answered / "replays").exists()  # another machine may have gone on
 
 
 def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) -> None:

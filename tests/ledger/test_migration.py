@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import Content, Erased, LedgerClient, LedgerEntry
+from remit.ledger.errors import LedgerLayoutError
 from remit.ledger.schema import LAYOUT_VERSION
 from tests.support.stores import conversation, outside
 
@@ -138,6 +139,28 @@ def test_people_of_layout_4_are_still_found_and_those_of_this_one_vouched_for(
                        "(SELECT max(content_id) FROM content_subjects)")  # fmt: skip
     with LedgerClient(path) as client:
         assert client.verify().first_bad_seq == 12
+
+
+def test_who_has_a_ledger_open_that_a_newer_version_migrates_writes_nothing_more(
+    ledger: LedgerClient, target: str
+) -> None:
+    conversation(ledger, "SES-A", 1)
+    is_server, before = "://" in target, ledger.count()
+    outside(target, "INSERT INTO migrations VALUES (99, 'now')",
+            *([] if is_server else ["PRAGMA user_version = 99"]))  # fmt: skip
+    for write in (
+        lambda: ledger.write(LedgerEntry("E", "S", "D", "r")),
+        lambda: ledger.transact(lambda tx: tx.execute("DELETE FROM leases")),
+    ):
+        with pytest.raises(LedgerLayoutError, match=r"layout 99 now.*writes layout \d+.* Restart"):
+            write()
+    assert "layout 99" in ledger.outage.reason  # calls are refused, and /readyz says why
+    assert ledger.count() == before
+    outside(target, "DELETE FROM migrations WHERE version = 99",
+            *([] if is_server else [f"PRAGMA user_version = {LAYOUT_VERSION}"]))  # fmt: skip
+    ledger.write(LedgerEntry("E", "S", "D", "r"))
+    assert ledger.outage.reason == ""
+    assert ledger.verify().problems == []
 
 
 def test_a_ledger_of_layout_6_gets_a_queue(ledger: LedgerClient, target: str) -> None:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from remit.ledger import LedgerClient
-from remit.runtime.state import check_state
+from remit.kernel.root import Root
+from remit.kernel.settings import default_settings
+from remit.ledger import LedgerClient, LedgerEntry, ledger_key
+from remit.ledger.archive import archive, check_archive
+from remit.runtime.state import carried_state, check_state
 from tests.ledger.mutations import Mutation, found_in, is_listed, mutations, no_weight
 from tests.ledger.rich_root import Rich, make
 from tests.support.postgres import PostgresServer
-from tests.support.stores import outside
+from tests.support.stores import conversation, outside
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -91,6 +94,31 @@ def test_attacks_are_named(rich: Rich, copy: str) -> None:
     with LedgerClient(copy, verifier_key=rich.key, checks=(check_state,)) as ledger:
         assert ledger.verify(deep=False).problems == []
         for sql, said in _ATTACKS:
+            outside(copy, sql)
+            found = [problem.message for problem in ledger.verify(deep=False).problems]
+            assert any(said in one for one in found), (sql, found)
+
+
+def test_attacks_are_named_after_entries_left(rich: Rich, copy: str, tmp_path: Path) -> None:
+    """What state adds up to is checked as before: the record carries what the entries came to."""
+    signer = ledger_key(Root(rich.root), default_settings().ledger).signer()
+    with LedgerClient(copy, signer=signer, checks=(check_state,)) as ledger:
+        for cut in (256, 512):
+            done = archive(
+                ledger, cut, tmp_path / "archive", by="ann", carry=carried_state, kind="jsonl"
+            )
+            assert done.entries > 20
+            assert ledger.verify(deep=False).problems == []
+            conversation(ledger, "SES-MUT0", 1)
+            notes = [LedgerEntry("NOTE", "S", "D", "r") for _ in range(512)]
+            ledger.write_many(notes)
+        assert check_archive(ledger, [tmp_path / "archive"]).problems == []
+        assert ledger.select("SELECT count(*) FROM thoughts")[0][0] > 0
+        for sql, said in (
+            *_ATTACKS[:4],
+            ("UPDATE usage SET calls = calls + 1 WHERE session_id = 'SES-MUT0'", "usage of the"),
+            ("DELETE FROM usage WHERE session_id = 'SES-MUT1'", "usage of the hour"),
+        ):  # fmt: skip
             outside(copy, sql)
             found = [problem.message for problem in ledger.verify(deep=False).problems]
             assert any(said in one for one in found), (sql, found)

@@ -213,6 +213,9 @@ def test_an_order_for_the_workers_by_http(desk: Desk) -> None:
     assert (later["state"], later["queue"]) == ("delayed", "default")
     page = ask("GET /api/orders", limit=1)
     assert page["orders"] == [made]
+    assert made["key_id"] == desk.api.keys.find("ops").key_id
+    ask("GET /api/orders", cursor="WO-1", status=400)
+    ask("GET /api/orders", cursor="x", state="cancelled", status=400)
     rest = ask("GET /api/orders", limit=1, cursor=page["next_cursor"])
     assert [one["order_id"] for one in rest["orders"]] == [later["order_id"]]
     assert ask("GET /api/orders", queue="q", state="ready")["orders"] == [made]
@@ -221,7 +224,47 @@ def test_an_order_for_the_workers_by_http(desk: Desk) -> None:
     assert ask(f"POST {path}/pause")["state"] == "paused"
     assert ask(f"POST {path}/retry", status=409)["error"]["code"] == "conflict"
     assert ask(f"POST {path}/cancel")["state"] == "cancelled"
-    (cancelled,) = ask("GET /api/orders", state="cancelled")["orders"]
-    assert cancelled["order_id"] == made["order_id"]
+    # The order of the cursor is gone: the place is not.
+    rest = ask("GET /api/orders", limit=1, cursor=page["next_cursor"])
+    assert [one["order_id"] for one in rest["orders"]] == [later["order_id"]]
+    ask(f"POST /api/orders/{later['order_id']}/cancel")
+    page = ask("GET /api/orders", state="cancelled", limit=1)
+    assert [one["order_id"] for one in page["orders"]] == [later["order_id"]]
+    page = ask("GET /api/orders", state="cancelled", limit=1, cursor=page["next_cursor"])
+    assert [one["order_id"] for one in page["orders"]] == [made["order_id"]]
+    assert page["next_cursor"] is None
     ask("GET /api/orders/ORD-2222222222", status=404)
     ask("POST /api/orders", {"agent_id": "a", "task": " "}, 400)
+
+
+def test_a_key_submits_orders_to_its_own_agents_and_is_held_to_them(desk: Desk) -> None:
+    def ask(operation: str, value: Any = None, status: int = 200, key: str = "") -> Any:
+        answer = desk.api.ask(operation, value, key=key or None)
+        assert answer.status == status, answer.json
+        return answer.json
+
+    keys = desk.api.keys
+    own = keys.create("shop", agents=["clerk"], user_id="ann")
+    any_agent, other = keys.create("any"), keys.create("other", agents=["clerk"])
+    given = {"agent_id": "clerk", "task": "Find it.", "key": "k"}
+    made = ask("POST /api/orders", given, 201, own.key)
+    assert made["key_id"] == own.key_id
+    assert ask("POST /api/orders", given, 201, own.key) == made
+    assert ask("POST /api/orders", given, 201, other.key)["order_id"] != made["order_id"]
+    path = f"/api/orders/{made['order_id']}"
+    assert ask(f"GET {path}", key=own.key)["task"] == "Find it."
+    for more in ({"queue": "q"}, {"priority": -1}, {"for_key": "ops"}, {"user_id": "bob"}):
+        ask("POST /api/orders", {**given, **more}, 403, own.key)
+    ask("POST /api/orders", {**given, "agent_id": "till"}, 403, own.key)
+    ask("POST /api/orders", given, 403, any_agent.key)
+    ask(f"GET {path}", status=404, key=other.key)
+    ask(f"POST {path}/cancel", status=404, key=other.key)
+    ask(f"POST {path}/pause", status=403, key=own.key)
+    assert ask(f"POST {path}/cancel", key=own.key)["state"] == "cancelled"
+    said = {"agent_id": "clerk", "task": "Go.", "for_key": "shop"}
+    assert ask("POST /api/orders", said, 201)["key_id"] == own.key_id
+    ask("POST /api/orders", {**said, "agent_id": "till"}, 400)
+    ask("POST /api/orders", {**said, "user_id": "bob"}, 400)
+    ask("POST /api/orders", {**said, "for_key": "nobody"}, 404)
+    keys.revoke("shop")
+    ask("POST /api/orders", said, 409)

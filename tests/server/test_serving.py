@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,45 @@ def test_calls_end_before_the_server_does(serve: Serve) -> None:
         assert served.process.wait(60) == 0
         for session in itertools.chain(*sessions.values()):
             assert served.exchange(session).metadata["outcome"] == "success"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_calls_are_taken_while_it_says_that_it_is_not_ready(serve: Serve, workers: int) -> None:
+    toml = QUICK + "\n[server]\nnotice_s = 1.5\n"
+    with (
+        serve("--workers", str(workers), toml=toml) as served,
+        closing(HTTPConnection(*served.address)) as kept,
+    ):
+        kept.request("GET", "/readyz")
+        assert kept.getresponse().read() == b'{"status":"ready"}'
+        session = new_session()
+        with streaming(served, "openai", "[[tokens=20 slow=0.1]]", session=session) as stream:
+            data = iter(stream)
+            next(data)
+            served.process.send_signal(signal.SIGTERM)
+            until(lambda: served.ask("GET", "/readyz")[0] == 503, within_s=5)
+            until(lambda: served.call("openai", "late")[2].get("connection") == "close")
+            assert served.call("openai", "late")[0] == 200
+            until(lambda: _closes(kept))  # what a proxy keeps is used up
+            until(lambda: _is_refused(served), within_s=5)  # before anything is sent
+            assert ended_well([v if v == "[DONE]" else json.loads(v) for v in data])
+        assert served.process.wait(60) == 0
+        assert served.exchange(session).metadata["outcome"] == "success"
+
+
+def _closes(kept: HTTPConnection) -> bool:
+    kept.request("GET", "/healthz")
+    answer = kept.getresponse()
+    assert answer.read() == b'{"status":"ok"}'
+    return answer.getheader("connection") == "close"
+
+
+def _is_refused(served: Served) -> bool:
+    try:
+        served.call("openai", "hi")
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_what_does_not_end_in_time_is_ended_on_record(serve: Serve) -> None:
@@ -280,6 +320,30 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_out(serve: Serve, upstream
         time.sleep(int(headers["retry-after"]))
         status, body, headers = served.call("openai", "hi")  # the first to ask is let through
         assert status == 200, body
+
+
+def test_a_server_whose_ledger_a_newer_version_has_migrated_lets_nothing_out(
+    serve: Serve, upstream: Upstream
+) -> None:
+    session = new_session()
+    with (
+        serve(toml=QUICK) as served,
+        closing(sqlite3.connect(served.store, isolation_level=None)) as newer,
+    ):
+        ((layout,),) = newer.execute("PRAGMA user_version")
+        with streaming(served, "openai", "[[tokens=5 slow=0.1]]", session=session) as stream:
+            data = iter(stream)
+            next(data)
+            newer.execute(f"PRAGMA user_version = {layout + 1}")
+            before = upstream.count()
+            for dialect in PATHS:
+                assert served.call(dialect, "hi")[0] == 503
+            status, body, _ = served.ask("GET", "/readyz")
+            assert (status, b"another version of Remit has opened it" in body) == (503, True)
+            assert upstream.count() == before
+            newer.execute(f"PRAGMA user_version = {layout}")  # it was put back as it was
+            assert ended_well([v if v == "[DONE]" else json.loads(v) for v in data])
+        assert served.exchange(session).metadata["outcome"] == "success"
 
 
 def test_refused_keys_are_counted(served: Served) -> None:

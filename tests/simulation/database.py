@@ -23,7 +23,7 @@ from remit.ledger.committer import _resolve, _Write
 from remit.ledger.errors import LedgerClosedError, LedgerConnectionError
 from remit.ledger.outage import Outage
 from remit.ledger.postgres.schema import begin
-from remit.ledger.postgres.store import PostgresStore
+from remit.ledger.postgres.store import FROZEN_S, PostgresStore
 from remit.ledger.queries import LedgerQueries
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.store import SqliteStore
@@ -93,7 +93,8 @@ class Database:
         self.holder = session
         self.connection.execute("BEGIN IMMEDIATE")
         # idle_in_transaction_session_timeout: a client that is paused does not stop all others.
-        self.world.after(self.faults.lock_timeout_s, lambda: self._expire(session, session.number))
+        idle_s = min(self.faults.lock_timeout_s, FROZEN_S)
+        self.world.after(idle_s, lambda: self._expire(session, session.number))
         granted()
 
     def _expire(self, session: _Session, number: int) -> None:
@@ -246,7 +247,9 @@ class _Batch(SqliteBatch):
         return super()._read(sql.removesuffix(_SKIP), parameters)
 
 
-def batch_of(writer: _Writer, units: Sequence[Unit], content_keys: object, seen: int) -> _Batch:
+def batch_of(
+    writer: _Writer, location: str, units: Sequence[Unit], content_keys: object, seen: int
+) -> _Batch:
     """Stands for ``PostgresBatch``."""
     return _Batch(writer.store, units, seen)  # type: ignore[attr-defined]
 

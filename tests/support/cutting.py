@@ -31,6 +31,8 @@ class CuttingProxy:
         self.url = urlunsplit(parts._replace(query=f"host={directory}"))
         self._left: dict[Side, int] = {}
         self._stalled = threading.Event()
+        self._away = threading.Event()
+        self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(directory / _SOCKET))
@@ -53,13 +55,27 @@ class CuttingProxy:
         """Swallow what the server says, or no more."""
         self._stalled.set() if stalled else self._stalled.clear()
 
+    def sever(self, away_s: float) -> None:
+        """Cut every connection, and refuse new ones for so long."""
+        self._away.set()
+        for end in self._open:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        timer = threading.Timer(away_s, self._away.clear)
+        timer.daemon = True
+        timer.start()
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self._away.is_set():
+                    client.close()
+                    continue
                 server = socket.socket(socket.AF_UNIX)
                 server.connect(self._server)
                 ends = (client, server)
+                self._open += ends
                 for sender, source, target in (("client", *ends), ("server", *reversed(ends))):
                     threading.Thread(
                         target=self._pass_on, args=(sender, source, target), daemon=True

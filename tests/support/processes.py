@@ -22,7 +22,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     ["remit.runtime", "remit.packages", "remit.agents.supervisor", "remit.cli.serve",
      "remit.server.current", "remit.server.http_server", "remit.server.mcp", "aiohttp.web",
-     "tests.support.upstream_answers"]
+     "tests.support.upstream_answers", "tests.support.frozen"]
 )  # fmt: skip
 
 

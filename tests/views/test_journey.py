@@ -487,19 +487,19 @@ def test_turns_are_read_as_they_are_asked_for(ledger: LedgerClient) -> None:
 def _same_turn(ledger: LedgerClient, session: str) -> None:
     """Each entry leads to the turn that is its own by the whole session, and to all of that."""
     whole = find_places(ledger, session)
-    for entry in ledger.query(session_id=session, with_content=False):
+    entries = list(ledger.query(session_id=session, with_content=False))
+    for entry in entries:
         if entry.event_type in ("SESSION_START", "SESSION_END"):
             continue
         near = find_places(ledger, session, entry)
-        expected = [_of(ledger, session, whole, place) for place in whole.of_entry(entry)]
-        assert [_of(ledger, session, near, place) for place in near.of_entry(entry)] == expected
+        expected = [_of(entries, whole, place) for place in whole.of_entry(entry)]
+        assert [_of(entries, near, place) for place in near.of_entry(entry)] == expected
         assert (near.start, near.end) == (whole.start, whole.end)
 
 
-def _of(ledger: LedgerClient, session: str, places: Places, place: Place) -> Any:
+def _of(entries: list[LedgerEntry], places: Places, place: Place) -> Any:
     if place.order:
         return place.kind, place.order
-    entries = list(ledger.query(session_id=session, with_content=False))
     inside = {
         place_of(entry.id) for entry in entries
         if place.after < place_of(entry.id) <= place.last and places.has(place, entry)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli import proofs
+from remit.cli import archives, proofs
+from remit.cli.archives import from_archive, opened, require_archive, say_archived
 from remit.cli.shared import (
     common,
     cut,
@@ -32,7 +33,9 @@ from remit.cli.shared import (
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from remit.ledger import ErasureReport, LedgerClient
+    from collections.abc import Iterator
+
+    from remit.ledger import ErasureReport, LedgerClient, LedgerEntry
 
 # fmt: off
 _FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent-id", "tier",
@@ -49,7 +52,7 @@ def ledger() -> None:
 
 for _command in (
     proofs.verify, proofs.key, proofs.checkpoint, proofs.fork, proofs.prove, proofs.export,
-    proofs.import_,
+    proofs.import_, archives.archive,
 ):  # fmt: skip
     ledger.add_command(_command)
 
@@ -65,18 +68,33 @@ def _filters(function: Any) -> Any:
 @click.option("--text", help='Words that its content holds; "a phrase" in double quotes.')
 @limited
 @click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True)
+@from_archive
 @reads
-def query(root: Path | None, as_json: bool, **filters: Any) -> None:
+def query(root: Path | None, as_json: bool, archives: tuple[Path, ...], **filters: Any) -> None:
     """Entries that match all that is given, in ledger order."""
     with open_ledger(root) as client:
         _check_event_type(client, filters["event_type"])
         if filters["text"] is not None:
             client.index_text(progress("indexing"))
+        limit = filters.pop("limit")
+        # A list for people ends by itself, and says that there is more.
+        found = _found(client, archives, limit if as_json else None, filters)
         if as_json:
-            print_json_list("entries", client.query(**filters))
+            print_json_list("entries", found)
         else:
-            limit = filters.pop("limit")
-            say_list(map(_line, client.query(**filters)), limit)
+            say_list(map(_line, found), limit)
+        if not archives and not as_json:
+            say_archived(client)
+
+
+def _found(
+    client: LedgerClient, archives: tuple[Path, ...], limit: int | None, filters: dict[str, Any]
+) -> Iterator[LedgerEntry]:
+    if not archives:
+        return client.query(limit=limit, **filters)
+    from remit.ledger.archive import joined
+
+    return joined(client, opened(archives), limit, **filters)
 
 
 def _check_event_type(client: LedgerClient, event_type: str | None) -> None:
@@ -103,8 +121,11 @@ def _check_event_type(client: LedgerClient, event_type: str | None) -> None:
 @click.option("--record", is_flag=True, help="Write the canonical record's exact bytes.")
 @click.option("--body", is_flag=True, help="Write the exact bytes that were sent in a call.")
 @click.option("--answer", is_flag=True, help="Write the exact bytes that a call brought back.")
+@from_archive
 @reads
-def show(root: Path | None, as_json: bool, entry_id: str, **exact: bool) -> None:
+def show(
+    root: Path | None, as_json: bool, entry_id: str, archives: tuple[Path, ...], **exact: bool
+) -> None:
     """One entry, its content in place; or one of its exact texts, and nothing else.
 
     The answer of a stream is what the stream adds up to.
@@ -114,9 +135,9 @@ def show(root: Path | None, as_json: bool, entry_id: str, **exact: bool) -> None
         raise InvalidInputError(f"--{' and --'.join(wanted)} cannot be written to one output.")
     with open_ledger(root) as client:
         if wanted:
-            _write(_exact(client, entry_id, wanted[0]))
+            _write(_exact(client, entry_id, wanted[0], archives))
             return
-        entry = client.read(entry_id)
+        entry = _entry(client, entry_id, archives)
         if as_json:
             echo_json(entry)
             return
@@ -127,9 +148,25 @@ def show(root: Path | None, as_json: bool, entry_id: str, **exact: bool) -> None
             say(f"  {key}: {value}")
 
 
-def _exact(client: LedgerClient, entry_id: str, which: str) -> bytes:
-    from remit.ledger import call_answer, call_body
+def _entry(client: LedgerClient, entry_id: str, archives: tuple[Path, ...]) -> LedgerEntry:
+    if not archives:
+        return client.read(entry_id)
+    from remit.ledger.archive import read_either
 
+    return read_either(client, opened(archives), entry_id)
+
+
+def _exact(client: LedgerClient, entry_id: str, which: str, archives: tuple[Path, ...]) -> bytes:
+    from remit.ledger import EntryArchivedError, call_answer, call_body
+
+    if archives:
+        archive = opened(archives)
+        try:
+            client.read_record(entry_id)
+        except EntryArchivedError:
+            if which == "record":
+                return archive.read_record(entry_id)
+            return (call_body if which == "body" else call_answer)(archive, entry_id)
     if which == "record":
         return client.read_record(entry_id)
     return (call_body if which == "body" else call_answer)(client, entry_id)
@@ -175,13 +212,18 @@ def stats(root: Path | None, as_json: bool) -> None:
         result: dict[str, Any] = {
             "entries": client.count(),
             "events": client.count_by_event(),
+            "archived": 0,
             "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
             "location": client.location,
         }
+    # What left is counted in no index.
+    result["archived"] = result["entries"] - sum(result["events"].values())
     events: list[tuple[str, int]] = sorted(
         result["events"].items(), key=lambda item: (-item[1], item[0])
     )
     lines = [f"{result['entries']} entries in {result['location']}"]
+    if result["archived"]:
+        lines.append(f"  {result['archived']:>8}  of them archived")
     emit(as_json, result, lines + [f"  {number:>8}  {name}" for name, number in events])
 
 
@@ -228,9 +270,15 @@ def _settle_batches(root: Path | None) -> int:
 @click.option("--subject", "subject_id", help="Erase all content that belongs to a person.")
 @click.option("--reason", help="Stays on record: name the request, not the person.")
 @click.option("--yes", is_flag=True, help="Do it. Without it, only say what would go.")
+@from_archive
 @reads
 def erase(
-    root: Path | None, as_json: bool, reason: str | None, yes: bool, **which: str | None
+    root: Path | None,
+    as_json: bool,
+    reason: str | None,
+    yes: bool,
+    archives: tuple[Path, ...],
+    **which: str | None,
 ) -> None:
     """Erase content for good; records, chain and old proofs stay valid.
 
@@ -240,7 +288,15 @@ def erase(
     if yes and not reason:
         raise InvalidInputError("An erasure needs --reason: it stays on record.")
     with open_ledger(root, signing=True) as client:
-        report = client.erase(**which, reason=reason or "-", requested_by=whoami(), dry_run=not yes)
+        given: dict[str, Any] = {
+            **which, "reason": reason or "-", "requested_by": whoami(), "dry_run": not yes,
+        }  # fmt: skip
+        if archives:
+            from remit.ledger.archive import erase_archived
+
+            report = erase_archived(client, opened(archives), **given)
+        else:
+            report = client.erase(**given)
         gone = _forget(root, client) if yes else []
     _show_erasures([report], as_json, done=yes)
     for proposal_id in gone:
@@ -249,11 +305,20 @@ def erase(
 
 @ledger.command()
 @click.option("--yes", is_flag=True, help="Do it. Without it, only say what would go.")
+@from_archive
 @reads
-def retain(root: Path | None, as_json: bool, yes: bool) -> None:
+def retain(root: Path | None, as_json: bool, yes: bool, archives: tuple[Path, ...]) -> None:
     """Erase content that is older than [ledger.retention_days] allows for its class of event."""
     with open_ledger(root, signing=True) as client:
-        reports = client.retain(requested_by=whoami(), dry_run=not yes)
+        require_archive(client, archives, "what is past its time")
+        if archives:
+            from remit.ledger.archive import retain_archived
+
+            reports = retain_archived(
+                client, opened(archives), requested_by=whoami(), dry_run=not yes
+            )
+        else:
+            reports = client.retain(requested_by=whoami(), dry_run=not yes)
         if yes:
             _forget(root, client)
     _show_erasures(reports, as_json, done=yes)

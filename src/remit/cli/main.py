@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import logging
 import os
@@ -49,6 +51,11 @@ _COMMANDS = {
 }
 
 
+# Objects made and not freed before the collector looks. At Python's own 700 it takes a quarter of
+# the time of a short command, looking through modules that stay to the end.
+_GC_THRESHOLD = 50_000
+
+
 class _Commands(click.Group):
     """Loads a command's module when it is asked for: ``remit --help`` stays fast."""
 
@@ -84,6 +91,9 @@ def _remit() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exits 0, 1 on failure, 2 on wrong use, 130 when interrupted."""
+    if arguments is None:  # the process is this command's own
+        gc.set_threshold(_GC_THRESHOLD)
+        atexit.register(gc.freeze)
     level = os.environ.get("REMIT_LOG", "ERROR").upper()
     if level not in logging.getLevelNamesMapping():
         click.echo(f"error: REMIT_LOG is {level!r}; use DEBUG, INFO, WARNING or ERROR.", err=True)

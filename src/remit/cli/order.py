@@ -44,6 +44,9 @@ def order() -> None:
 @click.option("--priority", type=click.IntRange(-1000, 1000), default=0, help="Lower goes first.")
 @click.option("--after", help="Not before: 2h, or a time.")
 @click.option("--key", default="", help="Names the work: submitted again, there is one order.")
+@click.option(
+    "--for-key", default="", help="The virtual key (name or id) whose limits hold for it."
+)
 @click.option("--user", default="", help="Whose budget it counts in.")
 @click.option("--subject", default="", help="The person of whom it speaks, for erasure.")
 @click.option("--tokens", type=click.IntRange(0), help="The most of its session.")
@@ -54,11 +57,12 @@ def order() -> None:
 @reads
 def submit(
     root: Path | None, as_json: bool, agent: str, task: str, queue: str, priority: int,
-    after: str | None, key: str, user: str, subject: str, tokens: int | None, usd: float | None,
-    attempts: int | None, wait: bool, by: str | None,
+    after: str | None, key: str, for_key: str, user: str, subject: str, tokens: int | None,
+    usd: float | None, attempts: int | None, wait: bool, by: str | None,
 ) -> None:  # fmt: skip
     """Have a worker give AGENT one turn for TASK (`-`: from standard input)."""
     from remit.agents.queue import Submission
+    from remit.agents.queue import for_key as held_to
     from remit.gateway.auth import expiry_of
     from remit.kernel.loops import run_blocking
 
@@ -69,6 +73,8 @@ def submit(
         usd=usd, max_attempts=attempts,
     )  # fmt: skip
     with _orders(root, signing=True) as (orders, client):
+        if for_key:
+            wanted = held_to(client, wanted, for_key)
         order_id = orders.submit(wanted, by=by or whoami(), key=key)
         if not wait:
             emit(as_json, {"order_id": order_id}, [order_id])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remit.cli.archives import from_archive
 from remit.cli.shared import (
     FILE,
     common,
@@ -28,7 +29,7 @@ from remit.cli.shared import (
 from remit.kernel.errors import InvalidInputError, RemitError
 
 if TYPE_CHECKING:
-    from remit.ledger import VerificationReport
+    from remit.ledger import LedgerClient, VerificationReport
 
 
 _FETCH_S = 10
@@ -56,6 +57,7 @@ _STATUS = {
     "of what that one read (default: full).",
 )
 @click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="Name its cosignature.")
+@from_archive
 @reads
 def verify(
     root: Path | None,
@@ -65,6 +67,7 @@ def verify(
     jobs: int | None,
     full: bool,
     witnesses: tuple[str, ...],
+    archives: tuple[Path, ...],
 ) -> None:
     """Check records, chain, tree, content, erasures and checkpoints; exit 1 when one is wrong."""
     from remit.ledger.tlog import VerifierKey
@@ -81,6 +84,8 @@ def verify(
             since_mark=not full,
             progress=progress("verifying"),
         )
+        if archives:
+            _add_archive(client, report, archives)
     problems = [str(problem) for problem in report.problems]
     emit(as_json, {**_plain(report), "problems": problems}, _lines(report, problems))
     if report.verified and not as_json:
@@ -93,13 +98,31 @@ def verify(
                 f"{report.unread} entries, found sound by an earlier check, were not read again. "
                 f"Everything, the engine's file too, was checked on {report.last_full}."
             )
+        if report.archived and not archives:
+            note(
+                f"{report.archived} archived entries were held against the tree by their hashes; "
+                "--archive DIR reads them."
+            )
         note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
     raise SystemExit(0 if report.verified else 1)
 
 
+def _add_archive(
+    client: LedgerClient, report: VerificationReport, archives: tuple[Path, ...]
+) -> None:
+    """Check the archive too, and put into ``report`` what is wrong with it."""
+    from remit.ledger.archive import check_archive
+
+    found = check_archive(client, archives, progress("verifying the archive"))
+    for problem in found.problems:
+        report.add(problem.seq, problem.kind, problem.message)
+    report.contents += found.contents
+    report.notes += found.notes
+
+
 def _plain(report: VerificationReport) -> dict[str, Any]:
     names = (
-        "verified", "entries", "first_seq", "unread", "last_full", "first_bad_seq",
+        "verified", "entries", "archived", "first_seq", "unread", "last_full", "first_bad_seq",
         "problems", "problem_count", "contents", "erased", "erasures", "checkpoint",
         "checkpoint_size", "witnesses", "notes",
     )  # fmt: skip
@@ -117,6 +140,8 @@ def _lines(report: VerificationReport, problems: Sequence[str]) -> Iterator[str]
         f"verified: {report.entries} entries, {report.contents} content values, "
         f"{report.erased} erased"
     )
+    if report.archived:
+        yield f"  archived: {report.archived} more entries"
     for name, number in sorted(report.erasures.items()):
         yield f"  content erased under {name}: {number}"
     for name in report.witnesses:

@@ -172,6 +172,9 @@ def _lines(session: Mapping[str, Any]) -> Iterator[str]:
     from remit.views.wording import failures, set_aside
 
     yield f"{session['session_id']}, {session['turns']} turns, since {session['started_at']}"
+    if session["archived"]:
+        name = session["session_id"]
+        yield f"archived: `remit ledger query --session-id {name} --archive DIR` reads it"
     for turn in session["turn_list"]:
         yield f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}"
         yield f"user:  {turn['user_message']}"

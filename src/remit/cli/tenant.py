@@ -13,6 +13,7 @@ from remit.cli.shared import (
     FILE,
     FOLDER,
     common,
+    confirm,
     emit,
     note,
     open_ledger,
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
 
 _COLUMNS = ("name", "entries", "taken", "place", "origin")
+_LEFT = (
+    "What is left of it is where Remit cannot reach: backups, snapshots, exports, the database's "
+    "write-ahead log, and free blocks of the disk until they are written again."
+)
 
 
 @click.group()
@@ -69,23 +74,28 @@ def create(root: Path | None, as_json: bool, name: str, database: str) -> None:
 @tenant.command("list")
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
-    """Tenants by name: entries that the host's log answers for, and where their ledgers are."""
-    from remit.ledger import entry_id
-    from remit.ledger.log_of_logs import latest_head
-    from remit.runtime.tenants import list_tenants
+    """Tenants by name: entries that the host's log answers for, and where their ledgers are.
+
+    Those that were removed are shown as such, with the last head of their logs.
+    """
+    from remit.runtime.tenant_list import list_names, listed_tenant
 
     found = []
     with _host(root) as (place, ledger):
-        for one in list_tenants(place):
-            head = latest_head(ledger, one.name)
+        for name in list_names(place, ledger):
+            one = listed_tenant(place, ledger, name)
             found.append(
                 {
-                    "name": one.name,
-                    "entries": head.checkpoint.size if head else 0,
-                    "taken": entry_id(head.seq) if head else "",
-                    "place": one.place,
-                    "origin": one.file.origin,
-                    "root": str(one.root.path),
+                    "name": name,
+                    "entries": one.head.checkpoint.size if one.head else 0,
+                    "taken": one.head.entry_id if one.head else "",
+                    "place": one.place or one.state,
+                    "origin": one.origin,
+                    "root": str(one.tenant.root.path) if one.tenant else "",
+                    "state": one.state,
+                    "old_places": one.old_places,
+                    "removed": one.removal.timestamp if one.removal else "",
+                    "reason": one.removal.reason if one.removal else "",
                 }
             )
     rows = [[str(one[column]) or "-" for column in _COLUMNS] for one in found]
@@ -157,10 +167,14 @@ def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> No
 @reads
 def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
     """Write a tenant out: ledger, key, a proof from the host, and its packages."""
-    from remit.runtime.tenants import export_tenant, find_tenant
+    from remit.runtime.tenant_export import export_tenant
+    from remit.runtime.tenants import find_tenant, open_log
 
-    with _host(root, signing=True) as (place, ledger):
-        done = export_tenant(ledger, find_tenant(place, name), out, progress("exporting"))
+    with ExitStack() as stack:
+        place, ledger = stack.enter_context(_host(root, signing=True))
+        one = find_tenant(place, name)
+        log = stack.enter_context(open_log(one, signing=True))
+        done = export_tenant(ledger, one, log, out, progress("exporting"))
     line = f"{done['entries']} entries and {done['packages']} packages written to {out}"
     emit(as_json, {"out": str(out), **done}, [line])
 
@@ -171,39 +185,112 @@ def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
               help="A PostgreSQL database, the host's own, or a directory for a file.")  # fmt: skip
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
               help="Seconds for a server's calls of it to end.")  # fmt: skip
+@click.option("--remove-old", is_flag=True, help="Remove the old ledger then, with its content.")
 @reads
-def move(root: Path | None, as_json: bool, name: str, to: str, wait_s: float) -> None:
+def move(
+    root: Path | None, as_json: bool, name: str, to: str, wait_s: float, remove_old: bool
+) -> None:
     """Move a tenant's ledger: record, content, budgets, keys. Its origin and key stay.
 
     A server lets go of it, and takes its calls again once it is moved. An interrupted move is
-    undone, or ended, by the next `remit tenant` command and by the server.
+    undone, or ended, by the next `remit tenant` command and by the server. The old ledger is kept
+    beside its old place until `--remove-old`, or `remit tenant clean`.
     """
     from remit.runtime.moving import move_tenant
+    from remit.runtime.old_places import remove_old_places
 
     with _host(root, signing=True) as (place, ledger):
         path = open_settings(root)[1].settings.ledger.path
         done = move_tenant(place, ledger, name, to, host_path=path, wait_s=wait_s, by=whoami(),
                            step=show_step)  # fmt: skip
+        removed = (
+            remove_old_places(place, ledger, name, host_path=path, by=whoami(), step=show_step)
+            if remove_old
+            else []
+        )
     shown = {"name": name, "entries": done.entries, "place": done.tenant.place,
-             "aside": done.aside}  # fmt: skip
+             "aside": "" if removed else done.aside, "removed": removed}  # fmt: skip
     emit(as_json, shown, [f"{name}: {done.entries} entries are at {done.tenant.place}"])
     if not as_json:
-        note(f"The old ledger is kept as {done.aside}, with all its content: remove it when the "
-             "new one is in your backups.")  # fmt: skip
+        note(_LEFT if removed else f"The old ledger is kept as {done.aside}, with all its content: "
+             f"`remit tenant clean {name}` removes it, when the new one is in your "
+             "backups.")  # fmt: skip
+
+
+@tenant.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+@reads
+def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
+    """Remove the ledgers that a tenant was moved away from, with all their content, on record.
+
+    Each goes only when the tenant's ledger has all of its entries.
+    """
+    from remit.runtime.move_plan import old_plans
+    from remit.runtime.old_places import remove_old_places
+    from remit.runtime.tenants import find_tenant, place_of
+
+    with _host(root, signing=True) as (place, ledger):
+        old = [place_of(plan.aside) for plan in old_plans(find_tenant(place, name).root)]
+        if old:
+            confirm(f"Remove {', '.join(old)}?", yes=yes, err=as_json)
+        path = open_settings(root)[1].settings.ledger.path
+        removed = remove_old_places(place, ledger, name, host_path=path, by=whoami(),
+                                    step=show_step)  # fmt: skip
+    lines = [f"removed: {one}" for one in removed] or [f"{name} has no old ledger."]
+    emit(as_json, {"name": name, "removed": removed}, lines)
+    if removed and not as_json:
+        note(_LEFT)
+
+
+@tenant.command()
+@click.argument("name")
+@click.option("--reason", required=True, help="Stays on record; name the request, not a person.")
+@click.option("--export", "out", type=FOLDER, help="Write it out to a new directory before.")
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
+              help="Seconds for a server's calls of it to end.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+@reads
+def remove(
+    root: Path | None, as_json: bool, name: str, reason: str, out: Path | None, wait_s: float,
+    yes: bool,
+) -> None:  # fmt: skip
+    """Remove a tenant for good: ledger, content, keys, packages, its root.
+
+    The last signed head of its log stays in the host's, so that what was proved or exported from it
+    can be checked. Its name is not used again. An interrupted removal is undone, or finished once
+    it is on the host's record, by the next `remit tenant` command and by the server.
+    """
+    from remit.runtime.removal import remove_tenant
+    from remit.runtime.tenants import find_tenant
+
+    with _host(root, signing=True) as (place, ledger):
+        find_tenant(place, name)
+        confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
+        done = remove_tenant(
+            place, ledger, name, reason=reason, wait_s=wait_s, export=out, by=whoami(),
+            host_path=open_settings(root)[1].settings.ledger.path, step=show_step,
+        )  # fmt: skip
+    shown = {"name": name, "entries": done.entries, "taken": done.taken, "entry": done.entry_id,
+             "export": str(out) if out else ""}  # fmt: skip
+    line = (
+        f"{name} is removed: {done.entries} entries; {done.taken} of the host holds the last head"
+    )
+    emit(as_json, shown, [line])
+    if not as_json:
+        note(_LEFT)
 
 
 @contextmanager
 def _host(root: Path | None, *, signing: bool = False) -> Iterator[tuple[Root, LedgerClient]]:
-    """The root of the host and its ledger; moves that were interrupted are ended first."""
-    from remit.kernel.tenant import TenantFile
-    from remit.runtime.moving import recover_moves
-    from remit.runtime.tenants import tenant_names
+    """The root of the host and its ledger; what was interrupted is undone or finished first."""
+    from remit.runtime.tenants import interrupted_tenants
 
     place, loaded = open_settings(root)
-    root_of = place.path / "tenants"
-    interrupted = any(TenantFile.moving_path(root_of / name).exists()
-                      for name in tenant_names(place))  # fmt: skip
+    interrupted = bool(interrupted_tenants(place))
     with open_ledger(root, signing=signing or interrupted) as ledger:
         if interrupted:
-            recover_moves(place, ledger, loaded.settings.ledger.path)
+            from remit.runtime.removal import recover_tenants
+
+            recover_tenants(place, ledger, loaded.settings.ledger.path)
         yield place, ledger

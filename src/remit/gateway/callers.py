@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from remit.gateway.auth import AuthProvider
+from dataclasses import replace
+
+from remit.gateway.auth import AuthProvider, KeyStore, LocalOperator
 from remit.gateway.call import Call
 from remit.kernel.budget import path_of as scopes_of
 from remit.kernel.errors import RemitError
@@ -10,8 +12,11 @@ from remit.kernel.errors import RemitError
 __all__ = ["authenticate", "caller_of", "path_of"]
 
 
-def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool) -> str:
-    """Find out who asks, and whether they may: empty, or why not."""
+def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: KeyStore) -> str:
+    """Find out who asks, and whether they may: empty, or why not.
+
+    What an agent asks for a virtual key is held to that key as it is now.
+    """
     request = call.request
     if call.identity is None and not dev_mode:
         if auth is None:
@@ -22,18 +27,30 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool) -> str:
             return error.message
         except Exception as error:  # noqa: BLE001 - an authenticator that fails admits no caller
             return f"the auth provider failed ({type(error).__name__})"
+    if request.for_key_id:
+        asks = call.identity or LocalOperator().authenticate(None)
+        if asks.key_id:
+            return "a caller with a key asks for nobody else"
+        try:
+            key = keys.current(request.for_key_id)
+        except RemitError as error:
+            return error.message
+        call.identity = replace(
+            asks, user_id=key.user_id, team_id=key.team_id,
+            organisation_id=key.organisation_id, within=key,
+        )  # fmt: skip
     identity = call.identity
     if identity is None:
         return ""
     if not identity.may("call"):
         return f"the role {identity.role} makes no calls"
-    if identity.agents and not identity.may_act_as(request.agent_id):
+    if not identity.may_act_as(request.agent_id):
         return "this key may not act as that agent"
     if identity.session_id and request.session_id != identity.session_id:
         return "this token was made for another session"
     if identity.work_order_id and request.work_order_id != identity.work_order_id:
         return "this token was made for another work order"
-    if identity.tiers and not identity.may_use_tier(request.tier):
+    if not identity.may_use_tier(request.tier):
         return "this key may not act in that tier"
     return ""
 

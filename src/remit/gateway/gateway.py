@@ -10,7 +10,7 @@ from typing import Literal
 
 from remit.gateway.asking import Asking
 from remit.gateway.attempts import Attempts
-from remit.gateway.auth import AuthProvider, Identity
+from remit.gateway.auth import AuthProvider, Identity, KeyStore
 from remit.gateway.batches import Batches, Planner, Results
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
@@ -83,6 +83,7 @@ class LLMGateway:
         self._config = config = config or RouterConfig()
         self._outage = ledger_client.outage
         self._auth = auth_provider
+        self._keys = KeyStore(ledger_client)
         self._dev_mode = dev_mode
         self._providers: dict[str, AnyProvider] = {}
         self._names = Names(config, self._providers)
@@ -305,7 +306,7 @@ class LLMGateway:
         except InvalidInputError as error:
             return self._asking.reject(call, "INVALID_INPUT", error.message)
         call.request_hash = sent.context_hash
-        if problem := authenticate(call, self._auth, self._dev_mode):
+        if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
             return self._asking.reject(call, "AUTH_ERROR", problem)
         try:
             call.named = named_by(call.identity, request)
@@ -365,7 +366,7 @@ class LLMGateway:
         call.on_record = on_record
         if problem := check_request(request):
             return await self._asking.reject(call, "INVALID_INPUT", problem)
-        if problem := authenticate(call, self._auth, self._dev_mode):
+        if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
             return await self._asking.reject(call, "AUTH_ERROR", problem)
         call.path = path_of(call)
         name, provider = agent or ("", self._providers[provider_id])

@@ -9,6 +9,7 @@ from remit.gateway.auth import Identity
 from remit.gateway.call import Candidate
 from remit.gateway.tenancy import owner_of
 from remit.kernel.json_text import JsonTextError, load
+from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, Transaction, is_plain_text
 from remit.providers.wire.body import Body
 
@@ -19,6 +20,7 @@ Kind = Literal["file", "batch", "container"]
 _MOST_CHARS = 512
 _AT_ONCE = 500  # ids in one query
 _NAMES = ("file_id", "file_ids", "container_id", "container")
+_USES = ("tool_use", "mcp_tool_use")
 _OUTPUTS = ("code_execution_output", "bash_code_execution_output")  # blocks with a file
 _KEEP = (
     "INSERT INTO provider_objects (object_id, kind, provider_id, owner, entry_id) "
@@ -46,6 +48,7 @@ class Objects:
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
+        self._is_shared = False
 
     def find(self, object_id: str, kind: Kind, owner: str) -> KeptObject | None:
         """An object of an owner; ``None`` where there is none, or it is another's."""
@@ -60,20 +63,37 @@ class Objects:
         return found if found is not None and (found.kind, found.owner) == (kind, owner) else None
 
     def of_others(self, names: list[str], owner: str) -> str:
-        """The first of these objects that another caller made; empty where there is none.
+        """The first of these objects that a caller may not name; empty where there is none.
 
-        What was not made here (by the operator, at the provider) belongs to no other caller.
+        That is what another caller made. What was not made here (by the operator, at the provider)
+        belongs to no other caller, but where tenants share the provider's account: there it may be
+        another tenant's, whose ledger alone says so.
         """
+        own = self._of(names, owner, "=") if self._account_is_shared() else None
+        if own is not None:
+            return next((name for name in names if name not in own), "")
+        return next(iter(self._of(names, owner, "<>")), "")
+
+    def _of(self, names: list[str], owner: str, how: Literal["=", "<>"]) -> set[str]:
+        """Which of these are an owner's, or those of others."""
+        found: set[str] = set()
         for start in range(0, len(names), _AT_ONCE):
             group = names[start : start + _AT_ONCE]
             rows = self._ledger.select(
-                "SELECT object_id FROM provider_objects WHERE owner <> ? AND object_id IN "
-                f"({', '.join('?' * len(group))}) LIMIT 1",
+                f"SELECT object_id FROM provider_objects WHERE owner {how} ? AND object_id IN "
+                f"({', '.join('?' * len(group))})",
                 (owner, *group),
             )
-            if rows:
-                return str(rows[0][0])
-        return ""
+            found.update(str(name) for (name,) in rows)
+        return found
+
+    def _account_is_shared(self) -> bool:
+        """Whether this is a tenant's ledger, or that of a host that has tenants."""
+        if not self._is_shared:
+            origin = self._ledger.checkpoints.owner().partition("+")[0]
+            made = self._ledger.query(event_type="TENANT_CREATED", tier=None, limit=1)
+            self._is_shared = bool(tenant_of_origin(origin)) or any(made)
+        return self._is_shared
 
     def of_owner(self, kind: Kind, owner: str) -> dict[str, str]:
         """An owner's objects: id and provider."""
@@ -90,7 +110,8 @@ def may_name(raw: bytes) -> bool:
 
 
 def objects_named(body: Body) -> list[str]:
-    """Ids of the files and containers that a call names, in any dialect, at any place."""
+    """Ids of the files and containers that a call names, in any dialect, at any place but the
+    arguments of tools, which a provider takes for nothing of its own."""
     if not may_name(body.raw):
         return []
     found: dict[str, None] = {}
@@ -143,7 +164,8 @@ def _mappings(value: Any) -> Iterator[dict[str, Any]]:
         if type(value) is list:
             left += value
         elif type(value) is dict:
-            left += value.values()
+            is_use = value.get("type") in _USES
+            left += (inner for name, inner in value.items() if not (is_use and name == "input"))
             yield value
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from remit.gateway.auth.audit import RecordedKey, recorded_keys
 from remit.gateway.tenancy import ORDER_ROW
-from remit.ledger import Finding, LedgerClient, Select, entry_id, parse_entry_id
+from remit.ledger import Finding, LedgerClient, Select, archived_to, entry_id, parse_entry_id
 
 __all__ = ["Entry", "check_owners", "entries_of", "owner_on_record"]
 
@@ -69,16 +69,19 @@ def _entry(seq: int, event_type: str, stored: Any) -> Entry:
 def check_owners(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
     """What of the tables of owners is not what the entries say."""
     keys = recorded_keys(select)
-    yield from _check_sessions(select, keys)
+    yield from _check_sessions(ledger, select, keys)
     yield from _check_tasks(select, keys)
     yield from _check_idempotency(select)
     yield from _check_responses(ledger, select, keys)
     yield from _check_objects(ledger, select, keys)
 
 
-def _check_sessions(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
+def _check_sessions(
+    ledger: LedgerClient, select: Select, keys: dict[str, RecordedKey]
+) -> Iterator[Finding]:
     """A session, or a work order, is that of the first key that was held to its own and called
-    in it."""
+    in it. Who that was of one that was archived, only the archive says."""
+    archived = archived_to(select)
     for name, owner, first in _first(select, "session_owners", "session_id", "EXCHANGE"):
         if first is not None and _held_owner(first, keys, owner) == owner:
             continue
@@ -100,6 +103,8 @@ def _check_sessions(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Fi
         out = select(f"SELECT key_id FROM in_flight WHERE {column} = ?", (own,))
         if any(owner_on_record({"key_id": key_id}, keys) == owner for (key_id,) in out if key_id):
             continue
+        if archived and (order or ledger.has_left(own)):
+            continue
         for (seq,) in select(_BEGUN.format(column=column), (own,)):
             yield seq, _given("session_owners", name, owner, "nobody")
 
@@ -117,8 +122,18 @@ def _check_tasks(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Findi
         thoughts = (_entry(*row) for row in rows)
         writers = (one.metadata.get("recorded_by") for one in thoughts if _is_held(one, keys))
         writer = next((who for who in writers if who), "nobody")
-        if writer != owner:
+        if writer != owner and not _has_begun_before(select, task_id):
             yield first.seq, _given("task_owners", task_id, owner, writer)
+
+
+def _has_begun_before(select: Select, task_id: str) -> bool:
+    """Whether the first thought of a task was archived."""
+    rows = select(
+        "SELECT t.seq, e.seq FROM thoughts AS t LEFT JOIN entries AS e ON e.seq = t.seq "
+        "WHERE t.task_id = ? ORDER BY t.seq LIMIT 1",
+        (task_id,),
+    )
+    return bool(rows) and rows[0][1] is None and rows[0][0] < archived_to(select)
 
 
 def _first(
@@ -166,8 +181,11 @@ def _check_idempotency(select: Select) -> Iterator[Finding]:
         (),
     )
     entries = entries_of(select, (row[2] for row in rows))
+    archived = archived_to(select)
     for caller, key, exchange_id, token in rows:
         entry = entries.get(exchange_id)
+        if entry is None and _is_archived(exchange_id, archived):
+            continue
         if entry is None or entry.event_type != "EXCHANGE":
             yield None, f"idempotency: {key!r} of {caller} leads to {exchange_id!r}, no EXCHANGE"
             continue
@@ -190,8 +208,11 @@ def _check_responses(
         (),
     )
     entries = entries_of(select, (row[3] for row in rows))
+    archived = archived_to(select)
     for name, owner, session_id, led_to, key_id in rows:
         entry = entries.get(led_to)
+        if entry is None and _is_archived(led_to, archived):
+            continue
         if entry is None or entry.event_type not in _ANSWERS:
             yield None, f"response_ids: {name!r} leads to {led_to!r}, no call"
             continue
@@ -209,6 +230,11 @@ def _check_responses(
         ]
         if wrong:
             yield entry.seq, f"response_ids: {' and '.join(wrong)} of {name} is not on record so"
+
+
+def _is_archived(named: Any, archived: int) -> bool:
+    seq = parse_entry_id(named) if isinstance(named, str) else None
+    return seq is not None and seq < archived
 
 
 _ANSWERS = ("EXCHANGE", "DISPATCH", "CONVERSATION_CHANGED")

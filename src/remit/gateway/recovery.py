@@ -146,7 +146,8 @@ class Recovery:
             metadata["key_id"] = call["key_id"]
         else:
             metadata |= owners_of(hold.scopes if hold else ())
-        if beside := charged_beside(hold.scopes if hold else (), call["session_id"]):
+        scopes = hold.scopes if hold else ()
+        if beside := charged_beside(scopes, call["session_id"], call["key_id"]):
             metadata["charged_to"] = beside
         if call["attempt"] > 1:
             metadata["attempt"] = call["attempt"]

@@ -119,6 +119,10 @@ def _escaped(value: str) -> str:
     return value.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
 
 
+LEARNING = BudgetScope("learning")
+"""The account that learning's own calls count in beside the exchange's that they ask again."""
+
+
 def owners_of(scopes: Iterable[str]) -> dict[str, str]:
     """``user_id``, ``team_id`` and ``organisation_id`` among the keys of a path."""
     owners = {}
@@ -129,13 +133,16 @@ def owners_of(scopes: Iterable[str]) -> dict[str, str]:
     return owners
 
 
-def charged_beside(scopes: Iterable[str], session_id: str) -> list[str]:
-    """The keys of a path that belong to other sessions than its own."""
+def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> list[str]:
+    """The keys of a path that belong to another session, or virtual key, than the call's own."""
     own = f"session:{_escaped(session_id)}"
+    named = f"key:{_escaped(key_id)}"
     return [
         key
         for key in scopes
-        if key.startswith("session:") and key != own and not key.startswith(f"{own}/")
+        if key.startswith(("session:", "key:"))
+        and key not in (own, named)
+        and not key.startswith(f"{own}/")
     ]
 
 

@@ -131,6 +131,8 @@ class PromptRequest:
         idempotency_key: a call that succeeded under the same key is answered from the record.
         user_id: whose budget pays too, where the caller's key names no user.
         charged_to: further accounts that pay: of the sessions and orders that it is a part of.
+        for_key_id: the virtual key for which an agent's session works: it must live, and what it
+            may not do the call may not.
         ahead: what goes on record with the first entry of the call, before it.
         contract_version: of the contract that the prompt was rendered from, where that is known.
         set_aside: models, ``provider/model``, that are not asked where a fallback is left.
@@ -165,6 +167,7 @@ class PromptRequest:
     idempotency_key: str | None = None
     user_id: str | None = None
     charged_to: tuple[str, ...] = ()
+    for_key_id: str = ""
     ahead: WritesAhead | None = None
     contract_version: str = ""
     set_aside: tuple[str, ...] = ()

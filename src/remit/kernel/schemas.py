@@ -21,6 +21,7 @@ from referencing.exceptions import Unresolvable
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
+from remit.kernel.metaschema import plainly_schema
 
 _MOST_COMPILED = 256
 _MOST_REFERENCES = 100_000  # followed for one value: a few can stand for any number
@@ -154,7 +155,8 @@ def _place(error: ValidationError) -> str:
 @functools.lru_cache(maxsize=_MOST_COMPILED)
 def _validator(schema: bytes) -> Any:
     loaded = orjson.loads(schema)
-    jsonschema.Draft202012Validator.check_schema(loaded)
+    if not plainly_schema(loaded):
+        jsonschema.Draft202012Validator.check_schema(loaded)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
     return _Linear(loaded, registry=registry)

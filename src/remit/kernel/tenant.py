@@ -21,6 +21,7 @@ HOST = "host"
 
 _FILE = "tenant.json"
 _MOVING = "moving.json"
+_REMOVING = "removing.json"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(rf".+/{TENANTS}/({_NAME.pattern})(?:/fork-[1-9][0-9]*)?", re.ASCII)
 
@@ -54,17 +55,18 @@ class TenantFile:
 
         Args:
             root: its directory.
-            to_open: refuse a tenant whose ledger is being moved: nobody opens it meanwhile.
+            to_open: refuse a tenant that is being moved or removed: its ledger is not opened then.
 
         Raises:
-            TenantError: it is damaged, or being moved.
+            TenantError: it is damaged, names the log of another, or is being moved or removed.
         """
         path = root / _FILE
-        if to_open and cls.moving_path(root).exists():
+        if to_open and cls.is_held_back(root):
+            doing = "moved" if cls.moving_path(root).exists() else "removed"
             raise TenantError(
-                f"The ledger of the tenant {root.name} is being moved.",
+                f"The tenant {root.name} is being {doing}: its ledger is not opened.",
                 next_step="Wait until that is done. Where it was interrupted, `remit tenant list` "
-                "of the host puts it back, or ends it.",
+                "of the host undoes or finishes it.",
             )
         try:
             text = path.read_text("utf-8")
@@ -73,8 +75,7 @@ class TenantFile:
         except (OSError, UnicodeDecodeError) as error:
             raise TenantError(f"{path} cannot be read: {error}.") from error
         try:
-            told = json.loads(text)
-            found = cls(**told)
+            found = cls(**json.loads(text))
             names = {field.name for field in fields(cls)} - {"ready"}
             if not all(type(getattr(found, name)) is str for name in names):
                 raise TypeError
@@ -83,6 +84,12 @@ class TenantFile:
                 f"{path} is damaged: it does not say where the tenant's ledger is.",
                 next_step="Restore it from a backup.",
             ) from error
+        if tenant_of_origin(found.origin) != found.name:
+            raise TenantError(
+                f"{path} is not of the tenant {found.name[:40]!r}: it names the log "
+                f"{found.origin[:200]!r}.",
+                next_step="Restore it from a backup of this root.",
+            )
         return found
 
     @staticmethod
@@ -92,8 +99,18 @@ class TenantFile:
 
     @staticmethod
     def moving_path(root: Path) -> Path:
-        """What is there while the ledger is being moved."""
+        """The plan of a move, which is there while the ledger is being moved."""
         return root / _MOVING
+
+    @staticmethod
+    def removing_path(root: Path) -> Path:
+        """The plan of a removal, which is there while the tenant is being removed."""
+        return root / _REMOVING
+
+    @classmethod
+    def is_held_back(cls, root: Path) -> bool:
+        """Whether the tenant is being moved or removed, so that its ledger is not opened."""
+        return cls.moving_path(root).exists() or cls.removing_path(root).exists()
 
     def encoded(self) -> bytes:
         """The content of the file."""

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.gateway import LLMGateway, TokenBudgeter
-from remit.kernel.budget import BudgetScope
+from remit.kernel.budget import LEARNING
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
 
 __all__ = ["bound_of", "cost_of", "is_own", "open_account", "terms_of"]
 
-_ACCOUNT = BudgetScope("learning")
-_OWN = frozenset(_ACCOUNT.path)
+_OWN = frozenset(LEARNING.path)
 _NANO = 1_000_000_000
 _SUBJECT = (
     "SELECT p.subject_id FROM shown_contents AS s JOIN content_subjects AS p "
@@ -24,8 +23,8 @@ _SUBJECT = (
 
 def open_account(budgeter: TokenBudgeter, by: str) -> None:
     """Make the account `session:learning` where there is none; `remit budget` limits it."""
-    if not budgeter.status(_ACCOUNT):
-        budgeter.allocate(_ACCOUNT, by=by)
+    if not budgeter.status(LEARNING):
+        budgeter.allocate(LEARNING, by=by)
 
 
 def is_own(metadata: Mapping[str, Any]) -> bool:
@@ -47,7 +46,7 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     return {
         "session_id": str(exchange.metadata.get("session_id") or ""),
         "subject_id": str(subject[0][0]) if subject else None,
-        "charged_to": _ACCOUNT.path,
+        "charged_to": LEARNING.path,
     }
 
 

@@ -6,49 +6,20 @@ are graded alike, and their difference counts. What is kept between runs are ids
 
 from __future__ import annotations
 
-import json
 import math
-import secrets
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
-from remit.kernel.errors import RemitError
 from remit.learning.calls import bound_of, cost_of
 from remit.learning.held_out import is_whole, sides
+from remit.learning.kept import Kept, KeptFile, Pair, ReplayDriftError, drift
 from remit.ledger import LedgerClient, LedgerEntry
 
 __all__ = ["Pair", "Replay", "ReplayDriftError", "ReplayResult"]
 
-_SPLIT = "prompt"  # by what exchanges are held out; files of another rule are not read
 _NANO = 1_000_000_000
-
-
-class ReplayDriftError(RemitError):
-    """What was asked before cannot be compared with what would be asked now: run it again.
-
-    Prices or the model that answers changed, or exchanges are held out by another rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One exchange, asked again.
-
-    Attributes:
-        replayed_id: the new ``EXCHANGE``.
-        model_id: what answered; empty where nothing did, or the answer cannot be graded.
-        before: the grade of the recorded answer, 0 to 1.
-        after: that of the new one.
-        cost_nano: of the new call, in billionths of a US dollar.
-    """
-
-    exchange_id: str
-    replayed_id: str
-    model_id: str
-    before: float
-    after: float
-    cost_nano: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +70,7 @@ class Replay:
         ask: the request that an exchange becomes under the change; it names its model.
         grade: grades an answer to an exchange, 0 to 1; ``None`` where it cannot.
         prices: version of the prices in force.
-        kept: a file that is appended to, so that a run that was ended goes on.
+        kept: what a run that was ended goes on by: a file that is appended to, or another.
     """
 
     def __init__(
@@ -110,15 +81,13 @@ class Replay:
         grade: Callable[[LedgerEntry, str], float | None],
         *,
         prices: str,
-        kept: Path,
+        kept: Path | Kept,
     ) -> None:
         self._gateway = gateway
         self._ledger = ledger
         self._ask = ask
         self._grade = grade
-        self._prices = prices
-        self._kept = kept
-        self._run = ""
+        self._kept: Kept = KeptFile(kept, prices) if isinstance(kept, Path) else kept
         self._sides: dict[str, bool] = {}
 
     def run(
@@ -149,9 +118,9 @@ class Replay:
             InvalidInputError: a call has no upper bound: its model has no price.
         """
         wanted = self.part(exchange_ids, held_out=held_out)
-        pairs = {pair.exchange_id: pair for pair in self._read()}
-        run = self._run_id()
-        spent = sum(pair.cost_nano for pair in pairs.values())
+        earlier = self._kept.read(self._graded, self._bound)
+        pairs = {pair.exchange_id: pair for pair in earlier}
+        spent = sum(pair.cost_nano for pair in pairs.values()) + self._kept.lost_nano
         ended = "complete"
         # Exchanges of several models are each asked of their own: who answered, by who did before.
         models = {
@@ -175,8 +144,7 @@ class Replay:
                 ended = "budget"
                 break
             # A call that was paid before a kill is answered from the record, and not paid again.
-            key = f"replay {run} {exchange_id}"
-            answer = self._gateway.route(replace(request, idempotency_key=key))
+            answer = self._gateway.route(self._kept.named(request, exchange_id))
             cost = cost_of(self._ledger, answer, bound)
             spent += cost
             grades = self._graded(entry, answer.content) if not answer.error_code else None
@@ -185,11 +153,12 @@ class Replay:
                 model = str(self._ledger.read(answer.exchange_entry_id).metadata["model_id"])
                 before_it = models.setdefault(str(entry.metadata["model_id"]), model)
                 if model != before_it:
-                    raise self._drift(f"{model} answers now, and {before_it} did before")
+                    said = f"{model} answers now, and {before_it} did before"
+                    raise drift(self._kept, said)
             before, after = grades or (0.0, 0.0)
             pair = Pair(exchange_id, answer.exchange_entry_id, model, before, after, cost)
             pairs[exchange_id] = pair
-            self._keep(pair)
+            self._kept.keep(pair)
         progress(len(wanted), len(wanted))
         asked = [pairs[one] for one in wanted if one in pairs]
         found = tuple(pair for pair in asked if pair.model_id)
@@ -203,48 +172,10 @@ class Replay:
         self._sides |= sides(self._ledger, (one for one in ids if one not in self._sides))
         return [one for one in ids if self._sides.get(one) == held_out]
 
+    def _bound(self, entry: LedgerEntry) -> int:
+        return bound_of(self._gateway, self._ask(entry))
+
     def _graded(self, entry: LedgerEntry, text: str) -> tuple[float, float] | None:
         before = self._grade(entry, str(entry.metadata["response"]))
         after = self._grade(entry, text)
         return None if before is None or after is None else (before, after)
-
-    def _read(self) -> Iterator[Pair]:
-        """The pairs of earlier runs; a last line that a kill cut short is left out."""
-        lines = self._kept.read_bytes().splitlines(keepends=True) if self._kept.exists() else []
-        if lines and not lines[-1].endswith(b"\n"):
-            self._kept.write_bytes(b"".join(lines[:-1]))
-            lines.pop()
-        for number, line in enumerate(lines):
-            try:
-                value = json.loads(line)
-                if not number:
-                    self._run, split = str(value["run"]), value.get("split")
-                    if split != _SPLIT:
-                        raise self._drift("exchanges are held out by another rule now")
-                    continue
-                prices, pair = value.pop("prices"), Pair(**value)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise self._drift(f"line {number + 1} of its file is not what it wrote") from None
-            if prices != self._prices:
-                raise self._drift("the prices are others than when it began")
-            yield pair
-
-    def _run_id(self) -> str:
-        if not self._run:
-            self._run = secrets.token_hex(8)
-            self._append({"run": self._run, "split": _SPLIT})
-        return self._run
-
-    def _keep(self, pair: Pair) -> None:
-        self._append({**asdict(pair), "prices": self._prices})
-
-    def _append(self, value: dict[str, object]) -> None:
-        self._kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._kept.open("a") as file:
-            file.write(json.dumps(value) + "\n")
-
-    def _drift(self, what: str) -> ReplayDriftError:
-        return ReplayDriftError(
-            f"The replay cannot go on: {what}. Its differences would not be those of the change.",
-            next_step=f"Delete {self._kept}, and run it again from the beginning.",
-        )

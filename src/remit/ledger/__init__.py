@@ -1,10 +1,12 @@
 """The append-only record: one ledger, its format, its stores, its verification (SPEC 3)."""
 
+from remit.ledger.archived import archived_to, left_of
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
+    EntryArchivedError,
     EntryNotFoundError,
     ErasureError,
     ExportFormatError,
@@ -13,6 +15,7 @@ from remit.ledger.errors import (
     LedgerError,
     LedgerFormatError,
     LedgerKeyError,
+    LedgerLayoutError,
     LedgerRollbackError,
     LedgerUnavailableError,
     LedgerWriteError,
@@ -42,6 +45,7 @@ __all__ = [
     "Clock",
     "Content",
     "EncodedValue",
+    "EntryArchivedError",
     "EntryNotFoundError",
     "Erased",
     "ErasureError",
@@ -59,6 +63,7 @@ __all__ = [
     "LedgerFormatError",
     "LedgerKey",
     "LedgerKeyError",
+    "LedgerLayoutError",
     "LedgerPort",
     "LedgerReader",
     "LedgerRollbackError",
@@ -80,6 +85,7 @@ __all__ = [
     "UsageDifference",
     "VerificationReport",
     "Write",
+    "archived_to",
     "audit_usage",
     "call_answer",
     "call_body",
@@ -92,6 +98,7 @@ __all__ = [
     "is_plain_text",
     "keep_mark",
     "ledger_key",
+    "left_of",
     "of_other_types",
     "open_root_ledger",
     "parse_entry_id",

@@ -323,7 +323,10 @@ class Appends(ABC):
             f"SELECT {self.RECORD_SQL} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
             (first, first + TILE_WIDTH),
         )
-        hashes = [leaf_hash(as_bytes(row[0])) for row in rows]
+        self.complete_tile(index, [leaf_hash(as_bytes(row[0])) for row in rows])
+
+    def complete_tile(self, index: int, hashes: list[bytes]) -> None:
+        """Store what is above the leaf hashes of a tile, where that is all 256."""
         level = 1
         while len(hashes) == TILE_WIDTH:
             self._rows["tree_hashes"].append((level, index, tree_root(hashes)))

@@ -13,15 +13,14 @@ from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import (
     LedgerError,
     LedgerFormatError,
-    LedgerKeyError,
     LedgerRollbackError,
     LedgerWriteError,
     NoSignerError,
     lost,
 )
 from remit.ledger.kept_head import KeptHead, contradiction
-from remit.ledger.keyfiles import known_as
-from remit.ledger.store import Execute, Store, Transaction, Unit
+from remit.ledger.owner import OWNER_SQL, not_owned, require_owner
+from remit.ledger.store import Execute, Store, Transaction, Unit, may_have_left
 from remit.ledger.tlog import (
     Checkpoint,
     ProofError,
@@ -92,7 +91,7 @@ class Checkpoints:
         seq, entry_hash = self._kept.seen()
         if not found and seq >= 0:
             rows = execute("SELECT entry_hash FROM entries WHERE seq = ?", (seq,))
-            if rows != [(entry_hash,)]:
+            if rows != [(entry_hash,)] and (rows or not may_have_left(execute, seq)):
                 found = lost(place, size, seq + 1).message
         if not found and (owner := _owner(execute)) not in ("", str(self.key)):
             found = f"The ledger {place} belongs to {owner.partition('+')[0]!r}."
@@ -286,6 +285,12 @@ class Checkpoints:
         tree = LedgerTree(self._store.select, self._store)
         return contradiction(head, tree, self._store.count(), self._store.location)
 
+    def head(self) -> Checkpoint:
+        """The tree as it is, unsigned."""
+        tree = LedgerTree(self._store.select, self._store)
+        size = tree.size()
+        return Checkpoint(self.key.name if self.key else "", size, tree.root(size))
+
     def bind(self, key: VerifierKey) -> None:
         """Record the key that the ledger belongs to.
 
@@ -298,14 +303,10 @@ class Checkpoints:
             except LedgerRollbackError:
                 return  # so will be all that is written
             owner = self.owner()
-        # Under another origin of the same key it is refused like an older copy, and can be forked.
-        if owner != str(key) and (self._kept is None or not _are_one(owner, key)):
-            raise LedgerKeyError(
-                f"The ledger {self._store.location} belongs to {owner.partition('+')[0]!r}; this "
-                f"root's key is of {key.name!r}, or another key of that name.",
-                next_step="Two roots cannot share one ledger. Give this root a ledger of its own, "
-                "or the key of that ledger.",
-            )
+        if self._kept is not None:  # under another origin it is refused like an older copy
+            require_owner(key, owner, self._store.location)
+        elif owner != str(key):
+            raise not_owned(owner, key, self._store.location)
 
     def owner(self) -> str:
         """The verifier key that the ledger belongs to; empty before there is one."""
@@ -376,17 +377,8 @@ def _store(signed: SignedCheckpoint, key: VerifierKey, tx: Transaction) -> str:
 
 
 def _owner(execute: Execute) -> str:
-    rows = execute("SELECT value FROM ledger_info WHERE name = 'verifier_key'", ())
+    rows = execute(OWNER_SQL, ())
     return str(rows[0][0]) if rows else ""
-
-
-def _are_one(owner: str, key: VerifierKey) -> bool:
-    """Whether a verifier key is ``key`` under an earlier or a later origin."""
-    try:
-        other = VerifierKey.parse(owner)
-    except TlogError:
-        return False
-    return known_as(key, other.name) == other or known_as(other, key.name) == key
 
 
 def stored_notes(store: Store) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
@@ -14,12 +14,13 @@ from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import LedgerFormatError, LedgerRollbackError
+from remit.ledger.errors import ErasureError, LedgerFormatError, LedgerRollbackError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.marks import Marks
+from remit.ledger.owner import require_owner
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
@@ -73,7 +74,10 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         self._reopen = functools.partial(open_store, str(path_or_url), settings, create=False)
         self._content_keys = frozenset(settings.content_keys)
         key = verifier_key if signer is None else signer.verifier_key
-        self._store = store = self._reopen(create=create)
+        require = None
+        if kept is not None and key is not None:  # a root's
+            require = functools.partial(require_owner, key)
+        self._store = store = self._reopen(create=create, require=require)
         self._index = TextIndex(store, self.transact)
         self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer, kept)
@@ -196,8 +200,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         """
         seq = parse_entry_id(entry_id)
         signed = self.checkpoints.covering(seq) if seq is not None and seq < 1 << 62 else None
-        if seq is None or signed is None:  # before one is signed for it
-            seq = self._row(entry_id).seq
+        if seq is None or (signed is None and seq >= self.archived_to):
+            seq = self._row(entry_id).seq  # before a checkpoint is signed for it
         return str(self.checkpoints.prove(seq, signed))
 
     # -- exporting ------------------------------------------------------------------------
@@ -274,9 +278,12 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             dry_run: only report what would be erased.
 
         Raises:
-            ErasureError: there is nothing to erase.
+            ErasureError: there is nothing to erase, or some of it may be in an archive.
+            EntryArchivedError: the entry is in an archive.
             InvalidInputError: none or several were given, or no reason.
         """
+        if self.archived_to:
+            self._require_here(entry_id, session_id, subject_id)
         return self._eraser.erase(
             entry_seq=None if entry_id is None else self._row(entry_id).seq,
             session_id=session_id,
@@ -286,6 +293,26 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             dry_run=dry_run,
         )
 
+    def _require_here(self, entry_id: str | None, session_id: str | None, subject: Any) -> None:
+        """Refuse to erase here alone what may be in an archive too."""
+        if entry_id is not None:
+            rows = self.select(
+                "SELECT session_id FROM entries WHERE seq = ?", (self._row(entry_id).seq,)
+            )
+            session_id = rows[0][0] if rows else None
+        if subject is not None or (session_id is not None and self.has_left(session_id)):
+            raise ErasureError(
+                "Entries of this ledger were archived, and what is to be erased may be in the "
+                "archive.",
+                next_step="Nothing was erased. Name the archive: `remit ledger erase … "
+                "--archive DIR`.",
+            )
+
+    @property
+    def retention_days(self) -> Mapping[str, float]:
+        """For how many days the settings let content be kept, by event type."""
+        return self._settings.retention_days
+
     def retain(
         self,
         days_by_event: Mapping[str, float] | None = None,
@@ -293,14 +320,15 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         requested_by: str = "retention",
         dry_run: bool = False,
     ) -> list[ErasureReport]:
-        """Erase content that is older than its class of event may be kept.
+        """Erase content that is older than its class of event may be kept; in the database, not
+        in archives (:func:`remit.ledger.archive.retain_archived`).
 
         Args:
             days_by_event: days by event type, ``*`` for all others; the settings' when left out.
             requested_by: who asked, on record.
             dry_run: only report what would be erased.
         """
-        days = dict(self._settings.retention_days if days_by_event is None else days_by_event)
+        days = dict(self.retention_days if days_by_event is None else days_by_event)
         return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)
 
     def compact(self) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_exact
+from remit.ledger.archived import ARCHIVED
 from remit.ledger.content import StoredValue, texts_in
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
 from remit.ledger.reader import chunks, marks
 from remit.ledger.record import columns_of, is_plain_text
 from remit.ledger.search import Run, TextIndex
-from remit.ledger.store import Store, Transaction
+from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
 
 # What a session shows, and who its entries speak of.
@@ -39,13 +40,31 @@ _BY_ENTRY = """
     SELECT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
     WHERE s.content_id IS NOT NULL"""
 
-# A manifest too long for a record is content, and says what is installed.
-_KEPT_EVENTS = ("INSTALLED",)
+# A manifest too long for a record is content, and says what is installed; what an archive took is
+# what verification goes by.
+_KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
 # What stands in every call and answer of a dialect, and quotes no person.
 _PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
+
+
+@dataclass(slots=True)
+class Beside:
+    """What of an erasure is in an archive.
+
+    Attributes:
+        commitments: of the values.
+        sessions: whose they are.
+        entries: how many entries showed one of them first.
+        texts: by scope, what quotes of them in the database are erased with them.
+    """
+
+    commitments: set[str] = field(default_factory=set)
+    sessions: set[str] = field(default_factory=set)
+    entries: int = 0
+    texts: dict[str, set[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +122,9 @@ class Eraser:
         reason: str,
         requested_by: str,
         dry_run: bool = False,
+        beside: Beside | None = None,
     ) -> ErasureReport:
-        """:meth:`LedgerClient.erase`."""
+        """:meth:`LedgerClient.erase`; with what of it is in an archive."""
         given = {"entry": entry_seq, "session": session_id, "subject": subject_id}
         kinds = [name for name, value in given.items() if value is not None]
         if len(kinds) != 1:
@@ -128,6 +148,11 @@ class Eraser:
             seq = entry_seq or 0
             metadata["erased_entry_id"] = entry_id(seq)
             rows = self._store.select("SELECT event_type FROM entries WHERE seq = ?", (seq,))
+            if rows and rows[0][0] == ARCHIVED:
+                raise ErasureError(
+                    f"{entry_id(seq)} records what was archived, and speaks of nobody.",
+                    next_step="Name an entry, a session or a person.",
+                )
             if rows and rows[0][0] in _KEPT_EVENTS:
                 raise ErasureError(
                     f"{entry_id(seq)} records what was installed, and the registries follow from "
@@ -136,10 +161,22 @@ class Eraser:
                 )
             query, parameters = _BY_ENTRY, (seq, seq)
         entry = _entry(metadata, reason, requested_by)
-        return self._erase(query, parameters, entry, widen=session_id is None, dry_run=dry_run)
+        return self._erase(
+            query, parameters, entry, beside or Beside(), widen=session_id is None, dry_run=dry_run
+        )
+
+    def quoted(self, query: str, parameters: tuple[Any, ...]) -> dict[str, set[str]]:
+        """By scope, the texts of the content that a query finds whose quotes go with them."""
+        rows = self._store.select(query, parameters)
+        return self._texts_of(self._store.select, {int(row[0]) for row in rows})
 
     def retain(
-        self, days_by_event: dict[str, float], *, requested_by: str, dry_run: bool = False
+        self,
+        days_by_event: dict[str, float],
+        *,
+        requested_by: str,
+        dry_run: bool = False,
+        archived: Callable[[str, str], Beside] | None = None,
     ) -> list[ErasureReport]:
         """Erase what is older than its class of event may be kept; an ``ERASURE`` per class.
 
@@ -147,6 +184,8 @@ class Eraser:
 
         Args:
             days_by_event: days by event type; ``*`` means every other.
+            archived: gives what of an event type (``*``: every other) that is older than a time is
+                in an archive.
 
         Raises:
             InvalidInputError: an event type is named that says what is installed.
@@ -175,34 +214,38 @@ class Eraser:
                 "retention_days": days,
             }
             entry = _entry(metadata, f"Retention of {event_type}: {days:g} days", requested_by)
+            beside = archived(event_type, limit) if archived is not None else Beside()
             with contextlib.suppress(ErasureError):  # nothing is that old
                 reports.append(
-                    self._erase(query, (limit, *types), entry, widen=False, dry_run=dry_run)
+                    self._erase(query, (limit, *types), entry, beside, widen=False, dry_run=dry_run)
                 )
         return reports
 
     def _erase(
-        self, query: str, parameters: tuple[Any, ...], entry: LedgerEntry, *, widen: bool,
-        dry_run: bool,
+        self, query: str, parameters: tuple[Any, ...], entry: LedgerEntry, beside: Beside, *,
+        widen: bool, dry_run: bool,
     ) -> ErasureReport:  # fmt: skip
         """Erase the content whose ids a query finds; with ``widen`` also what quotes it."""
 
         def call(tx: Any) -> ErasureReport:
             ids = {int(row[0]) for row in tx.execute(query, parameters)}
             if widen:
-                ids |= self._containing(tx, ids)
+                ids |= self._containing(tx, ids, beside.texts)
             ids |= _feedback_on(tx, ids)
-            if not ids:
+            ids |= _stored(tx, beside)
+            if not ids and not beside.commitments:
                 raise ErasureError(
                     "There is no content to erase there.",
                     next_step="It may be erased already: `remit ledger query --event-type ERASURE`",
                 )
-            return self._erase_in(tx, sorted(ids), None if dry_run else entry)
+            return self._erase_in(tx, sorted(ids), None if dry_run else entry, beside)
 
         report: ErasureReport = self._run(call)
         return report if dry_run else replace(report, remainder=self._store.compact())
 
-    def _erase_in(self, tx: Any, ids: list[int], entry: LedgerEntry | None) -> ErasureReport:
+    def _erase_in(
+        self, tx: Any, ids: list[int], entry: LedgerEntry | None, beside: Beside
+    ) -> ErasureReport:
         """Delete content, nonces and index under ``entry``; without one only report."""
         commitments: list[str] = []
         scopes: set[str] = set()
@@ -220,9 +263,12 @@ class Eraser:
                     f"SELECT min(seq) FROM shown_contents {inside} GROUP BY content_id", chunk
                 )
             )
-        sessions = sorted(scope[2:] for scope in scopes if scope.startswith("s:"))
+        sessions = sorted(
+            {scope[2:] for scope in scopes if scope.startswith("s:")} | beside.sessions
+        )
+        commitments += sorted(beside.commitments.difference(commitments))
         if entry is None:
-            return ErasureReport("", len(commitments), len(seqs), sessions)
+            return ErasureReport("", len(commitments), len(seqs) + beside.entries, sessions)
         entry.metadata |= {
             "erased_count": len(commitments),
             "erased_hash": erasure_digest(commitments),
@@ -241,19 +287,27 @@ class Eraser:
             tx.execute(f"DELETE FROM contents {inside}", chunk)
         self._index.lower_mark(tx)
         tx.forget()
-        return ErasureReport(erasure_id, len(commitments), len(seqs), sessions)
+        entries = len(seqs) + beside.entries
+        return ErasureReport(erasure_id, len(commitments), entries, sessions)
 
-    def _containing(self, tx: Transaction, ids: set[int]) -> set[int]:
-        """Values of the same scopes that contain one of the texts to be erased."""
-        texts_by_scope: dict[str, set[str]] = {}
+    @staticmethod
+    def _texts_of(execute: Execute, ids: set[int]) -> dict[str, set[str]]:
+        """By scope, the texts of values whose quotes are erased with them."""
+        found: dict[str, set[str]] = {}
         for chunk in chunks(sorted(ids)):
-            for scope, codec, value in tx.execute(
+            for scope, codec, value in execute(
                 f"SELECT scope, codec, value FROM contents WHERE content_id IN ({marks(chunk)})",
                 chunk,
             ):
-                texts_by_scope.setdefault(str(scope), set()).update(
-                    text for text in _texts(codec, value, _PROTOCOL) if len(text) >= _QUOTE_CHARS
-                )
+                found.setdefault(str(scope), set()).update(quotable(StoredValue(codec, value)))
+        return found
+
+    def _containing(self, tx: Transaction, ids: set[int], beside: dict[str, set[str]]) -> set[int]:
+        """Values of the same scopes that contain one of the texts to be erased, or one of those
+        ``beside`` them."""
+        texts_by_scope = self._texts_of(tx.execute, ids)
+        for scope, texts in beside.items():
+            texts_by_scope.setdefault(scope, set()).update(texts)
         found = set()
         for scope, texts in texts_by_scope.items():
             if not texts:
@@ -261,9 +315,7 @@ class Eraser:
             for content_id, codec, value in tx.execute(
                 "SELECT content_id, codec, value FROM contents WHERE scope = ?", (scope,)
             ):
-                if content_id not in ids and any(
-                    text in candidate for candidate in _texts(codec, value) for text in texts
-                ):
+                if content_id not in ids and quotes(StoredValue(codec, value), texts):
                     found.add(int(content_id))
         return found
 
@@ -286,9 +338,31 @@ def _feedback_on(tx: Transaction, ids: set[int]) -> set[int]:
     return found
 
 
-def _texts(codec: str, value: Any, but: Collection[str] = ()) -> Iterator[str]:
+def _stored(tx: Transaction, beside: Beside) -> set[int]:
+    """Those of an archive's values that the database keeps too."""
+    return {
+        int(content_id)
+        for name in beside.sessions
+        for content_id, commitment in tx.execute(
+            "SELECT content_id, commitment FROM contents WHERE scope = ?", (f"s:{name}",)
+        )
+        if commitment in beside.commitments
+    }
+
+
+def quotable(value: StoredValue) -> set[str]:
+    """The texts of a value that values which quote them are erased with."""
+    return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
+
+
+def quotes(value: StoredValue, texts: Collection[str]) -> bool:
+    """Whether a value quotes one of these."""
+    return any(text in candidate for candidate in _texts(value) for text in texts)
+
+
+def _texts(value: StoredValue, but: Collection[str] = ()) -> Iterator[str]:
     """The texts of a stored value, and of JSON within them, such as the arguments of a tool."""
-    for text in texts_in(StoredValue(codec, value).decode(), but):
+    for text in texts_in(value.decode(), but):
         yield text
         if text.lstrip()[:1] in ("{", "["):
             with contextlib.suppress(ValueError):

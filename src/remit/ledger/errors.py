@@ -66,6 +66,17 @@ class EntryNotFoundError(LedgerError, KeyError):
     """No entry has that id."""
 
 
+class EntryArchivedError(EntryNotFoundError):
+    """The entry has left the database for an archive."""
+
+    def __init__(self, entry_id: str) -> None:
+        super().__init__(
+            f"The entry {entry_id} was archived: it is no longer in the database.",
+            next_step=f"Read it where the archive is: `remit ledger show {entry_id} --archive "
+            "DIR`. `remit ledger prove` proves it as before.",
+        )
+
+
 class NoSignerError(LedgerError):
     """A client without a signing key cannot sign a checkpoint or proof."""
 
@@ -81,6 +92,17 @@ class LedgerKeyError(LedgerError):
 class LedgerUnavailableError(LedgerWriteError):
     """The store cannot be written just now: a full disk, an I/O error, a lock, a lost server. The
     same write may succeed later."""
+
+
+class LedgerLayoutError(LedgerUnavailableError):
+    """A newer version has brought the database to a layout that this process does not know."""
+
+    def __init__(self, location: str, layout: int, known: int) -> None:
+        super().__init__(
+            f"The ledger {location} has layout {layout} now, and this process writes layout "
+            f"{known}: another version of Remit has opened it.",
+            next_step="Nothing was written. Restart this process with that version.",
+        )
 
 
 class LedgerConnectionError(LedgerUnavailableError):

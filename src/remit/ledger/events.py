@@ -98,9 +98,9 @@ _TABLE = (
     Event("SESSION_START", "sessions", _WO,
           "A session began: whose agent it is, and what of its shape no package brought. "
           "`overrides` are the settings in force that differ from the packages'.",
-          ("user_id", "caller", "schedule", "order_id", "key_id", "settings_sha256", "overrides",
-           "package_id", "instructions", "own_tools", "own_contracts", "criteria",
-           "output_schema_sha256")),
+          ("user_id", "caller", "schedule", "order_id", "key_id", "team_id", "organisation_id",
+           "settings_sha256", "overrides", "package_id", "instructions", "own_tools",
+           "own_contracts", "criteria", "output_schema_sha256")),
     Event("SESSION_END", "sessions", (*_WO, "turn_count", "total_cost"),
           "A session ended."),
     Event("TURN_RECORDED", "sessions",
@@ -115,7 +115,7 @@ _TABLE = (
           "to be tried again (`RETRIED`), in that session.", ("error_code",)),
     Event("ORDER_ENDED", "queue", ("session_id", "attempts"),
           "A submitted order was done (`COMPLETED`), set aside (`FAILED`) or given up "
-          "(`CANCELLED`).", ("by", "turn_entry_id", "error_code", "error_message")),
+          "(`CANCELLED`).", ("by", "turn_entry_id", "figures", "error_code", "error_message")),
     Event("THREAD_OPENED", "supervisor", (*_WO, "thread_id", "title", "commitment"),
           "Something was left open that later turns and sessions should know of.", ("due",)),
     Event("THREAD_CLOSED", "supervisor", (*_WO, "thread_id"), "An open thread was closed."),
@@ -211,6 +211,9 @@ _TABLE = (
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
           "Content was erased by law, by request or past its retention.",
           ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days")),
+    Event("ARCHIVED", "ledger", ("first", "end", "root", "entries", "left", "carried", "by"),
+          "The entries from `first` to before `end` were archived: `root` is the tree's at `end`; "
+          "`left` says which `entries` leave the database, `carried` what checks go on from."),
     Event("KEY_CREATED", "auth",
           ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
            "expires", "user_id", "team_id", "organisation_id"),
@@ -236,6 +239,11 @@ _TABLE = (
     Event("TENANT_MOVED", "tenants",
           ("tenant", "origin", "size", "root", "from_place", "place", "move_id", "by"),
           "The ledger of a tenant was moved, whole, to another database: its head then."),
+    Event("TENANT_OLD_PLACE_REMOVED", "tenants", ("tenant", "place", "move_id", "by"),
+          "The ledger that a tenant was moved away from was removed, with its content."),
+    Event("TENANT_REMOVED", "tenants",
+          ("tenant", "origin", "size", "root", "place", "exported", "removal_id", "by"),
+          "A tenant was removed and its data erased: the last head of its log."),
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}

@@ -15,6 +15,7 @@ from typing import IO, Any, Literal
 import orjson
 
 from remit.kernel.json_text import dump
+from remit.ledger.archived import archived_ranges, archived_to
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
@@ -24,8 +25,15 @@ from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import Filter, Store
 from remit.ledger.subjects import BEFORE, subjects_before
-from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
+from remit.ledger.tlog import (
+    TILE_WIDTH,
+    SignedCheckpoint,
+    bundle,
+    bundle_path,
+    tile_path,
+)  # fmt: skip
 from remit.ledger.tree import LedgerTree
+from remit.ledger.usage_audit import archived_usage
 
 Format = Literal["jsonl", "parquet", "tiles"]
 
@@ -55,8 +63,13 @@ class Exporter:
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
-            LedgerError: the target cannot be written.
+            LedgerError: the target cannot be written; tiles: entries were archived.
         """
+        if (end := archived_to(self._store.select)) and kind == "tiles":
+            raise LedgerError(
+                f"Entries of before {entry_id(end)} were archived, and their records are not here.",
+                next_step="Each directory of the archive is a tlog-tiles log up to its end.",
+            )
         can_sign = self._checkpoints.signer is not None
         for attempt in range(1, _ATTEMPTS + 1):
             signed = self._checkpoint(can_sign)
@@ -106,17 +119,25 @@ class Exporter:
         """Write what ``signed`` covers, or all entries without one; returns how many."""
         size = signed.checkpoint.size if signed is not None else self._store.count()
         key = self._checkpoints.key
-        header = {
+        header: dict[str, Any] = {
             "format": EXPORT_FORMAT,
             "entries": size,
             "checkpoint": str(signed) if signed is not None else None,
             "verifier_key": str(key) if key is not None else None,
             BEFORE: subjects_before(self._store.select),
         }
+        if ranges := archived_ranges(self._store):
+            header["usage"] = list(archived_usage(self._store.select, ranges))
         out.write(orjson.dumps(header) + b"\n")
         lines = _Lines(self._store)
-        for rows in self._pages(size):
+        archived = archived_to(self._store.select)
+        expected = 0
+        for rows in self._pages(size, archived):
             for line in lines.of(rows):
+                out.writelines(self._left(expected, line["seq"]))
+                expected = line["seq"] + 1
+                if archived and (macs := self._store.erased_under(line["seq"])):
+                    line["erased"] = sorted(macs)
                 out.write(orjson.dumps(line) + b"\n")
         ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
         if last is not None and last >= size:
@@ -126,6 +147,16 @@ class Exporter:
                 next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
             )
         return size
+
+    def _left(self, first: int, end: int) -> Iterator[bytes]:
+        """Lines of entries that were archived: their leaf hashes."""
+        tree = LedgerTree(self._store.select, self._store)
+        for seq in range(first, end):
+            index, place = divmod(seq, TILE_WIDTH)
+            if seq == first or not place:
+                leaves = tree.tile(0, index)
+            leaf = base64.b64encode(leaves[place]).decode()
+            yield orjson.dumps({"seq": seq, "leaf": leaf}) + b"\n"
 
     def _tiles(self, directory: Path, signed: SignedCheckpoint | None) -> int:
         """Write a static C2SP tlog-tiles directory; files that are correct already stay."""
@@ -185,7 +216,7 @@ class Exporter:
         )
         size = self._store.count()
         with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-            for rows in self._pages(size):
+            for rows in self._pages(size, archived_to(self._store.select)):
                 columns = self._store.select(
                     f"SELECT seq, {', '.join(COLUMNS)} FROM entries "
                     "WHERE seq BETWEEN ? AND ? ORDER BY seq",
@@ -206,11 +237,15 @@ class Exporter:
                 writer.write_table(pyarrow.Table.from_pylist(table, schema=schema))
         return size
 
-    def _pages(self, size: int) -> Iterator[list[EntryRow]]:
+    def _pages(self, size: int, archived: int) -> Iterator[list[EntryRow]]:
+        """The entries before ``size``; of those before ``archived`` some have left."""
         after = -1
         while after < size - 1:
             rows = self._store.page(Filter(after=after), min(_PAGE, size - 1 - after))
-            if not rows or rows[0].seq != after + 1 or rows[-1].seq - after != len(rows):
+            rows = [row for row in rows if row.seq < size]
+            first = max(after + 1, archived)
+            there = sum(row.seq >= archived for row in rows)
+            if not rows or rows[-1].seq + 1 - min(first, rows[-1].seq + 1) != there:
                 raise LedgerError(
                     f"Entry {after + 1} or one soon after it is not there.",
                     next_step="Run `remit ledger verify` to see what is damaged.",

@@ -67,6 +67,10 @@ class LedgerPort(Protocol):
         """The entry's content as bytes, by metadata key."""
         ...
 
+    def has_left(self, session_id: str) -> bool:
+        """Whether what a session did has left for an archive."""
+        ...
+
     @property
     def query(self) -> Callable[..., Iterator[LedgerEntry]]:
         """Streams entries; the arguments of :meth:`LedgerClient.query`."""
@@ -149,6 +153,10 @@ class ScopedLedger:
         """
         self.read(entry_id)
         return self._ledger.exact(entry_id)
+
+    def has_left(self, session_id: str) -> bool:
+        """:meth:`LedgerClient.has_left`."""
+        return self._ledger.has_left(session_id)
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
         """:meth:`LedgerClient.query` over what this tier may see."""

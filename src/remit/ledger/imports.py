@@ -15,6 +15,7 @@ import orjson
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.json_text import load_exact
+from remit.ledger.archived import ARCHIVED, ARCHIVED_TO, Places
 from remit.ledger.content import (
     NO_STEP,
     EncodedValue,
@@ -31,8 +32,9 @@ from remit.ledger.record import columns_of, content_scope, record_problem
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE, commitment_in
-from remit.ledger.tlog import SignedCheckpoint, TlogError, VerifierKey
+from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, TlogError, VerifierKey, leaf_hash
 from remit.ledger.tree import LedgerTree
+from remit.ledger.usage import DIMENSIONS, INSERT, SUMS
 
 _MAX_LINE = 1 << 30
 
@@ -86,7 +88,10 @@ class Import:
         self._key = key
         self._next_seq = 0
         self._subjects_before = 0
-        self._last_hash = ""
+        self._last_hash: str | None = ""  # None where that entry is away
+        self._away: list[int] = []  # entries that were archived
+        self._said = Places(0)  # those that the record says of
+        self._leaves: list[bytes] = []  # of the present tile
         self._contents = 0
         # By step: its id, position and scope; by scope: ids by commitment; by commitment: seq.
         self._steps: dict[str, tuple[int, int, str]] = {}
@@ -146,6 +151,14 @@ class Import:
                     next_step="Nothing was imported: the export was changed after it was signed.",
                 )
         self._check_erasures()
+        if self._away:
+            try:
+                self._check_left()
+                self._restore_usage(header.get("usage", ()))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ExportFormatError(
+                    f"The export does not hold: {error}.", next_step="Nothing was imported."
+                ) from error
         if self._subjects_before:
             tx.execute(
                 f"INSERT INTO ledger_info VALUES ('{BEFORE}', ?) ON CONFLICT (name) DO UPDATE "
@@ -191,6 +204,9 @@ class Import:
         return signed
 
     def _line(self, line: dict[str, Any]) -> None:
+        if "leaf" in line:
+            self._left(line)
+            return
         text = line["record"]
         data = text.encode()
         record = orjson.loads(data)
@@ -201,7 +217,7 @@ class Import:
         _require(sha256_hex(data) == line["entry_hash"], "the record does not match entry_hash")
         _require(record["seq"] == seq and record["id"] == entry_id(seq), f"it is not entry {seq}")
         _require(
-            record["previous_hash"] == self._last_hash,
+            self._last_hash in (record["previous_hash"], None),
             "previous_hash is not the hash of the entry before",
         )
         columns = columns_of(record["metadata"])
@@ -244,8 +260,68 @@ class Import:
         for step_id in sorted(ends):
             self._tx.restore("shown_lists", (seq, step_id))
         own = (record["id"], line["entry_hash"], record["timestamp"], record["event_type"])
+        if record["event_type"] == ARCHIVED and columns.tier in (None, "hot"):
+            self._note_left(record["metadata"], line["contents"])
+        for mac in line.get("erased", ()):
+            self._gone({"commitment": mac, "erased": record["id"]})
         self._tx.restore("entries", (seq, *own, record["submission_id"], *columns, text))
         self._next_seq, self._last_hash = seq + 1, line["entry_hash"]
+        self._leaf(seq, leaf_hash(data))
+
+    def _left(self, line: dict[str, Any]) -> None:
+        """An entry that was archived before the export: of it there is the leaf hash."""
+        seq = self._next_seq
+        _require(line["seq"] == seq, f"it is not entry {seq}")
+        leaf = base64.b64decode(line["leaf"], validate=True)
+        _require(len(leaf) == 32, "a leaf hash is not 32 bytes long")
+        self._away.append(seq)
+        self._next_seq, self._last_hash = seq + 1, None
+        self._leaf(seq, leaf)
+
+    def _leaf(self, seq: int, leaf: bytes) -> None:
+        """Store the leaf hashes of a tile from which entries are away, and what is above them."""
+        self._leaves.append(leaf)
+        if (seq + 1) % TILE_WIDTH:
+            return
+        index, first = seq // TILE_WIDTH, seq + 1 - TILE_WIDTH
+        if self._away and self._away[-1] >= first:
+            self._tx.restore("tree_hashes", (0, index, b"".join(self._leaves)))
+            self._tx.complete_tile(index, self._leaves)
+        self._leaves = []
+
+    def _note_left(self, metadata: dict[str, Any], contents: list[dict[str, Any]]) -> None:
+        """What an ``ARCHIVED`` entry says that left."""
+        for item in contents:
+            if metadata["left"]["$content"] == f"hmac-sha256:{item['commitment']}":
+                said = Places.of_text(metadata["end"], orjson.loads(item["jcs"]))
+                said.update(self._said)
+                self._said = said
+
+    def _restore_usage(self, rows: list[list[Any]]) -> None:
+        """What the entries that are away added up to; verification holds it against the record."""
+        width = 1 + len(DIMENSIONS) + len(SUMS)
+        for row in rows:
+            numbers = [row[0], *row[-len(SUMS) :]]
+            _require(
+                len(row) == width
+                and all(type(number) is int for number in numbers)
+                and all(isinstance(name, str) for name in row[1 : -len(SUMS)]),
+                "a row of usage is none",
+            )
+        self._tx.execute_many(INSERT, rows)
+
+    def _check_left(self) -> None:
+        """What is not there must be what the ``ARCHIVED`` entries say."""
+        end = self._said.end
+        _require(
+            all(seq in self._said for seq in self._away),
+            "an entry is away, and no ARCHIVED entry says so",
+        )
+        self._tx.execute(
+            f"INSERT INTO ledger_info VALUES ('{ARCHIVED_TO}', ?) ON CONFLICT (name) DO UPDATE "
+            "SET value = excluded.value",
+            (str(end),),
+        )
 
     def _content(self, scope: str, known: dict[str, int], item: dict[str, Any]) -> int:
         """Store a new value; returns its id."""

@@ -57,11 +57,13 @@ class TakenHead:
 
     Attributes:
         seq: of the entry that took it.
+        taken: its timestamp.
         signed: the tenant's checkpoint.
         key: the verifier key that signed it.
     """
 
     seq: int
+    taken: str
     signed: SignedCheckpoint
     key: VerifierKey
 
@@ -69,6 +71,11 @@ class TakenHead:
     def checkpoint(self) -> Checkpoint:
         """The head itself."""
         return self.signed.checkpoint
+
+    @property
+    def entry_id(self) -> str:
+        """Of the entry that took it."""
+        return entry_id(self.seq)
 
 
 def latest_head(host: LedgerClient, name: str) -> TakenHead | None:
@@ -89,7 +96,8 @@ def _latest(execute: Execute, name: str) -> TakenHead | None:
     if not rows:
         return None
     ((seq, record),) = rows
-    return TakenHead(int(seq), *_head_in(as_bytes(record)))
+    data = as_bytes(record)
+    return TakenHead(int(seq), str(orjson.loads(data)["timestamp"]), *_head_in(data))
 
 
 def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
@@ -99,8 +107,8 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
         ProofError: it took none, or says of it what it is not.
     """
     try:
-        told = orjson.loads(record)
-        metadata = told["metadata"]
+        entry = orjson.loads(record)
+        metadata = entry["metadata"]
         signed = SignedCheckpoint.parse(metadata["checkpoint"])
         key = VerifierKey.parse(metadata["verifier_key"])
         head = signed.checkpoint
@@ -108,7 +116,7 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
         tier = columns_of(metadata).tier
     except (ValueError, KeyError, TypeError, AttributeError, TlogError) as error:
         raise ProofError("The host's record holds no head of a tenant's log.") from error
-    if told.get("event_type") != EVENT or tier not in (None, "hot"):
+    if entry.get("event_type") != EVENT or tier not in (None, "hot"):
         raise ProofError("The host's record is none by which it takes the head of a log.")
     if said != (head.origin, head.size, base64.b64encode(head.root).decode()):
         raise ProofError("The host's record says another head than the checkpoint in it.")
@@ -279,13 +287,13 @@ class TenantProof:
     head_proof: TlogProof
 
     def __str__(self) -> str:
-        told = {
+        file = {
             "format": PROOF_FORMAT,
             "record": self.record.decode(),
             "proof": str(self.proof),
             "head": {"record": self.head_record.decode(), "proof": str(self.head_proof)},
         }
-        return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(file, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def parse(cls, data: str | bytes) -> Self:
@@ -293,12 +301,12 @@ class TenantProof:
         if len(data) > _MOST_BYTES:
             raise ProofError("The proof is too long.")
         try:
-            told: Any = orjson.loads(data)
-            if told["format"] != PROOF_FORMAT:
+            file: Any = orjson.loads(data)
+            if file["format"] != PROOF_FORMAT:
                 raise ProofError("This is not a proof through two logs.")
-            head = told["head"]
-            records = (told["record"].encode(), head["record"].encode())
-            proofs = (str(told["proof"]), str(head["proof"]))
+            head = file["head"]
+            records = (file["record"].encode(), head["record"].encode())
+            proofs = (str(file["proof"]), str(head["proof"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ProofError(
                 "This is not a proof through two logs.",

@@ -22,6 +22,7 @@ import orjson
 from remit._version import __version__
 from remit.kernel.errors import RemitError
 from remit.ledger.entry import entry_id, utc_now
+from remit.ledger.errors import EntryArchivedError
 from remit.ledger.keyfiles import LedgerKey
 
 if TYPE_CHECKING:
@@ -96,9 +97,12 @@ def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
     nothing, or where these entries are not there, or others."""
     found = ledger.marks.read(name) if ledger.marks is not None else {}
     size = found.get("size", 0)
-    if not 0 < size <= ledger.count() or found["entry_hash"] != _hash_before(ledger, size):
+    if not 0 < size <= ledger.count():
         return {}
-    return found
+    try:
+        return found if found["entry_hash"] == _hash_before(ledger, size) else {}
+    except EntryArchivedError:
+        return {}
 
 
 def keep_mark(ledger: LedgerClient, name: str, size: int, found: dict[str, Any]) -> None:

@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, Unpack
 
 from remit.kernel.errors import InvalidInputError
+from remit.ledger.archived import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.clock import steps_back
 from remit.ledger.content import ExactText
-from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
-from remit.ledger.errors import EntryNotFoundError, LedgerError
+from remit.ledger.entry import LedgerEntry, parse_entry_id
+from remit.ledger.entry import entry_id as format_id
+from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
 from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Progress
@@ -58,6 +60,35 @@ class LedgerQueries:
     def is_of_one_machine(self) -> bool:
         """Whether all processes that write it run on one machine, as those of a SQLite file do."""
         return not self.location.startswith("postgresql")
+
+    @property
+    def archived_to(self) -> int:
+        """The first sequence number that no archive has: of what is before, some entries may have
+        left the database. 0 where nothing was archived."""
+        return archived_to(self.select)
+
+    def archived_ranges(self) -> list[ArchivedRange]:
+        """What the ``ARCHIVED`` entries say, from the first entry on.
+
+        Raises:
+            LedgerFormatError: they do not say what ``ledger_info`` does.
+        """
+        return archived_ranges(self._store)
+
+    def has_left(self, session_id: str) -> bool:
+        """Whether what a session did has left for an archive, or may have: of one without a
+        ``SESSION_START``, which stays, nothing says so."""
+        end = self.archived_to
+        sql = "SELECT min(seq) FROM entries WHERE session_id = ? AND event_type = 'SESSION_START'"
+        ((began,),) = self.select(sql, (session_id,)) if end else ((None,),)
+        if not end or (began is not None and began >= end):
+            return False
+        rows = self.select(
+            f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks(LEAVING)}) "
+            "AND seq < ? LIMIT 1",
+            (session_id, *LEAVING, end),
+        )
+        return not rows
 
     def steps_back(self) -> list[int]:
         """Where among the latest entries a clock went back: their sequence numbers."""
@@ -214,13 +245,15 @@ class LedgerQueries:
             entry
             for rows in _pages(self._store, Filter(equals={"event_type": "DISPATCH"}))
             for entry in self._store.entries(
-                [row for row in rows if entry_id(row.seq) not in closed]
+                [row for row in rows if format_id(row.seq) not in closed]
             )
         ]
 
     def _row(self, entry_id: str) -> EntryRow:
         seq = parse_entry_id(entry_id)
         row = self._store.get(seq) if seq is not None and seq < 1 << 63 else None
+        if row is None and seq is not None and seq < self.archived_to:
+            raise EntryArchivedError(format_id(seq))
         if row is None:
             raise EntryNotFoundError(
                 f"The ledger {self.location} has no entry {entry_id!r}.",

@@ -27,7 +27,8 @@ class Problem:
     Attributes:
         seq: the sequence number of the entry it shows at; ``None`` when it is of no entry.
         kind: ``unreadable``, ``gap``, ``hash``, ``link``, ``column``, ``field``, ``content``,
-            ``messages``, ``erasure``, ``tree``, ``checkpoint``, ``store`` or ``state``.
+            ``messages``, ``erasure``, ``tree``, ``checkpoint``, ``archive``, ``store`` or
+            ``state``.
         message: a sentence.
     """
 
@@ -50,6 +51,8 @@ class VerificationReport:
         unread: those of them that an earlier verification of this root found sound, with all they
             show, and that were not read again.
         last_full: when everything was checked the last time, ISO 8601; empty where it was now.
+        archived: how many left for an archive, by the record, and are held against the tree by
+            their hashes alone; ``--archive`` reads them.
         contents: content values checked against their commitments.
         erased: content values that are gone and that an ``ERASURE`` entry accounts for.
         erasures: by ``ERASURE`` entry id, how many of them went under it.
@@ -69,6 +72,7 @@ class VerificationReport:
     first_seq: int = 0
     unread: int = 0
     last_full: str = ""
+    archived: int = 0
     contents: int = 0
     erased: int = 0
     erasures: dict[str, int] = field(default_factory=dict)
@@ -96,6 +100,7 @@ class VerificationReport:
     def merge(self, part: VerificationReport) -> None:
         """Take over what was found in another range."""
         self.entries += part.entries
+        self.archived += part.archived
         self.contents += part.contents
         unlisted = part.problem_count - len(part.problems)
         for problem in part.problems:

@@ -110,6 +110,11 @@ class RetentionSchedule:
         self._thread.join()
 
     def _work(self) -> None:
+        if self._ledger.archived_to and self._ledger.retention_days:
+            _log.warning(
+                "retention reaches what is in the database; for the archive, run `remit ledger "
+                "retain --archive DIR`"
+            )
         while True:
             try:
                 for report in self._ledger.retain():

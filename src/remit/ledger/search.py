@@ -91,8 +91,14 @@ class TextIndex:
             if progress is not None:
                 progress(done - start, total - start)
 
-    def forget(self, tx: Transaction, content_ids: list[int]) -> None:
-        """Take values out of the index before their rows are deleted, inside a transaction."""
+    def forget(self, tx: Transaction, content_ids: list[int], *, merge: bool = True) -> None:
+        """Take values out of the index before their rows are deleted, inside a transaction.
+
+        Args:
+            tx: of which.
+            content_ids: of the values.
+            merge: make the words leave the files too; else :meth:`merge` is still to be called.
+        """
         if not self._store.has_text_index():
             return
         done = self._done(tx.execute)
@@ -103,7 +109,12 @@ class TextIndex:
                     "SELECT codec, value FROM contents WHERE content_id = ?", (content_id,)
                 )
                 texts.extend((content_id, _indexed(*row)) for row in rows)
-        self._store.unindex_texts(tx, texts)
+        self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
+
+    def merge(self, tx: Transaction) -> None:
+        """Make words that were taken out leave the files."""
+        if self._store.has_text_index():
+            self._store.unindex_texts(tx, (), merge=True)
 
     def lower_mark(self, tx: Transaction) -> None:
         """After rows were deleted: the last content ids may be given again."""

@@ -233,7 +233,11 @@ class Store(Reader):
             RemitError: what the guard raises, where it is due.
         """
         seq, entry_hash = self.seen
-        if seq >= 0 and batch.head.seen_hash != entry_hash:
+        if (
+            seq >= 0
+            and batch.head.seen_hash != entry_hash
+            and not (batch.head.seen_hash is None and may_have_left(batch.execute, seq))
+        ):
             raise lost(self.location, batch.head.seq + 1, seq + 1)
         if not self.is_held and self.guard is not None:
             self.guard(batch.execute)
@@ -247,7 +251,7 @@ class Store(Reader):
         """
         seq, entry_hash = self.seen
         rows = self.select("SELECT entry_hash FROM entries WHERE seq = ?", (max(seq, 0),))
-        if seq >= 0 and rows != [(entry_hash,)]:
+        if seq >= 0 and rows != [(entry_hash,)] and (rows or not may_have_left(self.select, seq)):
             raise lost(self.location, self.count(), seq + 1)
 
     @abstractmethod
@@ -385,8 +389,11 @@ class Store(Reader):
         """Add ``(content_id, text)`` to the text index, inside a transaction."""
 
     @abstractmethod
-    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """Take ``(content_id, text)`` out of the text index, inside a transaction."""
+    def unindex_texts(
+        self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
+    ) -> None:
+        """Take ``(content_id, text)`` out of the text index, inside a transaction; with ``merge``
+        nothing of what was taken out is left in it."""
 
     @abstractmethod
     def compact(self) -> str:
@@ -395,3 +402,9 @@ class Store(Reader):
     @abstractmethod
     def close(self) -> None:
         """Close all connections. Closing twice is harmless."""
+
+
+def may_have_left(select: Execute, seq: int) -> bool:
+    """Whether an entry that is not there may have left for an archive, which it was seen before."""
+    rows = select("SELECT value FROM ledger_info WHERE name = 'archived_to'", ())
+    return bool(rows) and str(rows[0][0]).isdecimal() and seq < int(rows[0][0])

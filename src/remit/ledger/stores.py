@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from remit.kernel.settings import LedgerSettings
@@ -12,8 +13,22 @@ from remit.ledger.store import Store
 _COMPRESS_ABOVE_BYTES = 8192
 
 
-def open_store(target: str, settings: LedgerSettings, *, create: bool) -> Store:
+def open_store(
+    target: str,
+    settings: LedgerSettings,
+    *,
+    create: bool,
+    require: Callable[[str, str], None] | None = None,
+) -> Store:
     """Open the store at a SQLite path or ``postgresql://…``.
+
+    Args:
+        target: the path, or the URL.
+        settings: content keys and limits.
+        create: make the ledger when there is none.
+        require: called with the verifier key that the ledger names (empty where it names none)
+            and its location, before anything else in it is read, and before it is brought to a
+            newer layout; raises :class:`LedgerKeyError` where it must not be opened.
 
     Raises:
         LedgerFormatError: the file or database is not a ledger.
@@ -29,8 +44,9 @@ def open_store(target: str, settings: LedgerSettings, *, create: bool) -> Store:
                 next_step="pip install 'remit[postgres]'",
             ) from error
         return PostgresStore(
-            target, content_keys=keys, lock_timeout_s=settings.lock_timeout_s, create=create
-        )
+            target, content_keys=keys, lock_timeout_s=settings.lock_timeout_s, create=create,
+            require=require,
+        )  # fmt: skip
     if "://" in target:
         raise LedgerError(
             f"A ledger cannot be kept at {target.partition('://')[0]}://….",
@@ -42,4 +58,5 @@ def open_store(target: str, settings: LedgerSettings, *, create: bool) -> Store:
         compress_above=_COMPRESS_ABOVE_BYTES,
         lock_timeout_s=settings.lock_timeout_s,
         create=create,
+        require=require,
     )

@@ -2,7 +2,8 @@
 
 Stored are the roots of complete subtrees of 256, 65,536, … leaves: what C2SP tlog-tiles calls
 the hashes of level 1 and above. Leaf hashes are computed from the records, at most a few
-hundred for a proof, so that an append costs nothing but one hash row in 256.
+hundred for a proof, so that an append costs nothing but one hash row in 256. Of what was archived
+the leaf hashes are stored too, 256 in a row: level 0, by the number of the tile.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from remit.ledger.reader import as_bytes
 from remit.ledger.store import Execute, Store
 from remit.ledger.tlog import (
     TILE_WIDTH,
+    TlogError,
     consistency_proof,
     inclusion_proof,
     leaf_hash,
+    read_tile,
     tree_root,
 )
 
@@ -74,6 +77,7 @@ class LedgerTree:
         """Tiles by level and index, in one statement."""
         found: dict[tuple[int, int], list[bytes]] = {tile: [] for tile in tiles}
         leaves = f"SELECT 0, seq, {self._record_sql} FROM entries WHERE 0 = ? AND seq"
+        packed = f"SELECT -1, idx * {TILE_WIDTH}, hash FROM tree_hashes WHERE level = 0 AND idx = ?"
         above = "SELECT level, idx, hash FROM tree_hashes WHERE level = ? AND idx"
         # A limit, so that a plan made for any tile reads by the index.
         one = "SELECT * FROM ({0} >= ? AND {1} < ? ORDER BY {1} LIMIT 256) AS tile"
@@ -85,12 +89,25 @@ class LedgerTree:
             for level, index in found
             for number in (level, index * TILE_WIDTH, (index + 1) * TILE_WIDTH)
         ]
+        for level, index in found:
+            if level == 0:
+                sql.append(packed)
+                given.append(index)
         rows = self._execute(" UNION ALL ".join(sql), given) if sql else []
+        archived = set()
         for level, place, value in rows:
-            tile = found[level, place // TILE_WIDTH]
-            if place % TILE_WIDTH != len(tile):
-                raise _missing(level, place - place % TILE_WIDTH + len(tile))
-            tile.append(bytes(value) if level else leaf_hash(as_bytes(value)))
+            if level < 0:
+                archived.add(place // TILE_WIDTH)
+                found[0, place // TILE_WIDTH][:] = split_tile(bytes(value))
+        for level, place, value in rows:
+            index, offset = divmod(place, TILE_WIDTH)
+            if level == 0 and index in archived:  # of those that are here, the records count
+                found[0, index][offset] = leaf_hash(as_bytes(value))
+            elif level >= 0:
+                tile = found[level, index]
+                if offset != len(tile):
+                    raise _missing(level, place - offset + len(tile))
+                tile.append(bytes(value) if level else leaf_hash(as_bytes(value)))
         return found
 
     def _range(self, start: int, end: int) -> bytes:
@@ -116,6 +133,17 @@ class LedgerTree:
             found.extend(part)
             first += len(part)
         return found
+
+
+def split_tile(hashes: bytes) -> list[bytes]:
+    """The 256 leaf hashes that are stored in one row; raises where it holds others."""
+    try:
+        return read_tile(hashes)
+    except TlogError as error:
+        raise LedgerFormatError(
+            f"The tree cannot be computed: {error.message}",
+            next_step="Run `remit ledger verify` to see what is damaged.",
+        ) from error
 
 
 def _missing(level: int, index: int) -> LedgerFormatError:

@@ -122,10 +122,13 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
     certainty = get("cost_certainty")
     if certainty not in CERTAINTIES:
         certainty = "unpriced" if unpriced else "measured"
+    key_id = get("key_id")
+    if not key_id and (beside := get("charged_to")):
+        key_id = _key_among(beside)
     try:
-        names = _names(*map(get, _TEXTS))
+        names = _names(key_id, *map(get, _TEXTS[1:]))
     except TypeError:  # an object, which no cache finds
-        names = _names(*map(_text, map(get, _TEXTS)))
+        names = _names(*map(_text, (key_id, *map(get, _TEXTS[1:]))))
     called = event_type != "BUDGET_DEBIT"
     return (
         *names,
@@ -140,6 +143,13 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
         0 if usd is None else min(round(max(0.0, min(usd, 1e9)) * 1e9), MAX_SAFE_INTEGER),
         1 if unpriced else 0,
     )
+
+
+def _key_among(accounts: Any) -> str:
+    """The virtual key for which an agent's session worked, by the accounts that paid too."""
+    names = accounts if isinstance(accounts, (list, tuple)) else ()
+    own = (name for name in names if isinstance(name, str) and name.startswith("key:"))
+    return next(own, "").removeprefix("key:")
 
 
 def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,11 +26,12 @@ from remit.ledger.usage import (
 )
 
 if TYPE_CHECKING:
+    from remit.ledger.archived import ArchivedRange
     from remit.ledger.client import LedgerClient
     from remit.ledger.state import Select
     from remit.ledger.store import Transaction
 
-__all__ = ["UsageDifference", "audit_usage"]
+__all__ = ["UsageDifference", "archived_usage", "audit_usage", "carried_usage"]
 
 _MARK = "usage"
 _MOST_NAMED = 1000
@@ -94,6 +96,7 @@ def audit_usage(
         since_mark: of hours to which no entry was added since this root's last audit, compare the
             rows with those of then, in place of reading the entries again.
     """
+    end, archived = _archived(ledger)
     mark = read_mark(ledger, _MARK) if since_mark else {}
     known: dict[str, str] = mark.get("hours", {})
     size = ledger.count()
@@ -111,12 +114,14 @@ def audit_usage(
         if name in known and name not in new and known[name] == _digest(live):
             digests[name] = known[name]
             continue
-        expected = _expected(ledger.select, hour, 0, _ALWAYS)
         differing: list[UsageDifference] = []
-        if live != expected:
-            differing, live = _settle(ledger, hour, repair=repair)
+        if name in archived:
+            differing, live = _check_archived(ledger, hour, end, archived[name])
             found += differing[: _MOST_NAMED - len(found)]
-        if repair or not differing:
+        elif live != _expected(ledger.select, hour, end, _ALWAYS):
+            differing, live = _settle(ledger, hour, end, repair=repair)
+            found += differing[: _MOST_NAMED - len(found)]
+        if not differing or (repair and name not in archived):
             digests[name] = _digest(live)
     found += _audit_keys(ledger, repair=repair)[: _MOST_NAMED - len(found)]
     keep_mark(ledger, _MARK, size, {"hours": digests})
@@ -215,11 +220,12 @@ def _as_read(record: Any) -> bytes | str:
 
 
 def _settle(
-    ledger: LedgerClient, hour: int, *, repair: bool
+    ledger: LedgerClient, hour: int, first: int, *, repair: bool
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """What differs while writes are locked out, and the rows as they are after it."""
+    """What differs while writes are locked out, and the rows as they are after it; of the entries
+    from ``first`` on."""
     size = ledger.count()
-    before = _expected(ledger.select, hour, 0, size)  # most of it, not under the lock
+    before = _expected(ledger.select, hour, first, size)  # most of it, not under the lock
 
     def call(tx: Transaction) -> tuple[list[UsageDifference], dict[Row, Row]]:
         since = _expected(tx.execute, hour, size, _ALWAYS)
@@ -241,6 +247,73 @@ def _settle(
             raise
         live = _live(ledger.select, hour)  # a read-only medium has no writers
         return _compare(live, before), live
+
+
+def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
+    """What the entries before ``end`` add up to, as a digest for each hour in which there is one
+    from ``first`` on: what of the table is later is taken off it."""
+    hours = ledger.select(
+        "SELECT DISTINCT substr(timestamp, 1, 13) FROM entries WHERE seq >= ? AND seq < ?",
+        (first, end),
+    )
+    found = {}
+    for (text,) in sorted(hours):
+        hour = quarter_of(f"{text}:00") // _IN_HOUR
+        found[text] = ledger.transact(functools.partial(_before_in, hour, end))
+    return found
+
+
+def _archived(ledger: LedgerClient) -> tuple[int, dict[str, str]]:
+    """The end of what was archived, and the digest of each of its hours."""
+    ranges = ledger.archived_ranges()
+    return ranges[-1].end if ranges else 0, _hours_of(ranges)
+
+
+def _hours_of(ranges: Sequence[ArchivedRange]) -> dict[str, str]:
+    hours: dict[str, str] = {}
+    for one in ranges:
+        hours |= one.carried.get("usage", {})
+    return hours
+
+
+def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[Row]:
+    """The rows of the hours whose entries were archived, which do not follow from what is here."""
+    for text in _hours_of(ranges):
+        for key, sums in _live(select, quarter_of(f"{text}:00") // _IN_HOUR).items():
+            yield *key, *sums
+
+
+def _before_in(hour: int, end: int, tx: Transaction) -> str:
+    return _before(tx.execute, hour, end)
+
+
+def _before(select: Select, hour: int, end: int) -> str:
+    """The digest of an hour's rows without what entries from ``end`` on added to them."""
+    live = _live(select, hour)
+    for key, later in _expected(select, hour, end, _ALWAYS).items():
+        there = live.get(key, (0,) * len(later))
+        live[key] = tuple(one - two for one, two in zip(there, later, strict=True))
+    return _digest({key: sums for key, sums in live.items() if any(sums)})
+
+
+def _check_archived(
+    ledger: LedgerClient, hour: int, end: int, digest: str
+) -> tuple[list[UsageDifference], dict[Row, Row]]:
+    """What differs of an hour whose entries were archived, while writes are locked out."""
+
+    def call(tx: Transaction) -> tuple[str, dict[Row, Row]]:
+        return _before(tx.execute, hour, end), _live(tx.execute, hour)
+
+    try:
+        found, live = _before(ledger.select, hour, end), _live(ledger.select, hour)
+        if found != digest:
+            found, live = ledger.transact(call)
+    except LedgerWriteError:  # a read-only medium has no writers
+        pass
+    if found == digest:
+        return [], live
+    name = f"usage of the hour {_text(hour)}, whose entries were archived"
+    return [UsageDifference(name, "row", "others", "as when they were archived")], live
 
 
 def _compare(live: dict[Row, Row], expected: dict[Row, Row]) -> list[UsageDifference]:

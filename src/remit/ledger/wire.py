@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import EXACT, Erased, ExactText
+from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, LedgerFormatError
-from remit.ledger.queries import LedgerQueries
 
 _EMPTY = b"[]"
 
 
-def call_body(ledger: LedgerQueries, entry_id: str) -> bytes:
+class CallReader(Protocol):
+    """What calls are read from: a ledger, or its archive."""
+
+    def read(self, entry_id: str) -> LedgerEntry:
+        """The entry with that id."""
+        ...
+
+    def read_record(self, entry_id: str) -> bytes:
+        """Its canonical record."""
+        ...
+
+    def exact(self, entry_id: str) -> dict[str, ExactText]:
+        """Its content as bytes, by metadata key."""
+        ...
+
+
+def call_body(ledger: CallReader, entry_id: str) -> bytes:
     """What was sent in the call of an ``EXCHANGE``, byte for byte.
 
     Raises:
@@ -34,7 +50,7 @@ def call_body(ledger: LedgerQueries, entry_id: str) -> bytes:
     return wire_body(ledger.exact(entry_id), cut)
 
 
-def call_answer(ledger: LedgerQueries, entry_id: str) -> bytes:
+def call_answer(ledger: CallReader, entry_id: str) -> bytes:
     """What came back in the call of an ``EXCHANGE``: its bytes, or of a stream what it adds up to.
 
     An answer that was no JSON is given as its text in UTF-8.

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
+from remit.ledger import EntryArchivedError, EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
 from remit.routing.errors import DecisionNotFoundError
@@ -74,6 +74,8 @@ def explain(
 def _entry(ledger: LedgerClient, entry_id: str) -> LedgerEntry:
     try:
         return ledger.read(entry_id)
+    except EntryArchivedError:
+        raise
     except EntryNotFoundError as error:
         raise no_such_decision(entry_id) from error
 

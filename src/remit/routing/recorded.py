@@ -8,7 +8,14 @@ from typing import Any
 import orjson
 
 from remit.kernel.errors import RemitError
-from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry, LedgerReader
+from remit.ledger import (
+    EntryArchivedError,
+    EntryNotFoundError,
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerReader,
+)
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
 from remit.routing.errors import DecisionNotFoundError
@@ -54,6 +61,8 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
                 )
             name = decision_id
         entry = ledger.read(get_thought_record(ledger, name).entry_id)
+    except EntryArchivedError:
+        raise
     except (ThoughtNotFoundError, EntryNotFoundError) as error:
         raise no_such_decision(name) from error
     if not isinstance(entry.metadata.get("decision_id"), str):

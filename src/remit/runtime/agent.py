@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 from remit.agents.files import UserMessage
 from remit.agents.outputs import OutputT
 from remit.agents.queue import Submission
+from remit.agents.queue import for_key as held_to
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     AsidePolicy,
@@ -324,6 +325,7 @@ class Agent(Generic[OutputT]):
         due: datetime | None = None,
         key: str = "",
         by: str = "local operator",
+        for_key: str = "",
         user: str = "",
         subject_id: str = "",
         tokens: int | None = None,
@@ -341,6 +343,9 @@ class Agent(Generic[OutputT]):
             due: not before then.
             key: names the work: of what is submitted again with the same key there is one order.
             by: who submits it, for the record.
+            for_key: name or id of the virtual key for which it is done: its models, agents and
+                tiers, its budgets and rates hold for the order's calls, and none is made once it
+                has ended. Nobody's when left out.
             user: see :meth:`session`; ``subject_id`` too.
             subject_id: see there.
             tokens: most tokens of its session; the agent's limit when left out.
@@ -348,7 +353,9 @@ class Agent(Generic[OutputT]):
             max_attempts: attempts until it is set aside; as configured when left out.
 
         Raises:
-            InvalidInputError: it cannot be submitted so.
+            InvalidInputError: it cannot be submitted so, or not for that key.
+            VirtualKeyNotFoundError: there is no such key.
+            VirtualKeyError: the key is revoked or expired.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
@@ -358,6 +365,8 @@ class Agent(Generic[OutputT]):
             model_id=f"{provider_id}/{model_id}".lstrip("/"), user_id=user, subject_id=subject_id,
             tokens=tokens, usd=usd, max_attempts=max_attempts,
         )  # fmt: skip
+        if for_key:
+            wanted = await asyncio.to_thread(held_to, self.shared.ledger, wanted, for_key)
         order_id, put = self.shared.orders.prepare(wanted, by=by, key=key)
         await self.shared.ledger.submit(put)
         return self.order(order_id)

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.queue import Row, subject_of
+from remit.agents.queue import Row, principal_of, subject_of
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import TurnCancelledError, TurnResult
-from remit.agents.workorders import Principal
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import Erased, LedgerEntry, LedgerError
 from remit.runtime.agent import Agent
@@ -32,6 +31,7 @@ class Done:
     Attributes:
         outcome: ``completed``, ``cancelled``, ``failed`` or ``waiting``.
         turn_entry_id: the turn that was recorded.
+        figures: what an order of another kind than ``turn`` came to: numbers and ids.
         code: why it failed.
         message: the same in words; content.
         again: whether another attempt can help.
@@ -41,6 +41,7 @@ class Done:
 
     outcome: str
     turn_entry_id: str = ""
+    figures: Mapping[str, Any] | None = None
     code: str = ""
     message: str = ""
     again: bool = False
@@ -143,7 +144,8 @@ class OrderTurns:
         return self._agents[agent_id]
 
     def _session(self, agent: Agent[Any], claim: Row, said: LedgerEntry) -> Conversation[Any]:
-        principal = Principal(said.metadata.get("user_id", ""), subject_of(said))
+        user_id, key_id = (said.metadata.get(name, "") for name in ("user_id", "key_id"))
+        principal = principal_of(self._runtime.ledger, user_id, subject_of(said), key_id)
         return agent.keyed_session(
             claim.session_id, principal, said.metadata.get("tokens"), said.metadata.get("usd"),
             {"order_id": claim.order_id},

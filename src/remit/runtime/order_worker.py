@@ -40,7 +40,7 @@ class OrderWorker:
         schedules: whose ticks it does.
         queues: whose orders it takes, of the first first.
         at_once: how many orders at once; as configured when left out.
-        kinds: by kind, who does orders of other kinds than ``turn``.
+        kinds: by kind, who does orders of other kinds than ``turn`` and ``replay``.
 
     Attributes:
         seat: its name, with its queues; empty while it does not work.
@@ -69,7 +69,9 @@ class OrderWorker:
         self._attempts = Attempts(runtime.ledger, settings.orders)
         self._seats = Seats(runtime.ledger, runtime.leases)
         turns = OrderTurns(runtime, {agent.agent_id: agent for agent in agents})
-        self._kinds: dict[str, Handler] = {"turn": turns.run, **(kinds or {})}
+        self._kinds: dict[str, Handler] = {
+            "turn": turns.run, "replay": self._replay, **(kinds or {}),
+        }  # fmt: skip
         self._tasks: set[asyncio.Task[None]] = set()  # one for each order that runs
         self._nudge = asyncio.Event()
         self.draining = False
@@ -165,10 +167,15 @@ class OrderWorker:
                 _log.warning("what became of an order cannot be recorded: %s", error.message)
                 await asyncio.sleep(_AWAY_S)
 
+    async def _replay(self, claim: Row) -> Done:
+        from remit.runtime.order_replays import OrderReplays  # learning, of no worker without one
+
+        return await OrderReplays(self._runtime).run(claim)
+
     async def _settle(self, claim: Row, done: Done) -> None:
         attempts = self._attempts
         if done.outcome == "completed":
-            await attempts.completed(claim, done.turn_entry_id)
+            await attempts.completed(claim, done.turn_entry_id, done.figures)
         elif done.outcome == "cancelled":
             await attempts.cancelled(claim)
         elif done.outcome == "waiting":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 from remit.agents.queue.audit import check_orders
 from remit.gateway.auth.audit import check_keys
 from remit.gateway.batches.audit import check_batches
-from remit.gateway.budget.audit import audit_budgets, check_budgets
+from remit.gateway.budget.audit import audit_budgets, carried_accounts, check_budgets
 from remit.gateway.ownership import check_owners
 from remit.ledger import Finding, LedgerClient, of_other_types, settled
 from remit.ledger.log_of_logs import check_heads
@@ -28,6 +29,12 @@ def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     yield from check_budgets(ledger, since_mark)
     yield from check_trail(ledger, since_mark)
     yield from check_heads(ledger, since_mark)
+
+
+def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
+    """What an archive carries of the entries before ``end``, for :func:`check_state` to go on
+    from."""
+    return {"accounts": carried_accounts(ledger, end)}
 
 
 def rebuild_state(ledger: LedgerClient) -> None:

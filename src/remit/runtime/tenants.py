@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,20 +13,23 @@ from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_na
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
+    LedgerKey,
     LedgerKeyError,
-    Progress,
-    entry_id,
     open_root_ledger,
 )
-from remit.ledger.keyfiles import write_over
-from remit.ledger.log_of_logs import latest_head, prove_through, take_head
+from remit.ledger.keyfiles import known_as, write_over
+from remit.ledger.log_of_logs import take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root
 from remit.runtime.state import check_state
 
-__all__ = ["Tenant", "create_tenant", "export_tenant", "find_tenant", "list_tenants", "open_log",
-           "place_of", "recorded_key", "root_of", "save_file", "schema_of", "take_checkpoint",
-           "tenant_names"]  # fmt: skip
+__all__ = ["REMOVED", "Tenant", "create_tenant", "find_tenant",
+           "interrupted_tenants", "list_tenants", "open_log", "place_of", "recorded_key",
+           "removals", "require_recorded", "root_of", "save_file", "schema_of",
+           "take_checkpoint", "tenant_names"]  # fmt: skip
+
+REMOVED = "TENANT_REMOVED"
+"""The event by which the host puts the removal of a tenant on record."""
 
 _LEDGER = "ledger.db"
 
@@ -72,7 +75,17 @@ def root_of(host: Root, name: str) -> Root:
 
 def tenant_names(host: Root) -> list[str]:
     """Names of the tenants that are there, made to the end or not; no other folders."""
-    found = (path.parent.name for path in (host.path / TENANTS).glob("*/tenant.json"))
+    return _names_with(host, TenantFile.path)
+
+
+def interrupted_tenants(host: Root) -> list[str]:
+    """Names of the tenants that are being moved or removed, by a process that lives or died."""
+    found = (_names_with(host, of) for of in (TenantFile.moving_path, TenantFile.removing_path))
+    return sorted({name for names in found for name in names})
+
+
+def _names_with(host: Root, file: Callable[[Path], Path]) -> list[str]:
+    found = (path.parent.name for path in (host.path / TENANTS).glob(f"*/{file(host.path).name}"))
     return sorted(name for name in found if is_name(name))
 
 
@@ -147,6 +160,7 @@ def create_tenant(
     if file is not None and file.ready:
         raise TenantError(f"There is a tenant {name} already.")
     if file is None:
+        _require_not_removed(ledger, name)
         if recorded_key(ledger, name) is not None:
             raise TenantError(
                 f"There was a tenant {name}, whose root {root.path} is gone.",
@@ -209,13 +223,64 @@ def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
     return None
 
 
-def open_log(tenant: Tenant, *, signing: bool = False) -> LedgerClient:
+def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
+    """Make sure that a tenant's key is the one that the host made it with; returns that.
+
+    Args:
+        ledger: of the host.
+        tenant: whose root it is.
+
+    Raises:
+        TenantError: the host has no record of it, or of another key, or one of its removal.
+        LedgerKeyError: the key's file is damaged, or of another log.
+    """
+    _require_not_removed(ledger, tenant.name)
+    recorded = recorded_key(ledger, tenant.name)
+    if recorded is None:
+        raise TenantError(
+            f"The host's ledger does not say that there is a tenant {tenant.name}.",
+            next_step="A root that was put there by hand is no tenant.",
+        )
+    key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
+    if key is None or known_as(key, recorded.name) != recorded:
+        raise TenantError(
+            f"The key in {tenant.root.keys} is not the one that the tenant {tenant.name} was made "
+            "with.",
+            next_step="Restore the tenant's own key files from a backup.",
+        )
+    return recorded
+
+
+def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
+    """The host's entries of tenants that were removed, by name."""
+    return {str(entry.submission_id): entry for entry in ledger.query(event_type=REMOVED)}
+
+
+def _require_not_removed(ledger: LedgerClient, name: str) -> None:
+    for entry in ledger.query(event_type=REMOVED, submission_id=name, limit=1):
+        raise TenantError(
+            f"The tenant {name} was removed, by {entry.id} of the host.",
+            next_step="Its log has ended, and no other can have its name: choose another one.",
+        )
+
+
+def open_log(
+    tenant: Tenant, *, signing: bool = False, lock_timeout_s: float | None = None
+) -> LedgerClient:
     """The ledger of a tenant.
+
+    Args:
+        tenant: whose.
+        signing: with its private key.
+        lock_timeout_s: wait this long for a database that does not answer, seconds; as its settings
+            say when left out.
 
     Raises:
         LedgerError: it cannot be opened.
     """
     settings = load_settings(tenant.root.config).settings.ledger
+    if lock_timeout_s is not None:
+        settings = settings.model_copy(update={"lock_timeout_s": lock_timeout_s})
     return open_root_ledger(tenant.root, settings, signing=signing, checks=(check_state,))
 
 
@@ -235,56 +300,5 @@ def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> 
         signed = log.checkpoints.latest()
     if signed is None:
         return ""
-    key = recorded_key(ledger, tenant.name)
-    if key is None:
-        raise TenantError(
-            f"The host's ledger does not say that there is a tenant {tenant.name}.",
-            next_step="A root that was put there by hand is no tenant.",
-        )
+    key = require_recorded(ledger, tenant)
     return take_head(ledger, tenant.name, log, signed, key=key)
-
-
-def export_tenant(
-    ledger: LedgerClient, tenant: Tenant, directory: Path, progress: Progress | None = None
-) -> dict[str, int]:
-    """Write a tenant out: ``ledger.jsonl``, the whole export of its ledger; ``key.vkey``, which
-    checks it; ``proof.json``, its last entry from a head of the host; ``packages/``, the archives
-    of what is installed, with their signatures.
-
-    Args:
-        ledger: of the host, opened with its key.
-        tenant: whose.
-        directory: which is made, or empty.
-        progress: called with the entries done and their total.
-
-    Returns:
-        How many ``entries`` and ``packages`` were written.
-
-    Raises:
-        TenantError: the directory holds something, or cannot be written.
-        LedgerError: what :func:`take_checkpoint` and the export raise.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise TenantError(f"{directory} is not empty.", next_step="Name a new directory.")
-        with open_log(tenant, signing=True) as log:
-            take_checkpoint(ledger, tenant, log)
-            entries = log.export(directory / "ledger.jsonl", progress=progress)
-            (directory / "key.vkey").write_text(f"{log.verifier_key}\n", "utf-8")
-            head = latest_head(ledger, tenant.name)
-            last = entry_id(min(entries, head.checkpoint.size if head else entries) - 1)
-            proof = prove_through(ledger, tenant.name, log, last)
-            (directory / "proof.json").write_text(str(proof), "utf-8")
-        packages = directory / "packages"
-        packages.mkdir()
-        found = sorted(tenant.root.tier("hot").glob("installed/*/archives/*"))
-        for path in found:
-            name = f"{path.parents[1].name}-{path.name}"
-            shutil.copyfile(path, packages / name)
-    except OSError as error:
-        raise TenantError(
-            f"The tenant cannot be written to {directory}: {error.strerror or error}.",
-            next_step="Check the free space and the permissions.",
-        ) from error
-    return {"entries": entries, "packages": sum(p.name.endswith(".tar.gz") for p in found)}

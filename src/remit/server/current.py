@@ -51,7 +51,7 @@ class Current:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._metrics: CallMetrics | None = None
-        self._draining = False
+        self._leaving = self._draining = False
         self._retiring: set[asyncio.Task[None]] = set()
         self._app = self._opened()
         self.direct: dict[bytes, request.Handler] = {**self._app.direct}
@@ -111,10 +111,15 @@ class Current:
             return True
         return self._app.is_behind()
 
+    def leave(self) -> None:
+        """Be ready no more; calls are still taken."""
+        self._leaving = True
+        self._app.ready = False
+
     def drain(self) -> None:
         """Take no more calls; those that run go on."""
+        self.leave()
         self._draining = True
-        self._app.ready = False
         self._app.end_streams()
         self.direct.update(dict.fromkeys(self.direct, _refuse))
 
@@ -137,7 +142,7 @@ class Current:
             with contextlib.suppress(RemitError):  # it may be on record already
                 await asyncio.to_thread(old.runtime.record_settings, self._options.by)
             return str(error)
-        if self._draining:
+        if self._leaving:
             await app.stop()
             return "The server is shutting down."
         await app.start()
@@ -179,6 +184,7 @@ async def _retire(old: App | Dispatcher, state: ServerState) -> None:
     if running := set(state.tasks):
         await asyncio.wait(running)
     await old.stop(at_once=False)
+    gc.unfreeze()
     _settle_memory()
 
 
@@ -187,7 +193,6 @@ def _settle_memory() -> None:
 
     What a call leaves behind is freed by reference counts.
     """
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)

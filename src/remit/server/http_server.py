@@ -24,13 +24,16 @@ _LOOK_S = 0.05
 _WRITTEN_S = 1.0  # for the last bytes of answers to leave
 _FOLLOW_S = 2.0  # to look whether a proposal was adopted or rolled back
 _TRIED_S = 60.0  # until a configuration that could not be used is read again
+_LATE_S = 0.5  # for the requests of the last who connected
+_CLOSE = (b"connection", b"close")
 _RECORDED_S = 15.0  # for calls that were ended to be on record
 
 
 class HttpServer(Server):
     """Serves one root in this process.
 
-    The first SIGTERM or SIGINT refuses what is new and lets calls end, for ``server.drain_s``; the
+    After the first SIGTERM or SIGINT it is not ready any more, but takes calls for
+    ``server.notice_s``; then it refuses what is new and lets calls end, for ``server.drain_s``. The
     second ends them at once, on record.
 
     Args:
@@ -55,16 +58,21 @@ class HttpServer(Server):
         self.ended_at_once = False
         self._worker = worker
         self._told = started
+        self._notice_s = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reloads: asyncio.Task[str] | None = None
         self._waiting: asyncio.Task[str] | None = None  # the one of them that has not begun
 
     def stop(self) -> None:
-        """Drain; called again: end at once."""
+        """Give notice, and drain; called again: end at once."""
         if self.should_exit:
             self.force_exit = self.ended_at_once = True
         self.should_exit = True
-        self.current.drain()
+        self._notice_s = self.current.loaded.settings.server.notice_s
+        if self._notice_s:
+            self.current.leave()
+        else:
+            self.current.drain()
 
     def step_back(self) -> None:
         """End as other processes go on: what comes is theirs, and nothing is refused here."""
@@ -124,6 +132,8 @@ class HttpServer(Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         state, loop = self.server_state, asyncio.get_running_loop()
         self._follows.cancel()
+        if self._notice_s:
+            await self._give_notice(sockets or [])
         for connection in list(state.connections):
             connection.shutdown()  # idle ones are closed, the others close behind their answer
         await self._until(lambda: not state.tasks, self.config.timeout_graceful_shutdown or 0)
@@ -145,6 +155,40 @@ class HttpServer(Server):
         await self.lifespan.shutdown()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
+
+    async def _give_notice(self, sockets: list[socket.socket]) -> None:
+        """Answer as ever, but close each connection behind its answer; then listen no more, so that
+        who comes late is refused before it has sent anything, and may go elsewhere."""
+        state = self.server_state
+        state.default_headers = [*state.default_headers, _CLOSE]
+        await self._until(lambda: False, self._notice_s)
+        kept = [listening.dup() for listening in sockets]
+        for server in self.servers:
+            server.close()
+        for listening in sockets:
+            listening.close()
+        await asyncio.sleep(0)  # until the loop has let go of them
+        for listening in kept:
+            await self._accept_rest(listening)
+        await self._until(lambda: False, _LATE_S)
+        self.current.drain()
+
+    async def _accept_rest(self, listening: socket.socket) -> None:
+        """Answer who is connected already, and was not accepted: it would see a reset. Close."""
+        loop, accepted = asyncio.get_running_loop(), list[socket.socket]()
+        with listening, contextlib.suppress(BlockingIOError):
+            listening.setblocking(False)
+            while True:
+                accepted.append(listening.accept()[0])
+        for client in accepted:
+            await loop.connect_accepted_socket(self._connection, client)
+
+    def _connection(self) -> asyncio.Protocol:
+        """A new one, as uvicorn makes them."""
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
     async def _until(self, is_so: Callable[[], bool], within_s: float) -> None:
         loop = asyncio.get_running_loop()

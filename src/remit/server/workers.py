@@ -111,6 +111,7 @@ class Workers:
             self._reload_next()
             return
         self._stops += 1
+        self._listening.close()  # theirs are open; once they are not, who comes is refused at once
         for slot in self._slots:
             if slot.process is not None and slot.process.pid is not None:
                 with contextlib.suppress(ProcessLookupError):

@@ -93,11 +93,12 @@ def audit_report(
         witnesses: whose cosignatures on the checkpoint were checked.
 
     Raises:
-        InvalidInputError: it would read more than ``at_most``.
+        InvalidInputError: it would read more than ``at_most``, or what was archived.
         NoSignerError: the ledger has no key.
     """
     first, end = quarters_of(since, until)
     begins, ends = (None if one is None else instant(time_of(one)) for one in (first, end))
+    _require_here(ledger, begins)
     head = checkpoint.checkpoint
     key = str(ledger.verifier_key or ledger.checkpoints.owner())
     if not key:
@@ -144,6 +145,19 @@ def audit_report(
             *(_section(one, there, most, entries.of(one)) for one in SECTIONS),
         ],
     }
+
+
+def _require_here(ledger: LedgerClient, since: str | None) -> None:
+    """Refuse a report of a time of which entries have left for an archive: it would lack them."""
+    end = ledger.archived_to
+    rows = ledger.select("SELECT min(seq) FROM entries WHERE timestamp >= ?", (since or "",))
+    if end and rows[0][0] is not None and rows[0][0] < end:
+        began = ledger.select("SELECT min(timestamp) FROM entries WHERE seq >= ?", (end,))[0][0]
+        raise InvalidInputError(
+            "Entries of that time were archived, and a report of it would lack them.",
+            next_step=f"Take a time after {began}. Make the report of a time before that is "
+            "archived; `remit usage` has its sums still.",
+        )
 
 
 def _extent(

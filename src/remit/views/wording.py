@@ -74,6 +74,8 @@ WORDS: Mapping[str, str] = {
     "TENANT_CREATED": "a tenant was made",
     "TENANT_CHECKPOINT": "the head of a tenant's log was taken",
     "TENANT_MOVED": "a tenant was moved",
+    "TENANT_OLD_PLACE_REMOVED": "the ledger that a tenant was moved from was removed",
+    "TENANT_REMOVED": "a tenant was removed",
     # Codes of what was refused or failed.
     "AUTH_ERROR": "not allowed",
     "BUDGET_BUSY": "the budget is held by other calls",

@@ -23,11 +23,12 @@ def pay(text: str) -> str:
 
 
 def agents(runtime: Runtime) -> Iterator[Agent[Any] | Schedule[Any]]:
-    """A clerk, and a till who pays when a person has approved it."""
+    """A clerk, a till who pays when a person has approved it, and a boss who has a payer pay."""
     yield runtime.agent("clerk", instructions="Answer.", max_retries=0)
     tool = Tool("pay", "Pay.", TEXT, pay)
     yield runtime.agent("till", instructions="Pay.", tools=[tool], approve=["pay"], max_retries=0)
-    yield runtime.agent("payer", instructions="Pay.", tools=[tool], max_retries=0)
+    payer = runtime.agent("payer", instructions="Pay.", tools=[tool], max_retries=0)
+    yield runtime.agent("boss", instructions="Have it paid.", tools=[payer.as_tool()])
 
 
 def scheduled(runtime: Runtime) -> Schedule[str]:

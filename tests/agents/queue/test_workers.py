@@ -18,6 +18,8 @@ from pydantic import BaseModel
 from remit import LedgerClient, Runtime
 from remit.agents.queue import Row, Submission, check_orders
 from remit.agents.supervisor import TurnCancelledError
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
@@ -237,11 +239,17 @@ def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
     monkeypatch.setenv("PAID", str(tmp_path / "paid"))
     root = tmp_path / "root"
     slow = Raw(b"{}", delay_s=60.0)
-    script = [tools_only(tool_use("pay", {"text": "Ann"})), slow, message("Paid.")]
+    script = [
+        tools_only(tool_use("payer", {"task": "Pay Ann."})),
+        tools_only(tool_use("pay", {"text": "Ann"})), slow, message("Paid."), message("Done."),
+    ]  # fmt: skip
     with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
-        _, _, payer = app.agents(runtime)
-        assert isinstance(payer, Agent)
-        handle = payer.submit("Pay Ann.")
+        _, _, boss = app.agents(runtime)
+        assert isinstance(boss, Agent)
+        key_id = KeyStore(runtime.ledger).create("shop").key_id
+        scope = BudgetScope(key_id=key_id)
+        runtime.budgeter.allocate(scope)
+        handle = boss.submit("Have Ann paid.", for_key="shop")
         line = (
             "-m",
             "remit",
@@ -253,16 +261,25 @@ def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
         )
         with Program(*line, environment=dict(os.environ)) as program:
             assert "takes orders of default" in program.stdout.readline()
-            until(lambda: len(server.calls) == 2)
+            until(lambda: len(server.calls) == 3)  # its sub-agent's turn is in the middle
             program.kill()
-        with working(runtime, [payer]):
-            assert handle.result(60).response == "Paid."
+            report = runtime.ledger.verify()  # a call is out that its order's key pays
+            assert report.verified, report.problems
+        with working(runtime, [boss]):
+            assert handle.result(60).response == "Done."
+        orphaned = next(runtime.ledger.query(event_type="EXCHANGE_ORPHANED"))
+        (status,) = runtime.budgeter.status(scope)
+        assert status.spent_tokens == 4 * 18 + orphaned.metadata["settled_tokens"]
         assert (tmp_path / "paid").read_text() == "Ann\n"
-        assert len(server.calls) == 3
+        assert len(server.calls) == 5
         assert handle.status().attempts == 2
         events = runtime.ledger.count_by_event()
-        assert (events["DISPATCH"], events["EXCHANGE"], events["EXCHANGE_ORPHANED"]) == (3, 2, 1)
-        assert (events["TURN_RECORDED"], events["ORDER_ENDED"]) == (1, 1)
+        assert (events["DISPATCH"], events["EXCHANGE"], events["EXCHANGE_ORPHANED"]) == (5, 4, 1)
+        assert (events["SESSION_START"], events["TURN_RECORDED"], events["ORDER_ENDED"]) == (
+            2,
+            2,
+            1,
+        )
         check(runtime)
 
 

@@ -227,10 +227,14 @@ def test_a_token_ends_with_its_key_and_allows_no_more(ledger: LedgerClient) -> N
         assert agent.may_use_model("gpt-4o-mini")
         assert not agent.may_use_model("claude-opus-4-1")
         assert door.authenticate(made.key).name == "team"
-        keys.rotate("team")
+        time.sleep(0.002)
+        new = keys.rotate("team", grace_s=60)
+        with pytest.raises(AuthenticationError):
+            door.authenticate(token)
+        token = TOKENS.issue("writer", key_id=made.key_id, ttl_s=600)
         assert door.authenticate(token).name == "writer"
         keys.revoke("team")
-        for gone in (token, made.key, None, "rat1."):
+        for gone in (token, made.key, new.key, None, "rat1."):
             with pytest.raises(AuthenticationError):
                 door.authenticate(gone)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from remit.ledger import LedgerEntry, content
+from remit.ledger import LedgerClient, LedgerEntry, content, entry_id
+from remit.ledger.archive import archive
 from tests.server.console.conftest import Inside
 from tests.server.console.test_wrong_types import RECORD
 
@@ -53,3 +55,31 @@ def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
     missing = inside.get("/console/proposals/PRP-000f")
     assert missing.status == 404
     assert "There is no proposal" in missing.text
+
+
+def test_what_was_archived_is_said_to_be(inside: Inside, tmp_path: Path) -> None:
+    ledger, now = inside.ledger, {"agent_id": "a", "session_id": "SES-OLD"}
+    began = ledger.write(LedgerEntry("SESSION_START", "SES-OLD", "STARTED", "x",
+                                     metadata={"provenance": now}))  # fmt: skip
+    turn = ledger.write(LedgerEntry("TURN_RECORDED", "SES-OLD", "x", "x", metadata={
+        **now, "turn_number": 1, "user_message": "hi", "response": "long ago"}))  # fmt: skip
+    call = ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "x",
+                                    metadata={**now, "session_id": "SES-CALLS"}))  # fmt: skip
+    ledger.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(512)])
+    end = ledger.count() // 256 * 256
+    # A client of its own, which does not check what other tests have written of thoughts.
+    with LedgerClient(ledger.location, signer=ledger.checkpoints.signer) as client:
+        archive(client, end, tmp_path, by="a", carry=lambda *_: {}, kind="jsonl")
+    for path, status, said in (
+        ("sessions/SES-OLD", 200, "What this session did was archived"),
+        ("sessions", 200, "archived"),
+        ("sessions/SES-CALLS", 404, f"What was before {entry_id(end)} may be in an archive"),
+        (f"journey/{turn}", 404, f"{turn} was archived"),
+        (f"journey/{began}", 303, ""),
+        (f"why/{call}", 404, f"{call} was archived"),
+        (f"verify/{call}", 404, f"{call} was archived"),
+    ):
+        page = inside.get(f"/console/{path}".rstrip("/"))
+        assert page.status == status, (path, page.status, page.text[-300:])
+        assert said in page.text, path
+        assert "long ago" not in page.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 import urllib.parse
@@ -15,6 +16,7 @@ import pytest
 from remit.gateway.auth import AgentTokens, KeyStore, agent_secret
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.root import Root
+from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
@@ -116,6 +118,9 @@ def test_usage_budgets_keys_and_metrics_are_each_ones_own(shared: Shared) -> Non
         assert b'model="gpt-4o"' not in text
     _, text, _ = served.ask("GET", "/metrics", token=shared.keys["acme"])
     assert b'model="gpt-4o"' in text
+    assert b'tenant="' not in text
+    _, text, _ = served.ask("GET", "/metrics", token=shared.keys[""])
+    assert b'remit_tenant_calls_total{outcome="success",tenant="acme"}' in text
     assert shared.get("acme", "/v1/key")[1] != shared.get("globex", "/v1/key")[1]
 
 
@@ -201,3 +206,38 @@ def test_the_hosts_log_takes_the_heads_of_tenants_by_itself(shared: Shared) -> N
     ledger.checkpoint()
     size = ledger.count()
     until(lambda: _heads(shared).get("globex", 0) >= size, within_s=30)
+
+
+def test_the_host_lists_its_tenants_and_they_have_none(shared: Shared) -> None:
+    served = shared.served
+    assert served.call("openai", "hi", token=shared.keys["globex"])[0] == 200
+    status, one = shared.get("", "/api/tenants/globex")
+    assert (status, one["state"], one["removed"]) == (200, "served", None)
+    assert one["spent_today_usd"] > 0
+    assert one["entries"] == shared.ledgers["globex"].count()
+    assert one["head"]["entries"] <= one["entries"]
+    assert one["head"]["entry"].startswith("LED-")
+    first = shared.get("", "/api/tenants?limit=1")[1]
+    second = shared.get("", f"/api/tenants?limit=1&cursor={first['next_cursor']}")[1]
+    assert [page["tenants"][0]["name"] for page in (first, second)] == ["acme", "globex"]
+    assert second["next_cursor"] is None
+    assert shared.get("", "/api/tenants/nobody")[0] == 404
+    assert shared.get("", "/api/tenants/..")[0] == 404
+    for name in TENANTS:
+        assert shared.get(name, "/api/tenants") == (200, {"tenants": [], "next_cursor": None})
+        assert shared.get(name, "/api/tenants/globex")[0] == 404
+    agent = shared.key("", role="agent")
+    until(lambda: served.ask("GET", "/api/tenants", token=agent)[0] == 403)
+    # One that does not answer hides no other, and of none is a password shown.
+    path = TenantFile.path(shared.root("acme"))
+    kept = path.read_bytes()
+    file = dataclasses.replace(
+        TenantFile(**json.loads(kept)), database="postgresql://u:hush@127.0.0.1:1/x"
+    )
+    path.write_bytes(file.encoded())
+    try:
+        acme, globex = shared.get("", "/api/tenants")[1]["tenants"]
+    finally:
+        path.write_bytes(kept)
+    assert (acme["entries"], globex["entries"]) == (None, one["entries"])
+    assert "hush" not in json.dumps(acme)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import shutil
 import socket
 from pathlib import Path
@@ -18,6 +19,7 @@ from remit.kernel.tenant import TenantError, TenantFile
 from remit.runtime.tenants import find_tenant
 from remit.server.refusals import HttpError
 from remit.server.shares import Share, Shares
+from remit.server.telemetry import CallMetrics
 from remit.server.tenants.heads import Heads
 from remit.server.tenants.naming import Named
 from remit.server.tenants.open_tenants import OpenTenants
@@ -50,6 +52,11 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
     (root / "tenants").rename(tmp_path / "later")
     with serving(root, upstream.url, environment={"REMIT_LOG": "INFO"}) as served:
 
+        def file_of(name: str) -> TenantFile:
+            file = TenantFile.read(root / "tenants" / name)
+            assert file is not None
+            return file
+
         def call(name: str) -> int:
             return served.call("openai", "hi", token=keys[name])[0]
 
@@ -69,6 +76,22 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
         assert [call("globex"), served.call("openai", "hi")[0]] == [200, 200]
         (tmp_path / "away.db").rename(ledger)
         until(lambda: call("acme") == 200)
+        # It is not served from the ledger of another, nor with a key that the host did not record.
+        vkey = root / "tenants/acme/HOT/keys/ledger.vkey"
+        for file, data in (
+            (TenantFile.path(root / "tenants/acme"),
+             TenantFile.path(root / "tenants/acme").read_bytes().replace(
+                 b'"ledger.db"', b'"../globex/ledger.db"')),
+            (vkey, (root / "tenants/globex/HOT/keys/ledger.vkey").read_bytes().replace(
+                b"globex", b"acme")),
+        ):  # fmt: skip
+            kept = file.read_bytes()
+            served.call("openai", "hi", token=keys["globex"])  # closes acme
+            file.write_bytes(data)
+            until(lambda: call("acme") == 503)
+            file.write_bytes(kept)
+            until(lambda: call("acme") == 200)
+            assert call("globex") == 200
         (root / "tenants/acme/moving.json").write_text("{")  # which is acme's alone
         assert call("globex") == 200
         assert call("acme") == 503
@@ -80,6 +103,15 @@ def test_tenants_come_and_go_while_the_server_runs(upstream: Upstream, tmp_path:
         size = opened_size(tmp_path / "new/ledger.db")
         until(lambda: call("acme") == 200)
         assert opened_size(tmp_path / "new/ledger.db") > size
+        # So it is with a removal: what was interrupted before its record is undone by the server.
+        removal = {"file": dataclasses.asdict(file_of("globex")), "removal_id": "1", "by": "t"}
+        (root / "tenants/globex/removing.json").write_text(json.dumps(removal))
+        assert call("globex") == 200
+        assert not (root / "tenants/globex/removing.json").exists()
+        done = run_remit("tenant", "remove", "globex", "--reason", "r", "--yes", "--root", root)
+        assert done.returncode == 0, done.stderr
+        until(lambda: call("globex") == 401)
+        assert call("acme") == 200
     with opened(root) as ledger_of_host:
         taken = ledger_of_host.query(event_type="TENANT_CHECKPOINT")
         assert {entry.metadata["tenant"] for entry in taken} == set(TENANTS)  # as it ended
@@ -118,7 +150,7 @@ def test_a_tenant_whose_database_does_not_answer_keeps_nobody_from_theirs(tmp_pa
 
     async def ask() -> None:
         shares = Shares(4, 1024, of="tenant")
-        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, counted=True)
+        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, CallMetrics())
         wrong = Named("acme", f"sk-remit-acme_{'x' * 43}")
         asking = [asyncio.create_task(tenants.of(wrong)) for _ in range(120)]
         await asyncio.sleep(0)
@@ -143,10 +175,10 @@ def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
         with opened(folder / name) as ledger:
             ledger.checkpoint()
     shutil.copytree(folder / "acme", folder / "acme.bak")
-    told = (folder / "acme/tenant.json").read_bytes()
+    file = (folder / "acme/tenant.json").read_bytes()
     with opened(root) as ledger:
         heads = Heads(Root(root), ledger, cast(OpenTenants, None))
-        for damaged in (b"{", told.replace(b'"acme"', b'"globex"')):
+        for damaged in (b"{", file.replace(b"acme", b"globex")):
             (folder / "acme/tenant.json").write_bytes(damaged)
             heads.take_now()
         taken = [one.metadata["tenant"] for one in ledger.query(event_type="TENANT_CHECKPOINT")]

@@ -6,8 +6,10 @@ states. Each step commits both or neither.
 
 from remit.agents.queue.attempts import Attempts
 from remit.agents.queue.audit import check_orders, is_on_record
+from remit.agents.queue.keys import for_key, principal_of
 from remit.agents.queue.order import (
     OrderNotFoundError,
+    OrderState,
     OrderStateError,
     OrderStatus,
     Row,
@@ -23,6 +25,7 @@ __all__ = [
     "Engine",
     "OrderNotFoundError",
     "OrderQueue",
+    "OrderState",
     "OrderStateError",
     "OrderStatus",
     "Row",
@@ -32,8 +35,10 @@ __all__ = [
     "Taker",
     "WorkerStatus",
     "check_orders",
+    "for_key",
     "is_on_record",
     "new_seat",
+    "principal_of",
     "subject_of",
     "wake",
 ]

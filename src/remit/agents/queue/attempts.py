@@ -3,8 +3,8 @@ holds the order ends it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from remit.agents.queue import entries, rows
 from remit.agents.queue.order import Row
@@ -31,12 +31,15 @@ class Attempts:
         self._ledger = ledger
         self._settings = settings
 
-    async def completed(self, claim: Row, turn_entry_id: str = "") -> bool:
-        """It is done."""
+    async def completed(
+        self, claim: Row, turn_entry_id: str = "", figures: Mapping[str, Any] | None = None
+    ) -> bool:
+        """It is done; ``figures`` are what an order that is no turn came to."""
 
         def act(tx: Transaction, row: Row) -> None:
             rows.delete(tx, row.order_id)
-            tx.append(entries.ended(row, "COMPLETED", turn_entry_id=turn_entry_id))
+            further = {"turn_entry_id": turn_entry_id, "figures": figures}
+            tx.append(entries.ended(row, "COMPLETED", **further))
 
         return await self._end(claim, act)
 

@@ -7,7 +7,8 @@ stands and what became of it are the table ``orders`` and the record, as without
 whose order has begun elsewhere, or is not ready any more, does nothing.
 
 A worker is DBOS's executor of the same name. Whether it lives is known by its lease, as of any
-worker: workflows that a dead one had taken are put back.
+worker: workflows that a dead one had taken are put back, and so are those that DBOS itself took for
+a living one and lost, as where the answer to its own commit was.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 import functools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -35,6 +36,8 @@ _WORKFLOW = "remit_order"
 _VERSION = "orders-1"  # of the workflow: DBOS gives it to executors of the same version
 _POLL_S = 0.2  # how often it looks for workflows
 _SWEEP_S = 0.25  # how often orders that are due, or have room again, are announced
+_AWAY_S = 1.0  # until a database is tried again that does not answer
+_LOST_S = 5.0  # in which DBOS begins what it has taken, or has lost it
 _FIRST = 1001  # DBOS's priorities begin at 1; ours at -1000
 _PREFIX = "remit."
 _NEVER = f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'ready' AND announced = 0 LIMIT 1000"
@@ -94,24 +97,43 @@ class DbosEngine:
     async def hand_out(self, worker: rows.Taker) -> None:
         """Be an executor of DBOS until the worker is draining."""
         loop = asyncio.get_running_loop()
+        begun: set[str] = set()  # workflows that run here
 
-        async def take(order_id: str) -> int:
-            claim = await self._ledger.submit(functools.partial(self._begin, order_id, worker))
-            if claim is None:
+        async def take(workflow_id: str) -> int:
+            if workflow_id in begun:  # put back, and not lost
                 return -1
-            await worker.begin(claim)
-            return claim.seq
+            begun.add(workflow_id)
+            try:
+                claim = await self._claim(workflow_id, worker)
+                if claim is None:
+                    return -1
+                await worker.begin(claim)
+                return claim.seq
+            finally:
+                begun.discard(workflow_id)
 
         async def order(order_id: str) -> int:  # in DBOS's own loop
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(take(order_id), loop))
+            from dbos import DBOS
+
+            taking = asyncio.run_coroutine_threadsafe(take(str(DBOS.workflow_id)), loop)
+            return await asyncio.wrap_future(taking)
 
         end = await asyncio.to_thread(self._launch, worker, order)
         ending: asyncio.Future[None] | None = None
+        lost: set[str] = set()  # workflows of this worker that do not run, at the last look
+        look_at = loop.time() + _LOST_S
         try:
             while not worker.draining:
                 try:
                     await self._ledger.submit(functools.partial(self._sweep, worker))
-                    await asyncio.to_thread(self._put_back, worker.seat)
+                    await asyncio.to_thread(self._put_back_of_others, worker.seat)
+                    if loop.time() >= look_at:
+                        taken = await asyncio.to_thread(self._taken, worker.seat)
+                        lost, before = taken.keys() - begun, lost
+                        await asyncio.to_thread(
+                            self._put_back, {name: taken[name] for name in lost & before}
+                        )
+                        look_at = loop.time() + _LOST_S
                 except RemitError as error:
                     _log.warning("orders cannot be announced: %s", error.message)
                 await worker.nudged(_SWEEP_S)
@@ -122,10 +144,30 @@ class DbosEngine:
             )
             await ending
 
-    def _begin(self, order_id: str, worker: rows.Taker, tx: Transaction) -> Row | None:
-        """Take an order that a workflow was given; ``None`` where it is not to be done now."""
+    async def _claim(self, workflow_id: str, worker: rows.Taker) -> Row | None:
+        """Take the order of a workflow, however long the database does not answer: DBOS gives it to
+        nobody else."""
+        order_id, _, number = workflow_id.rpartition(".")
+        begin = functools.partial(self._begin, order_id, int(number), worker)
+        while True:
+            try:
+                return await self._ledger.submit(begin)
+            except RemitError as error:
+                _log.warning("an order cannot be taken: %s", error.message)
+                await asyncio.sleep(_AWAY_S)
+
+    def _begin(
+        self, order_id: str, announced: int, worker: rows.Taker, tx: Transaction
+    ) -> Row | None:
+        """Take an order by the workflow of its ``announced`` time; ``None`` where it is not to be
+        done now. Only the latest begins it: so what runs on this worker by that number was taken
+        by this workflow, in a commit whose answer was lost."""
         row = rows.read_row(tx, order_id)
-        if row is None or row.state != "ready":
+        if row is None or row.announced != announced:
+            return None
+        if (row.state, row.worker) == ("running", worker.seat):
+            return row
+        if row.state != "ready":
             return None
         if worker.draining:  # DBOS was faster
             self.announce(tx, row)
@@ -147,18 +189,29 @@ class DbosEngine:
         for row in rows.rows_of(tx.execute(_NEVER)):
             self.announce(tx, row)
 
-    def _put_back(self, seat: str) -> None:
+    def _put_back_of_others(self, seat: str) -> None:
         """Put back the workflows of workers that are gone."""
-        from dbos import DBOS
-
         held = {name for (name,) in self._ledger.select("SELECT name FROM leases")}
         for (executor,) in self._ledger.select(_TAKEN.format(self._schema)):
-            if executor == seat or executor in held:
-                continue
-            left = DBOS.list_workflows(
-                status="PENDING", executor_id=executor, load_input=False, load_output=False
-            )
-            DBOS.resume_workflows([one.workflow_id for one in left])
+            if executor != seat and executor not in held:
+                self._put_back(self._taken(executor))
+
+    def _taken(self, executor: str) -> dict[str, str]:
+        """The workflows that a worker has taken, by id, each with its queue."""
+        from dbos import DBOS
+
+        found = DBOS.list_workflows(
+            status="PENDING", executor_id=executor, load_input=False, load_output=False
+        )
+        return {one.workflow_id: str(one.queue_name) for one in found}
+
+    def _put_back(self, workflows: Mapping[str, str]) -> None:
+        """Have these workflows taken again, each by a worker of its queue."""
+        from dbos import DBOS
+
+        for queue in set(workflows.values()):
+            ids = [name for name, its in workflows.items() if its == queue]
+            DBOS.resume_workflows(ids, queue_name=queue)
 
     def _launch(self, worker: rows.Taker, order: Callable[[str], Any]) -> Callable[..., None]:
         """Start DBOS in this process; returns what ends it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from remit.agents.queue.order import ENDED, OrderStatus, Row, State, Submission
+from remit.agents.queue.order import ENDED, OrderState, OrderStatus, Row, Submission
 from remit.ledger import LedgerEntry, LedgerFormatError, content, entry_id, is_authentic
 
 __all__ = ["changed", "ended", "status_of", "status_of_row", "submitted"]
@@ -61,7 +61,7 @@ def _entry(
 def status_of_row(row: Row, submitted_at: str, due: str) -> OrderStatus:
     """How an order stands that has not ended, by its row alone."""
     return OrderStatus(
-        order_id=row.order_id, state=cast(State, row.state), queue=row.queue, kind=row.kind,
+        order_id=row.order_id, state=cast(OrderState, row.state), queue=row.queue, kind=row.kind,
         agent_id=row.agent_id, session_id=row.session_id, priority=row.priority,
         attempts=row.attempts, max_attempts=row.max_attempts, submitted=submitted_at,
         submitted_entry_id=entry_id(row.seq), key_id=row.key_id, model_id=row.model_id, due=due,
@@ -85,10 +85,12 @@ def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") ->
         )
     said, end = first.metadata, last.metadata
     return OrderStatus(
-        order_id=first.submission_id, state=cast(State, ENDED[last.decision]), queue=said["queue"],
-        kind=said["kind"], agent_id=said["agent_id"], session_id=end["session_id"],
-        priority=said["priority"], attempts=end["attempts"], max_attempts=said["max_attempts"],
+        order_id=first.submission_id, state=cast(OrderState, ENDED[last.decision]),
+        queue=said["queue"], kind=said["kind"], agent_id=said["agent_id"],
+        session_id=end["session_id"], priority=said["priority"], attempts=end["attempts"],
+        max_attempts=said["max_attempts"],
         submitted=first.timestamp, submitted_entry_id=first.id, key_id=said.get("key_id", ""),
         model_id=said.get("model_id", ""), ended=last.timestamp, ended_entry_id=last.id,
-        turn_entry_id=end.get("turn_entry_id", ""), error_code=end.get("error_code", ""),
+        turn_entry_id=end.get("turn_entry_id", ""), figures=end.get("figures"),
+        error_code=end.get("error_code", ""),
     )  # fmt: skip

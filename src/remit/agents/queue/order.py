@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
@@ -13,8 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from remit.kernel.errors import InvalidInputError, RemitError
 
 __all__ = [
-    "ENDED", "LIVE", "STATES", "OrderNotFoundError", "OrderStateError", "OrderStatus", "Row",
-    "Submission", "order_id_of",
+    "ENDED", "LIVE", "STATES", "OrderNotFoundError", "OrderState", "OrderStateError", "OrderStatus",
+    "Row", "Submission", "order_id_of",
 ]  # fmt: skip
 
 LIVE = ("ready", "delayed", "held", "running", "waiting")
@@ -24,10 +25,10 @@ waits for a person."""
 ENDED = {"COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "cancelled"}
 """States of an order that has ended, by the decision of its ``ORDER_ENDED``."""
 
-State = Literal[
+OrderState = Literal[
     "ready", "delayed", "held", "running", "waiting", "paused", "failed", "completed", "cancelled"
 ]
-STATES: tuple[State, ...] = get_args(State)
+STATES: tuple[OrderState, ...] = get_args(OrderState)
 """Every state. A ``failed`` order is set aside until somebody retries or cancels it."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -86,11 +87,13 @@ class Submission:
     Attributes:
         agent_id: who is to do it.
         task: what is to be done; content.
-        kind: what sort of work it is; ``turn`` is one turn of the agent.
+        kind: what sort of work it is; ``turn`` is one turn of the agent, ``replay`` a replay of
+            held-out exchanges.
         queue: where it waits; workers take orders of the queues that they are told.
         priority: from -1000 to 1000; a lower number goes first, as with ``nice``.
         due: not before then.
-        key_id: whose limits per key it counts against; empty: nobody's.
+        key_id: the virtual key for which it is done, see :func:`remit.agents.queue.for_key`; empty:
+            none.
         model_id: whose limits per model.
         user_id: see :meth:`remit.runtime.Agent.session`; ``subject_id`` too.
         tokens: most tokens of its session.
@@ -152,16 +155,18 @@ class OrderStatus:
     Attributes:
         state: see :data:`STATES`.
         attempts: how often it was begun, as far as it did not end well.
+        due: not before then.
         worker: who runs it.
         waits_for: the requests for approval that it waits for.
         held_by: the limit that holds it back, such as ``key:…``.
         submitted: time of its ``ORDER_SUBMITTED``; ``ended``: of its last ``ORDER_ENDED``.
         turn_entry_id: the ``TURN_RECORDED`` that answers it.
+        figures: what one of another kind than ``turn`` came to.
         stopping: whether somebody asked it to stop, and it has not yet.
     """
 
     order_id: str
-    state: State
+    state: OrderState
     queue: str
     kind: str
     agent_id: str
@@ -180,8 +185,16 @@ class OrderStatus:
     ended: str = ""
     ended_entry_id: str = ""
     turn_entry_id: str = ""
+    figures: Mapping[str, Any] | None = None
     error_code: str = ""
     stopping: bool = False
+
+    @property
+    def cursor(self) -> str:
+        """Its place in a list of orders, see :meth:`OrderQueue.list`."""
+        if self.state in ("completed", "cancelled"):
+            return self.ended_entry_id
+        return f"{self.priority}/{self.submitted_entry_id}"
 
     @property
     def has_ended(self) -> bool:

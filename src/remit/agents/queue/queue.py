@@ -4,6 +4,7 @@ transaction each time (SPEC 14)."""
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -145,27 +146,36 @@ class OrderQueue:
         return status
 
     def list(
-        self, *, queue: str = "", state: str = "", limit: int = _LISTED
+        self, *, queue: str = "", state: str = "", limit: int = _LISTED, after: str = ""
     ) -> Iterator[OrderStatus]:
         """Orders that are not done, in the order in which they begin; of a state, or all.
 
         Orders that are completed or cancelled come the latest first.
 
+        Args:
+            queue: of one queue.
+            state: of one state.
+            limit: most of them.
+            after: those behind this :attr:`OrderStatus.cursor`, whatever became of that order.
+
         Raises:
-            InvalidInputError: there is no such state.
+            InvalidInputError: there is no such state, or the cursor is none.
         """
         if state and state not in STATES:
             raise InvalidInputError(f"There is no state {state!r}: {', '.join(STATES)}.")
         if state in ("completed", "cancelled"):
-            yield from self._ended(queue, state, limit)
+            yield from self._ended(queue, state, limit, after)
             return
         equal = {name: value for name, value in (("queue", queue), ("state", state)) if value}
-        where = " AND ".join(f"o.{name} = ?" for name in equal)
+        conditions = [f"o.{name} = ?" for name in equal]
+        if after:
+            conditions.append("(o.priority, o.seq) > (?, ?)")
+        where = " AND ".join(conditions)
         columns = ", ".join(f"o.{name}" for name in Row._fields)
         found = self._ledger.select(
             f"SELECT e.timestamp, {columns} FROM orders AS o JOIN entries AS e ON e.seq = o.seq "
             f"{f'WHERE {where} ' if where else ''}ORDER BY o.priority, o.seq LIMIT ?",
-            (*equal.values(), limit),
+            (*equal.values(), *(_place_of(after) if after else ()), limit),
         )
         for submitted, *values in found:
             row = Row(*values)
@@ -317,10 +327,16 @@ class OrderQueue:
                 next_step=f"`remit order show {row.order_id}` says how it stands.",
             )
 
-    def _ended(self, queue: str, state: str, limit: int) -> Iterator[OrderStatus]:
+    def _ended(self, queue: str, state: str, limit: int, after: str) -> Iterator[OrderStatus]:
         shown = 0
-        for entry in self._ledger.query(event_type="ORDER_ENDED", order="desc", with_content=False):
-            if ENDED.get(entry.decision) != state or shown == limit:
+        if after and parse_entry_id(after) is None:
+            raise _unknown_cursor()
+        for entry in self._ledger.query(
+            event_type="ORDER_ENDED", order="desc", after=after or None, with_content=False
+        ):
+            if shown == limit:
+                return
+            if ENDED.get(entry.decision) != state:
                 continue
             status = self.get(entry.submission_id)
             if status.ended_entry_id == entry.id and queue in ("", status.queue):
@@ -341,6 +357,19 @@ def subject_of(said: LedgerEntry) -> str:
     """The person of whom an order's content speaks; empty where nobody, or erased."""
     found = said.metadata.get("subject_id", "")
     return "" if isinstance(found, Erased) else str(found)
+
+
+def _place_of(cursor: str) -> tuple[int, int]:
+    """Priority and sequence number of a cursor."""
+    priority, _, submitted = cursor.partition("/")
+    seq = parse_entry_id(submitted)
+    if seq is None or not re.fullmatch(r"-?[0-9]{1,4}", priority):
+        raise _unknown_cursor()
+    return int(priority), seq
+
+
+def _unknown_cursor() -> InvalidInputError:
+    return InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
 
 
 def _ms(moment: datetime) -> int:

@@ -64,6 +64,9 @@ class Turn:
         return {"user_message": self.user_message, "response": self.response}
 
 
+_OF_KEY = ("key_id", "team_id", "organisation_id")
+
+
 def new_session_id() -> str:
     """``SES-`` and 16 random upper-case letters and digits (80 bits)."""
     return f"SES-{base64.b32encode(secrets.token_bytes(10)).decode()}"
@@ -123,7 +126,7 @@ class SessionManager:
         """Whether the session is on record; for whom it works is known then.
 
         Raises:
-            SessionNotFoundError: it is another agent's.
+            SessionNotFoundError: it is another agent's, or was archived.
         """
         started = next(
             self._ledger.query(
@@ -140,6 +143,12 @@ class SessionManager:
                 f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
                 next_step=f"Go on with it by the program that makes the agent {owner}.",
             )
+        if self._ledger.has_left(self.session_id):
+            raise SessionNotFoundError(
+                f"The session {self.session_id} was archived, and cannot go on.",
+                next_step="Begin another. `remit ledger query --session-id "
+                f"{self.session_id} --archive DIR` reads it.",
+            )
         self._began = True
         self.principal = self._recorded_principal(started)
         return True
@@ -152,7 +161,8 @@ class SessionManager:
             subject = "" if isinstance(found, Erased) else str(found)
         has_caller = bool(started.metadata.get("caller"))
         callers = callers_of(self._ledger, self.session_id) if has_caller else ()
-        return Principal(str(started.metadata.get("user_id") or ""), subject, callers)
+        user, *key = (str(started.metadata.get(name) or "") for name in ("user_id", *_OF_KEY))
+        return Principal(user, subject, callers, *key)
 
     def start(self) -> str:
         """Write ``SESSION_START``; returns its id."""
@@ -166,8 +176,9 @@ class SessionManager:
         """
         self._began = True
         further: dict[str, Any] = {}
-        if self.principal.user_id:
-            further["user_id"] = self.principal.user_id
+        for name in ("user_id", *_OF_KEY):
+            if value := getattr(self.principal, name):
+                further[name] = value
         if self.principal.callers:
             further["caller"] = self.principal.callers[0].to_dict()
         return self._entry(

@@ -19,6 +19,7 @@ class SessionOverview:
     Attributes:
         caller_session_id: the session that a sub-agent's is part of; empty of others.
         user_id: the user for whom it works; empty where none was named.
+        archived: whether what it did has left for an archive: `turns` are none then.
     """
 
     session_id: str
@@ -29,6 +30,7 @@ class SessionOverview:
     ended: bool
     caller_session_id: str = ""
     user_id: str = ""
+    archived: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -93,6 +95,7 @@ def _overview(
         ended=ended,
         caller_session_id=str(_dict(metadata.get("caller")).get("session_id", "")),
         user_id=str(metadata.get("user_id") or ""),
+        archived=turn is None and ledger.has_left(session_id),
     )
 
 

@@ -88,6 +88,7 @@ class ModelCalls:
             subject_id=principal.subject_id or None,
             user_id=principal.user_id or None,
             charged_to=principal.charged_to,
+            for_key_id=principal.key_id,
             set_aside=order.constraints.models_aside,
         )
 

@@ -140,7 +140,9 @@ class Execution:
         """Whose budgets what the order uses counts in."""
         return BudgetScope(
             self.order.session_id, self.order.wo_id, self.services.agent_id,
-            user_id=self.principal.user_id or None, charged_to=self.principal.charged_to,
+            user_id=self.principal.user_id or None, team_id=self.principal.team_id or None,
+            organisation_id=self.principal.organisation_id or None,
+            charged_to=self.principal.charged_to,
         )  # fmt: skip
 
     def check(self) -> None:

@@ -48,17 +48,24 @@ class Principal:
     Attributes:
         user_id: the user whose budget its calls count in; empty: nobody's.
         subject_id: the person of whom its content speaks, for erasure; empty: nobody.
+        key_id: the virtual key for which it works, whose limits hold; empty: none.
+        team_id: of that key; ``organisation_id`` too.
         callers: the calls that it is a part of, its own caller first.
     """
 
     user_id: str = ""
     subject_id: str = ""
     callers: tuple[Caller, ...] = ()
+    key_id: str = ""
+    team_id: str = ""
+    organisation_id: str = ""
 
     @property
     def charged_to(self) -> tuple[str, ...]:
-        """The accounts of the callers' sessions and orders: the session's calls count there too."""
-        return tuple(
+        """The accounts of its key, and of the callers' sessions and orders: its calls count there
+        too."""
+        own = BudgetScope(key_id=self.key_id).path if self.key_id else ()
+        return own + tuple(
             key
             for caller in reversed(self.callers)
             for key in BudgetScope(caller.session_id, caller.work_order_id, caller.agent_id).path

@@ -92,6 +92,7 @@ class _Secret(NamedTuple):
 class _Known(NamedTuple):
     changed: int
     secrets: tuple[_Secret, ...]
+    rotated_ms: int = 0
 
 
 class KeyCache:
@@ -147,10 +148,15 @@ class KeyCache:
             return found.identity
         return None
 
-    def by_id(self, key_id: str, marked: str | None = None) -> Identity | None:
-        """The owner of a valid key, whose secret has this mark. Raises as :meth:`by_secret`."""
+    def by_id(
+        self, key_id: str, marked: str | None = None, since_ms: int | None = None
+    ) -> Identity | None:
+        """The owner of a valid key, whose secret has this mark, and was not rotated since. Raises
+        as :meth:`by_secret`."""
         self._require_fresh()
         known = self._by_id.get(key_id, _Known(-1, ()))
+        if since_ms is not None and since_ms < known.rotated_ms:
+            return None
         secrets = known.secrets[:1]
         if marked is not None:
             secrets = tuple(one for one in known.secrets if mark(one.digest) == marked)
@@ -221,7 +227,8 @@ class KeyCache:
                 if secret.digest not in kept:
                     self._by_digest.pop(secret.digest, None)
             # The epoch of a revoked key stays, so that no older row brings it back.
-            self._by_id[key_id] = _Known(row.changed, now)
+            rotated_ms = int(seconds_of(row.key.rotated) * 1000) if row.key.rotated else 0
+            self._by_id[key_id] = _Known(row.changed, now, rotated_ms)
 
     def _run(self) -> None:
         down = False

@@ -103,18 +103,32 @@ class KeyStore(Closeable):
             return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
         return None
 
-    def identity_of(self, key_id: str, mark: str | None = None) -> Identity:
+    def identity_of(
+        self, key_id: str, mark: str | None = None, *, since_ms: int | None = None
+    ) -> Identity:
         """The owner of the valid key with this id. Raises as :meth:`authenticate`.
 
         Args:
             key_id: of the key.
             mark: only while the secret counts that :meth:`mark_of` gave it for.
+            since_ms: only where it was not rotated since then, milliseconds since 1970.
         """
-        identity = self._require_cache().by_id(key_id, mark)
+        identity = self._require_cache().by_id(key_id, mark, since_ms)
         if identity is None:
             self._refusals.count()
             raise _refused()
         return identity
+
+    def current(self, key_id: str) -> Identity:
+        """The identity of a valid key with this id, read from the database.
+
+        Raises:
+            VirtualKeyNotFoundError: there is none.
+            VirtualKeyError: it is revoked or expired.
+        """
+        row = KeyRow.find(self._ledger.select, key_id)
+        row.require_live()
+        return row.key.identity
 
     @staticmethod
     def mark_of(token: str) -> str:

@@ -167,8 +167,8 @@ class AgentTokenProvider:
 
     Args:
         tokens: checks them.
-        keys: finds virtual keys. With it a token made on behalf of a key ends with that
-            key, and allows no more than the key does; without it such tokens are refused.
+        keys: finds virtual keys. With it a token made on behalf of a key ends when that key does
+            or is rotated, and allows no more than the key does; without it such tokens are refused.
     """
 
     def __init__(self, tokens: AgentTokens, keys: KeyStore | None = None) -> None:
@@ -187,7 +187,7 @@ class AgentTokenProvider:
         if claims.key_id:
             if self._keys is None:
                 raise _refused()
-            key = self._keys.identity_of(claims.key_id)
+            key = self._keys.identity_of(claims.key_id, since_ms=claims.issued_ms)
         return Identity(
             name=claims.agent_id,
             role="agent",

@@ -228,8 +228,8 @@ def audit_budgets(
         progress: called at once, and then with ``(done, total)``.
     """
     total = ledger.count()
-    accounts, first = _Accounts(), 0
-    if since_mark and (mark := read_mark(ledger, _MARK)):
+    accounts, first = _carried(ledger)
+    if since_mark and (mark := read_mark(ledger, _MARK)) and mark["size"] >= first:
         accounts, first = _Accounts.of_mark(mark), mark["size"]
     for low in range(first, total, _AT_ONCE):
         if progress is not None:
@@ -256,6 +256,33 @@ def audit_budgets(
         audit = _compare(ledger.select, accounts)[0]  # a read-only medium
     usage = audit_usage(ledger, repair=repair, since_mark=since_mark)
     return replace(audit, usage=usage)
+
+
+def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
+    """What the entries before ``end`` add up to, for an archive to carry: of accounts, those that
+    are not what they were when entries were archived before."""
+    accounts, first = _carried(ledger)
+    before = accounts.to_mark()["scopes"]
+    before = {scope: [since, dict(columns)] for scope, (since, columns) in before.items()}
+    for low in range(first, end, _AT_ONCE):
+        for entry in _entries(ledger.select, low, min(low + _AT_ONCE, end)):
+            accounts.add(*entry)
+    mark = accounts.to_mark()
+    scopes = {scope: one for scope, one in mark["scopes"].items() if one != before.get(scope)}
+    return {**mark, "scopes": scopes}
+
+
+def _carried(ledger: LedgerClient) -> tuple[_Accounts, int]:
+    """What the archived entries add up to, and where they end."""
+    mark: dict[str, Any] = {}
+    scopes: dict[str, Any] = {}
+    ranges = ledger.archived_ranges()
+    for one in ranges:
+        mark = one.carried.get("accounts") or mark
+        scopes |= mark.get("scopes", {})
+    if not mark:
+        return _Accounts(), ranges[-1].end if ranges else 0
+    return _Accounts.of_mark({**mark, "scopes": scopes}), ranges[-1].end
 
 
 def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:

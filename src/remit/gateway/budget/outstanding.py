@@ -8,7 +8,7 @@ from typing import Any, Self
 import orjson
 
 from remit.gateway.budget.holds import Hold
-from remit.kernel.budget import charged_beside, path_of
+from remit.kernel.budget import LEARNING, BudgetScope, charged_beside, path_of
 from remit.ledger import Finding, Select, entry_id, imported_size, parse_entry_id
 
 __all__ = ["Outstanding"]
@@ -89,13 +89,17 @@ class Outstanding:
 
 
 def _of_callers(select: Select, session_id: str) -> set[str]:
-    """The accounts of the sessions and orders that a sub-agent's session is a part of."""
+    """The accounts of the sessions and orders that a sub-agent's session is a part of, and of the
+    key for which an agent's works."""
     found: set[str] = set()
     seen: set[str] = set()
     while session_id not in seen:
         seen.add(session_id)
         for (stored,) in select(_START, (session_id,)):
-            if caller := orjson.loads(stored)["metadata"].get("caller"):
+            started = orjson.loads(stored)["metadata"]
+            if key_id := started.get("key_id"):
+                found.update(BudgetScope(key_id=key_id).path)
+            if caller := started.get("caller"):
                 session_id = caller["session_id"]
                 found.update(
                     path_of(session_id, caller["work_order_id"], caller["agent_id"],
@@ -121,7 +125,7 @@ def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
     if hold.tokens != reserved:
         yield "reserved_tokens"
     own = set(path_of(stated[0], work_order_id, stated[1], key_id, None, None, None))
-    if charged_beside(hold.scopes, stated[0]):
-        own |= _of_callers(select, stated[0])
+    if charged_beside(hold.scopes, stated[0], key_id):
+        own |= _of_callers(select, stated[0]) | {*LEARNING.path}
     if not own.issuperset(one for one in hold.scopes if one.partition(":")[0] not in _OF_KEYS):
         yield "hold, work_order_id or key_id"

@@ -187,7 +187,13 @@ class ServerSettings(Section):
     )
     keep_alive_s: int = Field(ge=1, description="idle connections are closed after this time")
     max_connections: int = Field(ge=1, description="most connections of one process")
-    drain_s: int = Field(ge=0, description="calls may end within this time after SIGTERM")
+    notice_s: float = Field(
+        0.0, ge=0, description="calls are still taken for this time after SIGTERM, while /readyz "
+        "says that it is not ready: for load balancers to notice"
+    )  # fmt: skip
+    drain_s: int = Field(
+        ge=0, description="calls may end within this time after SIGTERM and the notice"
+    )
     open_tenants: int = Field(
         64, ge=1, description="most tenants that one process holds open; the idlest is closed"
     )

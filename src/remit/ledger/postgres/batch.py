@@ -11,14 +11,14 @@ from typing_extensions import override
 
 from remit.ledger.appends import Head
 from remit.ledger.batch import Batch, keys_of, prepared_in
-from remit.ledger.errors import LedgerRollbackError
+from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.postgres.pipeline import Rows
 from remit.ledger.postgres.schema import begin
 from remit.ledger.postgres.values import Array
 from remit.ledger.prepared import Key
-from remit.ledger.schema import TABLES
+from remit.ledger.schema import LAYOUT_VERSION, TABLES
 from remit.ledger.store import Unit
 from remit.ledger.usage import ON_CONFLICT, added
 
@@ -39,6 +39,7 @@ _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
            (SELECT max(step_id) FROM message_steps),
            (SELECT entry_hash FROM entries WHERE seq = $1),
+           (SELECT max(version) FROM migrations),
            CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                       ORDER BY seq DESC LIMIT 1) AS e ON true"""
@@ -68,8 +69,9 @@ class PostgresBatch(Batch):
     _now_ms: int | None = None
 
     def __init__(
-        self, writer: Writer, units: Sequence[Unit], content_keys: frozenset[str], seen: int
-    ) -> None:
+        self, writer: Writer, location: str, units: Sequence[Unit], content_keys: frozenset[str],
+        seen: int,
+    ) -> None:  # fmt: skip
         # The engine compresses by itself (TOAST).
         super().__init__(Head.of((None,) * 6), content_keys, _NEVER)
         self._writer = writer
@@ -82,7 +84,9 @@ class PostgresBatch(Batch):
         steps = writer.ask(_STEPS, _arrays(tails)) if tails else ()
         self._asked_head = head
         self.open_stages(units)
-        ((*row, self._now_ms),) = head
+        ((*row, layout, self._now_ms),) = head
+        if layout != LAYOUT_VERSION:
+            raise LedgerLayoutError(location, layout, LAYOUT_VERSION)
         self.head = Head.of(row)
         self._began = time.monotonic_ns()
         self._learn(keys, found)
@@ -145,7 +149,7 @@ def is_refusal(error: BaseException) -> bool:
             return error.severity != "FATAL"
         return state[:2] in ("22", "23", "42", "54", "P0") or state == "25P02"
     return isinstance(error, Exception) and not isinstance(
-        error, (*_ENGINE_ERRORS, LedgerRollbackError)
+        error, (*_ENGINE_ERRORS, LedgerRollbackError, LedgerLayoutError)
     )
 
 

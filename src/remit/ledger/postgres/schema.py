@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from remit.ledger import usage
 from remit.ledger.errors import LedgerError, LedgerFormatError
+from remit.ledger.owner import OWNER_SQL
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.schema import (
     DROPPED,
@@ -118,6 +119,7 @@ PostgreSQL is 2."""
 
 _USAGE = 6  # the layout whose migration adds up the entries, beyond its statements
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # read-only where the database is
+_PATIENT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"  # a migration computes, too
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
 
@@ -128,8 +130,20 @@ def begin(writer: Writer) -> None:
     writer.put(_LOCK, ())  # what is read after it sees what the holder before committed
 
 
-def prepare(writer: Writer, location: str, *, create: bool) -> None:
+def prepare(
+    writer: Writer,
+    location: str,
+    *,
+    create: bool,
+    require: Callable[[str, str], None] | None = None,
+) -> None:
     """Make or migrate the tables, one process at a time.
+
+    Args:
+        writer: of the schema.
+        location: of the ledger, for messages.
+        create: make the tables when there are none.
+        require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
         LedgerFormatError: the tables there are not a ledger's, or of a newer version.
@@ -157,6 +171,9 @@ def prepare(writer: Writer, location: str, *, create: bool) -> None:
             f"{location} was written by a newer Remit (layout {version}, known {LAYOUT_VERSION}).",
             next_step="Give another database, or upgrade Remit.",
         )
+    if version and require is not None:
+        rows = writer.fetch(OWNER_SQL)
+        require(str(rows[0][0]) if rows else "", location)
     if version < LAYOUT_VERSION:
         _migrate(writer)
     if writer.fetch("SHOW fsync")[0][0] != "on":
@@ -177,6 +194,7 @@ def _version(writer: Writer) -> int:
 
 def _migrate(writer: Writer) -> None:
     begin(writer)
+    writer.put(_PATIENT, ())
     try:
         writer.script(
             "CREATE TABLE IF NOT EXISTS migrations "

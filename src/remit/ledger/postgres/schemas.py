@@ -82,14 +82,16 @@ def rename_schema(url: str, schema: str, to: str) -> None:
         writer.fetch("COMMIT")
 
 
-def drop_schema(url: str, schema: str, mark: str) -> None:
-    """Drop a schema with all that is in it, where there is one with this mark.
+def drop_schema(url: str, schema: str, mark: str | None) -> None:
+    """Drop a schema with all that is in it, where there is one with this mark; ``None`` for any,
+    where the caller knows whose it is.
 
     Raises:
         LedgerError: it cannot be dropped.
     """
     with _writer(url, schema) as writer:
-        if _comment(writer, schema) == mark:
+        comment = _comment(writer, schema)
+        if comment is not None and mark in (None, comment):
             writer.script(f"DROP SCHEMA {schema} CASCADE")
 
 

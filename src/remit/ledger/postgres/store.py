@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from remit.ledger.errors import (
     LedgerConnectionError,
     LedgerError,
     LedgerFormatError,
+    LedgerLayoutError,
     LedgerRollbackError,
     LedgerUnavailableError,
     LedgerWriteError,
@@ -41,6 +42,10 @@ from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
 
 _CHUNK = 400  # rows fetched at once by scans
 _READERS = 4
+FROZEN_S = 4.0
+"""A writer that stands still within its batch loses it after this, in seconds: whether its process
+is stopped or its machine gone, others go on. Awake again, it finds the connection lost, and begins
+the batch again."""
 _MAX_POSITION = 16_383  # of a word in a tsvector
 _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
 _MAX_PLACES = 255  # of one word: the engine keeps no more
@@ -82,6 +87,7 @@ class PostgresStore(Store):
         lock_timeout_s: how long a writer waits for another's batch, and how long a lost
             connection is retried, in seconds.
         create: make the tables when they are not there.
+        require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
         LedgerFormatError: the tables there are not a ledger's, or of a newer version.
@@ -101,6 +107,7 @@ class PostgresStore(Store):
         content_keys: frozenset[str],
         lock_timeout_s: float,
         create: bool,
+        require: Callable[[str, str], None] | None = None,
     ) -> None:
         self._url = url
         self.location = masked(url)
@@ -111,17 +118,16 @@ class PostgresStore(Store):
         self._pid = os.getpid()
         self._name = f"writer {secrets.token_hex(8)}"
         self._has_mark = False
-        milliseconds = str(int(lock_timeout_s * 1000))
         self._writer = Writer(
             url,
             statement_s=2 * lock_timeout_s,
-            lock_timeout=milliseconds,
-            idle_in_transaction_session_timeout=milliseconds,
+            lock_timeout=_milliseconds(lock_timeout_s),
+            idle_in_transaction_session_timeout=_milliseconds(min(lock_timeout_s, FROZEN_S)),
         )
         self._pool = Pool(url, size=_READERS, retry_s=lock_timeout_s, outage=self.outage)
         try:
             self._writer.connect()
-            prepare(self._writer, self.location, create=create)
+            prepare(self._writer, self.location, create=create, require=require)
             self._pool.open(is_pooled=self._writer.is_pooled)
         except BaseException as error:
             self.close()
@@ -170,7 +176,9 @@ class PostgresStore(Store):
                 # Whatever keeps the server from saying what became of a commit may pass.
                 goes_on = lost or (in_doubt and is_engine)
                 goes_on = goes_on and time.monotonic() + delay <= end
-                if is_engine and not is_refusal(error):
+                if isinstance(error, LedgerLayoutError):
+                    self.outage.failed(error.message.rstrip("."))
+                elif is_engine and not is_refusal(error):
                     self.outage.failed(_detail(error), is_retrying=goes_on)
                 if not goes_on:
                     if is_engine:
@@ -182,7 +190,7 @@ class PostgresStore(Store):
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
         """Everything but the commit, as far as no caller waits for it."""
         writer = self._writer
-        batch = PostgresBatch(writer, units, self._content_keys, self.seen[0])
+        batch = PostgresBatch(writer, self.location, units, self._content_keys, self.seen[0])
         if batch.head.seen_hash != self.seen[1] or not self.is_held:
             self._hold(batch)
         first = batch.head.seq + 1
@@ -332,7 +340,9 @@ class PostgresStore(Store):
             )
 
     @override
-    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+    def unindex_texts(
+        self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
+    ) -> None:
         for content_id, _ in texts:
             tx.execute("DELETE FROM content_search WHERE content_id = ?", (content_id,))
 
@@ -364,6 +374,10 @@ class PostgresStore(Store):
             if self._has_mark:
                 self._writer.fetch("DELETE FROM ledger_info WHERE name = $1", (self._name,))
         self._writer.close()
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(int(seconds * 1000))
 
 
 def _detail(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from typing_extensions import override
 from remit.ledger.appends import Head
 from remit.ledger.batch import Batch
 from remit.ledger.clock import BootClock
-from remit.ledger.errors import LedgerRollbackError
+from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
 from remit.ledger.prepared import Key
 from remit.ledger.schema import TABLES
 from remit.ledger.usage import ON_CONFLICT
@@ -64,7 +64,9 @@ def is_refusal(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
         return code is not None and code & 0xFF not in _ENGINE_FAILURES
-    return isinstance(error, Exception) and not isinstance(error, LedgerRollbackError)
+    return isinstance(error, Exception) and not isinstance(
+        error, (LedgerRollbackError, LedgerLayoutError)
+    )
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, tuple[Any, ...]]]:

@@ -1,4 +1,4 @@
-"""A ledger's file under another name, whoever has it open."""
+"""Renames and removes a ledger's file, though other processes have it open."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 from remit.ledger.errors import LedgerError
+from remit.ledger.owner import OWNER_SQL
 
 __all__ = ["remove_file", "rename_file"]
 
 _TABLES = "SELECT count(*) FROM sqlite_schema WHERE name = 'ledger_info'"
-_OWNER = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
 _TRIES = 100
 _AGAIN_S = 0.02
 
@@ -28,7 +28,7 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
         timeout_s: how long writers and readers are waited for, seconds.
 
     Raises:
-        LedgerError: somebody reads it all the time, or it cannot be renamed.
+        LedgerError: it is read all the time, or cannot be renamed.
     """
     try:
         with contextlib.closing(
@@ -56,12 +56,13 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
     _remove_beside(path)
 
 
-def remove_file(path: Path, owner: str) -> None:
-    """Remove a ledger's file, where there is one and it is nobody else's.
+def remove_file(path: Path, owner: str | None) -> None:
+    """Remove a ledger's file, where there is one and it is not another's.
 
     Args:
         path: of the file.
         owner: the verifier key of the ledger; one without entries and owner goes as well.
+            ``None`` where the caller knows whose it is.
 
     Raises:
         LedgerError: it cannot be removed.
@@ -69,19 +70,25 @@ def remove_file(path: Path, owner: str) -> None:
     if not path.exists():
         return
     try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
-            found = file.execute(_OWNER).fetchall() if file.execute(_TABLES).fetchone()[0] else []
-            if any(row != (owner,) for row in found) or (not found and _has_entries(file)):
-                return
+        if owner is not None and not _is_of(path, owner):
+            return
         path.unlink()
         _remove_beside(path)
     except (OSError, sqlite3.Error) as error:
         raise LedgerError(f"The ledger {path} cannot be removed: {error}.") from error
 
 
+def _is_of(path: Path, owner: str) -> bool:
+    """Whether a ledger names this key, or none and has no entries."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        if not file.execute(_TABLES).fetchone()[0]:
+            return True
+        rows = file.execute(OWNER_SQL).fetchall()
+        return all(row == (owner,) for row in rows) and bool(rows or not _has_entries(file))
+
+
 def _has_entries(file: sqlite3.Connection) -> bool:
-    has_tables = file.execute(_TABLES).fetchone()[0]
-    return bool(has_tables and file.execute("SELECT 1 FROM entries LIMIT 1").fetchone())
+    return bool(file.execute("SELECT 1 FROM entries LIMIT 1").fetchone())
 
 
 def _remove_beside(path: Path) -> None:

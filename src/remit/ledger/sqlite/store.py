@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,14 @@ from remit.ledger.errors import (
     LedgerClosedError,
     LedgerError,
     LedgerFormatError,
+    LedgerKeyError,
+    LedgerLayoutError,
     LedgerRollbackError,
     LedgerUnavailableError,
     LedgerWriteError,
 )
 from remit.ledger.outage import Outage
+from remit.ledger.owner import OWNER_SQL
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal
 from remit.ledger.sqlite.migrations import migrate
@@ -38,6 +41,7 @@ from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction,
 
 _CHUNK = 400  # rows fetched at once by scans
 _HEADER = 20  # bytes of the file's header: the last two say how it is written, and read
+_PAGES_AT_ONCE = 4_096
 _RETRY_S = 0.05
 _LOG_PAGES = 4000  # 16 MB: the ends of tables and indexes, written again and again, are copied once
 
@@ -51,6 +55,7 @@ class SqliteStore(Store):
         compress_above: stored values longer than this many bytes are compressed.
         lock_timeout_s: how long a writer waits for another process's transaction, in seconds.
         create: make the file when it is not there.
+        require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
         LedgerFormatError: the file is not a ledger, or one of a newer version.
@@ -71,7 +76,9 @@ class SqliteStore(Store):
         compress_above: int,
         lock_timeout_s: float,
         create: bool,
+        require: Callable[[str, str], None] | None = None,
     ) -> None:
+        self._require = require
         self._path = path
         self.location = str(path)
         self._content_keys = content_keys
@@ -118,8 +125,15 @@ class SqliteStore(Store):
             connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application == APPLICATION_ID and self._require is not None:
+                rows = connection.execute(OWNER_SQL).fetchall()
+                self._require(str(rows[0][0]) if rows else "", self.location)
             if application == APPLICATION_ID and version < LAYOUT_VERSION:
                 self._migrate(connection, version)
+        except LedgerKeyError:
+            if connection is not None:
+                connection.close()
+            raise
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -188,6 +202,9 @@ class SqliteStore(Store):
                 writer.execute("ROLLBACK")
             self._clock.settle(writer, write=True)
             writer.execute("BEGIN IMMEDIATE")
+            ((layout,),) = writer.execute("PRAGMA user_version")
+            if layout != LAYOUT_VERSION:
+                raise LedgerLayoutError(str(self._path), layout, LAYOUT_VERSION)
             batch = SqliteBatch(
                 writer, self._content_keys, self._compress_above, self._clock, self.seen[0]
             )
@@ -203,6 +220,8 @@ class SqliteStore(Store):
         except BaseException as error:
             if isinstance(error, LedgerRollbackError):
                 self._miss()
+            if isinstance(error, LedgerLayoutError):
+                self.outage.failed(error.message.rstrip("."))
             if writer.in_transaction:
                 is_shared = len(units) > 1 and is_refusal(error)
                 with contextlib.suppress(sqlite3.Error):  # done before the next transaction begins
@@ -348,13 +367,15 @@ class SqliteStore(Store):
             tx.execute("INSERT INTO content_search(rowid, text) VALUES (?, ?)", (content_id, text))
 
     @override
-    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+    def unindex_texts(
+        self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
+    ) -> None:
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search(content_search, rowid, text) VALUES ('delete', ?, ?)",
                 (content_id, text),
             )
-        if texts:
+        if merge:
             # A deletion only marks; merging everything is what takes the words out of the file.
             tx.execute("INSERT INTO content_search(content_search) VALUES ('optimize')")
 
@@ -368,8 +389,10 @@ class SqliteStore(Store):
     def compact(self) -> str:
         connection = self._connect()
         try:
-            # A script is stepped to its end; a single execute would free a single page.
-            connection.executescript("PRAGMA incremental_vacuum")
+            # Some at a time: who writes meanwhile waits for a moment only. A script is stepped to
+            # its end; a single execute would free a single page.
+            while connection.execute("PRAGMA freelist_count").fetchone()[0]:
+                connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")
             end = time.monotonic() + self._timeout
             while True:
                 # Truncating needs a moment without any reader; busy is the first column.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.kernel.canonical import sha256_hex
+from remit.ledger.archived import Places
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
@@ -29,6 +30,7 @@ from remit.ledger.report import VerificationReport
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import RawEntry, Store
 from remit.ledger.subjects import commitment_in, subjects_before
+from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
@@ -60,6 +62,7 @@ class EntryRange:
             subtree; empty bytes where there are none.
         blamed: content ids whose damage was reported at an entry.
         named: content ids of the values that name an entry's subject.
+        waiting: entries that were archived and are to be removed yet.
     """
 
     first: int
@@ -71,6 +74,7 @@ class EntryRange:
     partial_roots: dict[int, bytes] = field(default_factory=dict)
     blamed: set[int] = field(default_factory=set)
     named: set[int] = field(default_factory=set)
+    waiting: int = 0
 
 
 def report_gap(report: VerificationReport, first: int, last: int) -> None:
@@ -95,7 +99,7 @@ def as_hash(value: Any) -> bytes:
 
 
 def check_entries(
-    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int]
+    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int], left: Places
 ) -> EntryRange:
     """Check the entries from ``first`` (a multiple of 256) to ``last``.
 
@@ -105,17 +109,21 @@ def check_entries(
         last: sequence number.
         damage: what is known to be wrong with content.
         sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
+        left: which entries were archived, numbered from ``first`` on.
     """
-    return _EntryChecker(store, damage, sizes).run(first, last)
+    return _EntryChecker(store, damage, sizes, left).run(first, last)
 
 
 def known_entries(store: Store, first: int, last: int) -> EntryRange:
     """A range that was sound and is not read again: what its neighbours and the tree need of it."""
     row = store.get(last)
+    ((there,),) = store.select(
+        "SELECT count(*) FROM entries WHERE seq BETWEEN ? AND ?", (first, last)
+    )
     return EntryRange(
         first,
         last,
-        VerificationReport(entries=last - first + 1),
+        VerificationReport(entries=there, archived=last - first + 1 - there),
         last_hash=row.entry_hash if row else None,
         tile_roots=[as_hash(item) for _, item in _read_tiles(store, first, last)],
     )
@@ -150,7 +158,9 @@ def _read_tiles(store: Store, first: int, last: int) -> _Rows:
 
 
 class _EntryChecker:
-    def __init__(self, store: Store, damage: Damage, sizes: Collection[int]) -> None:
+    def __init__(self, store: Store, damage: Damage, sizes: Collection[int], left: Places) -> None:
+        self._left = left
+        self._kept_leaves: dict[int, list[bytes]] = {}  # by tile, as they are stored
         self._store = store
         self._damage = damage
         self._sizes = frozenset(sizes)
@@ -169,19 +179,22 @@ class _EntryChecker:
         previous: str | None = None
         if first in self._sizes:
             found.partial_roots[first] = b""
+        self._read_leaves(first, last)
         for page in _pages(self._store, first, last):
             shown = _by_entry(page.shown)
             lists = _by_entry(page.lists)
             self._read_steps(page.rows[0].seq, lists)
             for row in page.rows:
                 if row.seq != expected:
-                    report_gap(report, expected, row.seq - 1)
+                    self._pass_over(expected, row.seq - 1)
                     previous = None
-                    # The tree cannot be computed past a gap; leaves keep their places.
-                    for place in range(expected, min(row.seq, expected + 2 * TILE_WIDTH)):
-                        self._leaf(place, b"")
                 self._check(row, previous, shown.pop(row.seq, ()), lists.pop(row.seq, ()))
-                self._leaf(row.seq, leaf_hash(row.record))
+                found.waiting += row.seq - first in self._left
+                leaf = leaf_hash(row.record)
+                kept = self._kept_leaves.get(row.seq // TILE_WIDTH)
+                if kept is not None and kept[row.seq % TILE_WIDTH] != leaf:
+                    report.add(row.seq, "tree", "the stored leaf hash is not the record's")
+                self._leaf(row.seq, leaf)
                 expected = row.seq + 1
                 stored = row.columns[1]
                 previous = found.last_hash = stored if isinstance(stored, str) else ""
@@ -192,12 +205,44 @@ class _EntryChecker:
             if shown or lists:
                 report.add(None, "store", "content is noted for an entry that is not there")
         if expected <= last:
-            report_gap(report, expected, last)
+            self._pass_over(expected, last)
+            found.last_hash = None
         stored_roots: dict[Any, Any] = dict(_read_tiles(self._store, first, last))
         for index, root in enumerate(found.tile_roots, start=first // TILE_WIDTH):
             if as_hash(stored_roots.get(index)) != root:
                 report_tree_hash(report, index, TILE_WIDTH)
         return found
+
+    def _read_leaves(self, first: int, last: int) -> None:
+        """The leaf hashes that are stored, as they are of what was archived."""
+        rows = self._store.select(
+            "SELECT idx, hash FROM tree_hashes WHERE level = 0 AND idx >= ? AND idx <= ?",
+            (first // TILE_WIDTH, last // TILE_WIDTH),
+        )
+        for index, value in rows:
+            try:
+                self._kept_leaves[index] = read_tile(as_hash(value))
+            except TlogError:
+                self._found.report.add(
+                    None, "tree", f"the stored leaf hashes of tile {index} are not 256 hashes"
+                )
+
+    def _pass_over(self, first: int, last: int) -> None:
+        """Entries that are not there: they were archived, and their hashes are, or are missing."""
+        report, low = self._found.report, self._found.first
+        missing: list[int] = []  # first and last of a run
+        for seq in range(first, last + 1):
+            leaves = self._kept_leaves.get(seq // TILE_WIDTH)
+            if leaves is not None and seq - low in self._left:
+                report.archived += 1
+                self._leaf(seq, leaves[seq % TILE_WIDTH])
+                continue
+            # The tree cannot be computed past a gap; leaves keep their places.
+            if seq - first < 2 * TILE_WIDTH:
+                self._leaf(seq, b"")
+            missing = [missing[0] if missing and missing[1] == seq - 1 else seq, seq]
+            if seq == last or (seq + 1 - low in self._left):
+                report_gap(report, *missing)
 
     def _leaf(self, seq: int, leaf: bytes) -> None:
         if not self._leaves and seq % TILE_WIDTH:
@@ -263,7 +308,7 @@ class _EntryChecker:
         if record["seq"] != seq or record["id"] != entry_id(seq):
             report.add(seq, "field", f"the record says it is {record['id']}, seq {record['seq']}")
         if previous is None:
-            if self._found.first_link is None:
+            if seq == self._found.first:
                 self._found.first_link = record["previous_hash"]
         elif record["previous_hash"] != previous:
             report.add(seq, "link", "previous_hash is not the hash of the entry before")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from remit.ledger.entry import utc_now
 from remit.ledger.marks import Marks
-from remit.ledger.store import Store
+from remit.ledger.store import Store, may_have_left
 
 _NAME = "verification"
 _TABLES = {
@@ -66,7 +66,8 @@ class VerifiedMark:
         if self.size > size:
             return f"{before}, and there are {size}: the ledger was cut off, or is an older copy"
         row = store.get(self.size - 1) if self.size else None
-        if self.size and (row is None or row.entry_hash != self.entry_hash):
+        left = row is None and may_have_left(store.select, self.size - 1)
+        if self.size and not left and (row is None or row.entry_hash != self.entry_hash):
             return f"{before}, and they were others: history was rewritten, or this is another copy"
         return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from remit.ledger.archived import ARCHIVED_TO
 from remit.ledger.entry import entry_id
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import LAYOUT_VERSION
@@ -13,7 +14,7 @@ from remit.ledger.tlog import TILE_WIDTH, VerifierKey
 from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.entries import as_hash, erasure_is_sound, report_tree_hash
 
-_INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", BEFORE})
+_INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHIVED_TO, BEFORE})
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 
 
@@ -59,6 +60,9 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
     before = info.get(BEFORE, "0")
     if not str(before).isdecimal() or int(before) > store.count():
         report.add(None, "store", f"ledger_info says {BEFORE} {before!r}")
+    end = str(info.get(ARCHIVED_TO, "0"))
+    if not end.isdecimal() or int(end) % TILE_WIDTH or int(end) > store.count():
+        report.add(None, "store", f"ledger_info says {ARCHIVED_TO} {end!r}")
     owner = info.get("verifier_key")
     if owner is None and not store.select("SELECT 1 FROM checkpoints LIMIT 1"):
         owner = str(key)  # nothing was ever signed here
@@ -109,8 +113,9 @@ def check_upper_tree(report: VerificationReport, store: Store, roots: list[bytes
         "SELECT level, min(idx), max(idx), count(*) FROM tree_hashes GROUP BY level"
     ):
         if (
-            not (isinstance(level, int) and isinstance(greatest, int) and 0 < level < 8)
-            or (least, number) != (0, greatest + 1)
-            or (greatest + 1) * TILE_WIDTH**level > now
+            not (isinstance(level, int) and isinstance(greatest, int) and 0 <= level < 8)
+            # Level 0 is there of what was archived.
+            or ((least, number) != (0, greatest + 1) if level else least < 0)
+            or (greatest + 1) * TILE_WIDTH ** max(level, 1) > now
         ):
             report.add(None, "tree", "there is a tree hash of entries that are not there")

@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from remit.ledger.archived import archived_ranges, left_of
 from remit.ledger.checkpoints import stored_notes
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.marks import Marks
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
-from remit.ledger.store import Store
-from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey
+from remit.ledger.store import Store, may_have_left
+from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 from remit.ledger.verification.contents import Damage, check_contents, check_steps
 from remit.ledger.verification.entries import (
     EntryRange,
@@ -64,6 +65,8 @@ class Verifier:
         self._marks = marks
         self._report = VerificationReport()
         self._named: set[int] = set()  # the values that name subjects
+        self._waiting = 0  # entries that were archived and are to be removed
+        self._unread_archived = 0
 
     def verify(
         self,
@@ -127,7 +130,9 @@ class Verifier:
         now.ends = {"seq": size, "content_id": contents + 1, "step_id": steps + 1}
         heads = read_heads(report, notes, outside, self._key)
         wanted = {head.size for head in heads if start <= head.size <= size}
-        entry_ranges = list(self._ranges("seq", "entries", start, size - 1))
+        archived = archived_ranges(self._store)
+        left = left_of(archived)
+        entry_ranges = list(self._entry_ranges(start, size, left.end))
         unread = {
             (low, high)
             for low, high in _left_out(entry_ranges, known.ends.get("seq", 0))
@@ -163,12 +168,18 @@ class Verifier:
                 read = pool.run(
                     check_entries,
                     (
-                        (low, high, damage, {item for item in wanted if low <= item <= high + 1})
+                        (
+                            low,
+                            high,
+                            damage,
+                            {item for item in wanted if low <= item <= high + 1},
+                            left.part(low, high),
+                        )
                         for low, high in reading
                     ),
                 )
                 parts = (
-                    known_entries(self._store, *item) if item in unread else next(read)
+                    self._known_entries(*item) if item in unread else next(read)
                     for item in entry_ranges
                 )
                 roots, partials, blamed = self._join(start, size, parts, known, now, advance)
@@ -176,7 +187,7 @@ class Verifier:
             finally:
                 for problem in file_problems():
                     report.add(None, "store", problem)
-        report.unread = sum(high - low + 1 for low, high in unread)
+        report.unread = sum(high - low + 1 for low, high in unread) - self._unread_archived
         if known.size and damage.steps:  # where they show, unread entries were not asked
             report.add(None, "messages", "a message list is damaged")
         if known.size and tree_digest(roots[: known.size // TILE_WIDTH]) != known.tree:
@@ -192,6 +203,14 @@ class Verifier:
         check_erasures(report, self._store, known.size)
         report.erased = sum(report.erasures.values())
         check_upper_tree(report, self._store, roots)
+        for one in () if start else archived:
+            if tree_root(roots[: one.end // TILE_WIDTH]).hex() != one.root:
+                report.add(one.seq, "archive", "the tree had another root when it was archived")
+        if self._waiting:
+            report.notes.append(
+                f"{self._waiting} entries that were archived are still here; `remit ledger "
+                "archive --finish` removes them"
+            )
         check_heads(
             report,
             heads,
@@ -204,6 +223,19 @@ class Verifier:
         )
         now.size, now.tree = size, tree_digest(roots)
         now.partials = {str(number): root.hex() for number, root in partials.items()}
+
+    def _known_entries(self, first: int, last: int) -> EntryRange:
+        part = known_entries(self._store, first, last)
+        self._unread_archived += part.report.archived
+        return part
+
+    def _entry_ranges(self, start: int, size: int, archived: int) -> Iterator[_Range]:
+        """Ranges of entries: all of them where they may have been archived."""
+        low = start
+        while low < archived:
+            yield low, min(low + _RANGE, size) - 1
+            low += _RANGE
+        yield from self._ranges("seq", "entries", low, size - 1)
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
@@ -276,6 +308,8 @@ class Verifier:
         blamed: set[int] = set()
         before = self._store.get(start - 1) if start else None
         last_hash: str | None = before.entry_hash if before else ""
+        if before is None and start and may_have_left(self._store.select, start - 1):
+            last_hash = None
         expected = start
         for part in ranges:
             if part.first > expected:
@@ -291,6 +325,7 @@ class Verifier:
             partials.update(part.partial_roots)
             blamed |= part.blamed
             self._named |= part.named
+            self._waiting += part.waiting
             last_hash = part.last_hash
             expected = part.last + 1
         now.entry_hash = last_hash or ""

@@ -7,9 +7,11 @@ compiled again and compared.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import marshal
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,10 @@ _CHECKED = 0b10
 _LEVELS = (0, 1, 2)
 _NO_REFERENCES = 2  # a version of marshal in which equal code has equal bytes
 
+# Digests of sources with their compiled forms, read each time, that this process found to be the
+# same code: they always are.
+_same: set[bytes] = set()
+
 
 def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]:
     """What is wrong with the compiled forms of one module, for this version of Python.
@@ -29,17 +35,19 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
         content: what it holds.
         shown: its name in the messages.
     """
+    folder = source.parent / "__pycache__"
     for level in _LEVELS:
         # PYTHONPYCACHEPREFIX moves them; another process may run without it.
-        moved = Path(importlib.util.cache_from_source(str(source), optimization=level or ""))
-        for place in {moved, source.parent / "__pycache__" / moved.name}:
-            if not place.exists():
-                continue
-            if not place.is_file():
-                yield f"{place} is not a file."
-                continue
+        moved = importlib.util.cache_from_source(str(source), optimization=level or "")
+        for place in {moved, f"{folder}/{os.path.basename(moved)}"}:
             try:
-                data = place.read_bytes()
+                if not stat.S_ISREG(os.stat(place).st_mode):
+                    yield f"{place} is not a file."
+                    continue
+                with open(place, "rb") as stream:
+                    data = stream.read()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
             except OSError as error:
                 yield f"{place} cannot be read: {error.strerror}."
                 continue
@@ -67,6 +75,14 @@ def _expected(flags: int, source: Path, content: bytes) -> bytes:
 
 
 def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
+    told = f"{level} {len(content)} {source}".encode(errors="surrogateescape")
+    digest = hashlib.sha256(b"%d %b%b%b" % (len(told), told, content, body)).digest()
+    if digest not in _same and _compiles_to(body, content, source, level):
+        _same.add(digest)
+    return digest in _same
+
+
+def _compiles_to(body: bytes, content: bytes, source: Path, level: int) -> bool:
     try:
         # Hostile bytes can harm the process that loads them; Python has loaded these at the import.
         loaded = marshal.loads(body)  # noqa: S302

@@ -217,10 +217,10 @@ def _walk(top: Path, problems: list[str]) -> Iterator[str]:
 
     for folder, names, files in os.walk(top, onerror=failed):
         for name in names:
-            if Path(folder, name).is_symlink():
-                problems.append(f"{Path(folder, name)} is a link to a directory.")
+            if os.path.islink(f"{folder}/{name}"):
+                problems.append(f"{folder}/{name} is a link to a directory.")
         for name in files:
-            path = Path(folder, name).relative_to(top).as_posix()
+            path = f"{folder}/{name}".removeprefix(f"{top}/")
             if not _COMPILED.fullmatch(path):
                 yield path
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
+    EntryArchivedError,
     EntryNotFoundError,
     Erased,
     LedgerClient,
@@ -155,6 +156,8 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
         raise _damaged(row)
     try:
         entry = ledger.read(f"LED-{row.seq:08x}")
+    except EntryArchivedError:
+        raise
     except EntryNotFoundError as error:
         raise _damaged(row) from error
     return _record(row, entry)

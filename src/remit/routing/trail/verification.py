@@ -17,6 +17,7 @@ from remit.ledger import (
     imported_size,
     is_plain_text,
     keep_mark,
+    left_of,
     parse_entry_id,
     read_mark,
 )
@@ -171,6 +172,7 @@ class _Check:
         self._report = TrailReport()
         self._problems: list[tuple[int, str, str, str, str]] = []  # the entry's number first
         self._passed: dict[int, tuple[str, str]] = {}  # entries whose row has not come yet
+        self._archived = left_of(ledger.archived_ranges())
 
     def run(self) -> TrailReport:
         """Everything; problems in ledger order."""
@@ -193,6 +195,8 @@ class _Check:
                 current = next(entries, None)
             elif self._passed.pop(row.seq, None) is not None:
                 self._check(row, _read(self._ledger, row.seq))
+            elif row.seq in self._archived:
+                self._check_links(row)
             else:
                 self._note(row, "its entry is not in the ledger as a THOUGHT_RECORD of its task")
                 self._check_links(row)

@@ -41,9 +41,10 @@ from remit.server.api.owners import owner_routes
 from remit.server.api.pins import pin_routes
 from remit.server.api.prices import price_routes
 from remit.server.api.report import report_routes
-from remit.server.api.responses import Health
+from remit.server.api.responses.installation import Health
 from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
+from remit.server.api.tenants import tenant_routes
 from remit.server.api.usage import usage_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
@@ -99,6 +100,7 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
         key_routes(keys, budgeter, directory),
         owner_routes(directory, budgeter),
         usage_routes(ledger),
+        tenant_routes(runtime.root, ledger),
         report_routes(runtime),
         price_routes(ledger, runtime.root_prices),
         approval_routes(ledger, runtime.approvals),

@@ -11,7 +11,7 @@ from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue
 from remit.gateway.auth import expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import ApprovalQuery, Decision, Delegation
-from remit.server.api.responses import ApprovalPage, ApprovalShape, DelegationShape
+from remit.server.api.responses.decisions import ApprovalPage, ApprovalShape, DelegationShape
 from remit.server.api.routes import Caller, Listed, Routes, name_of, page_of
 from remit.server.refusals import HttpError
 

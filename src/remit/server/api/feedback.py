@@ -11,7 +11,7 @@ from remit.learning import feedback_on, give_feedback
 from remit.learning.judges import is_uncalibrated
 from remit.ledger import LedgerClient
 from remit.server.api.requests import FeedbackGiven, FeedbackQuery
-from remit.server.api.responses import FeedbackPage, FeedbackShape
+from remit.server.api.responses.decisions import FeedbackPage, FeedbackShape
 from remit.server.api.routes import Caller, Routes, name_of, page_of
 
 

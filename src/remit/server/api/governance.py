@@ -11,7 +11,12 @@ from remit.ledger import LedgerClient
 from remit.packages import InstalledPackage, Registry
 from remit.packages.gates import GATES, GateContext, check_gates, latest_result
 from remit.server.api.requests import GateRequest, Page
-from remit.server.api.responses import GateReportShape, GateStates, PackagePage, PackageShape
+from remit.server.api.responses.installation import (
+    GateReportShape,
+    GateStates,
+    PackagePage,
+    PackageShape,
+)
 from remit.server.api.routes import Caller, Routes, name_of, slice_of
 from remit.server.refusals import HttpError
 

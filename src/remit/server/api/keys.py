@@ -11,7 +11,7 @@ from fastapi import Query
 from remit.gateway.auth import ROLES, Directory, Identity, KeyStore, NewKey, expiry_of, shown_keys
 from remit.gateway.budget import BudgetLimits, TokenBudgeter
 from remit.server.api.requests import KeyQuery, KeyRequest, Rotation
-from remit.server.api.responses import KeyMade, KeyPage, KeyRevoked, KeyShape
+from remit.server.api.responses.parties import KeyMade, KeyPage, KeyRevoked, KeyShape
 from remit.server.api.routes import Caller, Routes, slice_of
 from remit.server.refusals import HttpError
 

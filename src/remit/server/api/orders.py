@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
 
-from remit.agents.queue import OrderQueue, Submission
-from remit.gateway.auth import expiry_of
+from remit.agents.queue import OrderNotFoundError, OrderQueue, OrderStatus, Submission, for_key
+from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import OrderGiven, OrderListed
-from remit.server.api.responses import OrderDetail, OrderPage, OrderShape
-from remit.server.api.routes import Caller, Listed, Routes, name_of, page_of
+from remit.server.api.responses.decisions import OrderDetail, OrderPage
+from remit.server.api.routes import Caller, Routes, name_of, page_of
+from remit.server.authentication import DEVELOPER
+from remit.server.refusals import HttpError
 
-_MOST_PASSED = 100_000  # orders before a cursor
+_OPERATES = "manage_keys"
+_OPERATORS_OWN = ("queue", "priority", "for_key")
 
 
 def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
@@ -24,30 +26,45 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
     @routes.add("GET", "/orders", "List orders", needs="read", shape=OrderPage)
     def listed(query: Annotated[OrderListed, Query()]) -> dict[str, Any]:
         """Orders that are not done, in the order in which they begin; of a `state`, also others."""
-        return page_of(_listed(orders, query), query.limit, "orders")
+        found = orders.list(
+            queue=query.queue, state=query.state, limit=query.limit + 1, after=query.cursor or ""
+        )
+        rows = ((one.cursor, "orders", one.to_dict()) for one in found)
+        return page_of(rows, query.limit, "orders")
 
     @routes.add(
-        "POST", "/orders", "Submit an order", needs="manage_keys", shape=OrderShape, status=201
-    )
+        "POST", "/orders", "Submit an order", needs="call", shape=OrderStatus, status=201,
+        fails=[404, 409],
+    )  # fmt: skip
     def submit(order: OrderGiven, caller: Caller) -> dict[str, Any]:
-        """Have a worker give an agent one turn.
+        """Have a worker give an agent one turn, for the caller's key: its limits hold for the
+        order's calls.
 
-        Operators only: its calls are the root's own, held to the budgets of agent, session and
-        user.
+        Operators may name another key. Any other key must name the agent among its `agents`, and
+        says neither `queue`, `priority`, `for_key` nor another `user_id`.
         """
+        key, submitted_as = order.for_key, order.key
+        if not caller.may(_OPERATES):
+            _check_own(caller, order)
+            submitted_as = f"{caller.key_id}/{order.key}" if order.key else ""
+        if not key and caller.key_id != DEVELOPER.key_id:
+            key = caller.key_id
         wanted = Submission(
             agent_id=order.agent_id, task=order.task, queue=order.queue, priority=order.priority,
-            due=expiry_of(order.after) if order.after else None, key_id=caller.key_id or "",
-            user_id=order.user_id, subject_id=order.subject_id, tokens=order.tokens,
-            usd=order.usd, max_attempts=order.max_attempts,
+            due=expiry_of(order.after) if order.after else None, user_id=order.user_id,
+            subject_id=order.subject_id, tokens=order.tokens, usd=order.usd,
+            max_attempts=order.max_attempts,
         )  # fmt: skip
-        order_id = orders.submit(wanted, by=name_of(caller), key=order.key)
+        if key:
+            wanted = for_key(ledger, wanted, key)
+        order_id = orders.submit(wanted, by=name_of(caller), key=submitted_as)
         return orders.get(order_id).to_dict()
 
-    @routes.add("GET", "/orders/{order_id}", "One order", needs="read", shape=OrderDetail)
-    def one(order_id: str) -> dict[str, Any]:
-        """How an order stands, what it is, and what it came to."""
-        status = orders.get(order_id)
+    @routes.add("GET", "/orders/{order_id}", "One order", needs="read or call", shape=OrderDetail)
+    def one(order_id: str, caller: Caller) -> dict[str, Any]:
+        """How an order stands, what it is, and what it came to: with `call` alone, of the caller's
+        key."""
+        status = _found(orders, order_id, caller, "read")
         answer = None
         if status.turn_entry_id:
             answer = ledger.read(status.turn_entry_id).metadata["response"]
@@ -56,12 +73,16 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
 
     @routes.add(
         "POST", "/orders/{order_id}/{verb}", "Change an order",
-        needs="manage_keys", shape=OrderShape, fails=[409],
+        needs=f"{_OPERATES} or call", shape=OrderStatus, fails=[409],
     )  # fmt: skip
     def change(
         order_id: str, verb: Literal["cancel", "pause", "resume", "retry"], caller: Caller
     ) -> dict[str, Any]:
-        """Give an order up, keep it from beginning, let it begin, or have it tried again."""
+        """Give an order up, keep it from beginning, let it begin, or have it tried again: with
+        `call` alone, give up one of the caller's key."""
+        _found(orders, order_id, caller, _OPERATES)
+        if verb != "cancel" and not caller.may(_OPERATES):
+            raise HttpError(403, "forbidden", f"The role {caller.role} may only cancel its orders.")
         by = name_of(caller)
         act = {"cancel": orders.cancel, "pause": orders.pause, "resume": orders.resume}
         return act.get(verb, orders.retry)(order_id, by=by).to_dict()
@@ -69,9 +90,33 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
     return routes
 
 
-def _listed(orders: OrderQueue, query: OrderListed) -> Iterator[Listed]:
-    passed = query.cursor is None
-    for status in orders.list(queue=query.queue, state=query.state, limit=_MOST_PASSED):
-        if passed:
-            yield status.order_id, "orders", status.to_dict()
-        passed = passed or status.order_id == query.cursor
+def _check_own(caller: Identity, order: OrderGiven) -> None:
+    """Whether somebody who does not operate the root may submit an order so.
+
+    Raises:
+        HttpError: not so.
+    """
+    why = ""
+    if not caller.key_id or caller.within is not None:
+        why = "Orders are submitted with a virtual key."
+    elif order.agent_id not in caller.agents:
+        why = f"This key does not name {order.agent_id!r} among its agents."
+    elif not order.model_fields_set.isdisjoint(_OPERATORS_OWN):
+        why = f"The role {caller.role} may not say {', '.join(_OPERATORS_OWN)} of an order."
+    elif order.user_id not in ("", caller.user_id):
+        why = "This key may not name another user."
+    if why:
+        raise HttpError(403, "forbidden", why)
+
+
+def _found(orders: OrderQueue, order_id: str, caller: Identity, permission: str) -> OrderStatus:
+    """An order that the caller may know of.
+
+    Raises:
+        OrderNotFoundError: there is none.
+    """
+    status = orders.get(order_id)
+    is_own = bool(caller.key_id) and caller.within is None and status.key_id == caller.key_id
+    if not is_own and not caller.may(permission):
+        raise OrderNotFoundError(order_id)
+    return status

@@ -9,7 +9,7 @@ from fastapi import Query
 from remit.gateway.auth import Directory, OwnerKind
 from remit.gateway.budget import BudgetLimits, TokenBudgeter
 from remit.server.api.requests import OwnerRequest, Page, Rename
-from remit.server.api.responses import OwnerPage, OwnerShape
+from remit.server.api.responses.parties import OwnerPage, OwnerShape
 from remit.server.api.routes import Caller, Routes, name_of, slice_of
 
 _KINDS: tuple[OwnerKind, ...] = ("user", "team", "organisation")

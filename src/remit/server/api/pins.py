@@ -7,7 +7,7 @@ from typing import Any
 from remit.agents.tools import PinError, PinnedTool, Pins
 from remit.ledger import LedgerClient
 from remit.server.api.requests import Acceptance
-from remit.server.api.responses import PinnedToolShape, PinPage
+from remit.server.api.responses.decisions import PinnedToolShape, PinPage
 from remit.server.api.routes import Caller, Routes, name_of
 from remit.server.refusals import HttpError
 

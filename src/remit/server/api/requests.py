@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from remit.agents.queue import OrderState
 from remit.gateway import MAX_ID_CHARS
 
 _DEFAULT_LIMIT = 50
@@ -95,10 +96,9 @@ class OrderListed(Page):
     """Which orders."""
 
     queue: str = Field("", max_length=100, description="of one queue")
-    state: Literal[
-        "", "ready", "delayed", "held", "running", "waiting", "paused", "failed", "completed",
-        "cancelled",
-    ] = Field("", description="of one state; what is not done when left out")  # fmt: skip
+    state: Literal[""] | OrderState = Field(
+        "", description="of one state; what is not done when left out"
+    )
 
 
 class OrderGiven(_Body):
@@ -110,6 +110,11 @@ class OrderGiven(_Body):
     priority: int = Field(0, ge=-1000, le=1000, description="a lower number goes first")
     after: str = Field("", max_length=64, description="not before: a duration or a time")
     key: str = Field("", max_length=MAX_ID_CHARS, description="names the work: there is one order")
+    for_key: str = Field(
+        "", max_length=MAX_ID_CHARS,
+        description="name or id of the virtual key whose limits hold for it; the caller's own when "
+        "left out",
+    )  # fmt: skip
     user_id: str = Field("", max_length=MAX_ID_CHARS, description="whose budget it counts in")
     subject_id: str = Field("", max_length=MAX_ID_CHARS, description="of whom it speaks")
     tokens: int | None = Field(None, ge=0, le=10**12, description="the most of its session")

@@ -10,13 +10,12 @@ from typing import Annotated, Any, TypeVar
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
-from remit.server.api.responses import Error
+from remit.server.api.responses.shared import Error
 from remit.server.guard import IDENTITY
 from remit.server.refusals import HttpError
 
@@ -60,7 +59,7 @@ class Routes(APIRouter):
         summary: str,
         *,
         needs: str,
-        shape: type[BaseModel] | None = None,
+        shape: type[Any] | None = None,
         media_type: str = "text/plain",
         status: int = 200,
         fails: Iterable[int] = (),
@@ -71,7 +70,8 @@ class Routes(APIRouter):
             method: of HTTP.
             path: below ``/api``.
             summary: for the OpenAPI document.
-            needs: the permission that a caller needs, of :data:`remit.gateway.auth.PERMISSIONS`.
+            needs: the permission that a caller needs, of :data:`remit.gateway.auth.PERMISSIONS`;
+                of several with " or " between them, one.
             shape: of a JSON body; the body is text or bytes of ``media_type``, or a response
                 that streams it, when left out.
             media_type: of a body without a shape.
@@ -115,10 +115,10 @@ class Routes(APIRouter):
         return decorate
 
 
-def _allowing(permission: str) -> Callable[..., Any]:
+def _allowing(needs: str) -> Callable[..., Any]:
     async def check(request: Request, caller: Caller) -> None:
-        if not caller.may(permission):
-            why = f"The role {caller.role} may not {permission.replace('_', ' ')}."
+        if not any(map(caller.may, needs.split(" or "))):
+            why = f"The role {caller.role} may not {needs.replace('_', ' ')}."
             raise HttpError(403, "forbidden", why)
         names = [name for name, _ in request.query_params.multi_items()]
         if twice := next((name for name in names if names.count(name) > 1), ""):

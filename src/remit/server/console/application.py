@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +32,7 @@ from remit.server.console import (
     spend,
     verification,
 )
-from remit.server.console.assets import ASSETS, assets
+from remit.server.console.assets import ASSETS, assets, style
 from remit.server.console.entrance import LOGIN, Entrance
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
 from remit.server.console.kept_report import KeptReport
@@ -58,6 +60,7 @@ from remit.server.replies import (
     reply,
 )
 from remit.server.shares import SHARE
+from remit.views.page import style_hash
 
 _log = logging.getLogger("remit.server.console")
 
@@ -69,16 +72,9 @@ _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find
 _THREADS = 2  # that make pages: what they do is time that calls do not have
 _MOST_WAITING = 100  # pages
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
-    (b"x-frame-options", b"DENY"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
+    "default-src 'none'; script-src 'self'; style-src 'sha256-{style_hash}'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
 )
 _LONGEST_RETRY_S = 1.0  # after a page has lost its database: there are few threads
 _NO_DATABASE = "The ledger's database does not answer."
@@ -121,6 +117,7 @@ class Console:
         self._entrance = Entrance(runtime, keys, authenticator)
         self._threads = ThreadPoolExecutor(_THREADS, "remit-console")
         self._waiting = 0
+        self._is_ready = False
         self._live = Live(self._ledger)
 
     def end_streams(self) -> None:
@@ -183,7 +180,7 @@ class Console:
             said = f"The role {login.identity.role} may not read the record."
             raise HttpError(403, "forbidden", said)
         if path == _LIVE:
-            await self._live.serve(send, receive, lambda: self._still(scope), _HEADERS)
+            await self._live.serve(send, receive, lambda: self._still(scope), _headers())
             return None
         query = read_query(scope)
         if path == _FIND:
@@ -192,7 +189,19 @@ class Console:
             return see("/")
         view, rest = _view_of(path)
         asked = Asked(path, rest, login.identity, query, form)
-        return await self._run(lambda: self._made(view, asked, login, method))
+        answer = await self._run(lambda: self._made(view, asked, login, method))
+        if not self._is_ready:
+            self._is_ready = True
+            self._threads.submit(self._make_ready)
+        return answer
+
+    def _make_ready(self) -> None:
+        """Do what the first visit to each page would wait for; nobody waits for it here."""
+        made = templates()
+        for name in made.list_templates(extensions=["j2"]):
+            made.get_template(name)
+        with contextlib.suppress(RemitError):  # said to who asks for it
+            self._sources.learned.read()
 
     def _made(self, view: View, asked: Asked, login: Login, method: str) -> Answer:
         if method == "POST":
@@ -292,9 +301,22 @@ def _asset(name: str, method: str) -> Answer:
     return Answer(200, found.body, found.content_type.encode(), [kept])
 
 
+@functools.cache
+def _headers() -> tuple[tuple[bytes, bytes], ...]:
+    """Of every answer."""
+    return (
+        (b"content-security-policy", _POLICY.format(style_hash=style_hash(style())).encode()),
+        (b"x-frame-options", b"DENY"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"same-origin"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cache-control", b"no-store"),
+    )
+
+
 def _merged(headers: Headers) -> list[tuple[bytes, bytes]]:
     own = {name for name, _ in headers}
-    return [*headers, *(pair for pair in _HEADERS if pair[0] not in own)]
+    return [*headers, *(pair for pair in _headers() if pair[0] not in own)]
 
 
 __all__ = ["PREFIX", "Console"]

@@ -1,4 +1,5 @@
-"""Style and scripts: files that a browser keeps, under an address that changes with them."""
+"""Scripts, which a browser keeps, under addresses that change with them; and the style, which every
+page carries: a browser would paint nothing before a file of it had come."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from remit.views.timeline import POSITIONS
 
 ASSETS = "/console/static/"
 
+_STATIC = resources.files("remit.server.console") / "static"
 _SCRIPTS = ("live.js", "check.js")
 
 
@@ -26,14 +28,16 @@ class Asset(NamedTuple):
 @functools.cache
 def assets() -> dict[str, Asset]:
     """All files, by name."""
-    folder = resources.files("remit.server.console") / "static"
-    style = style_sheet("page.css", "learning.css") + (folder / "console.css").read_text("utf-8")
-    found = {"console.css": _asset("text/css", (style + POSITIONS).encode())}
-    for name in _SCRIPTS:
-        found[name] = _asset("text/javascript", (folder / name).read_bytes())
+    found = {name: _script((_STATIC / name).read_bytes()) for name in _SCRIPTS}
     shared = resources.files("remit.views") / "assets" / "verify.js"
-    found["verify.js"] = _asset("text/javascript", shared.read_bytes())
-    return found
+    return found | {"verify.js": _script(shared.read_bytes())}
+
+
+@functools.cache
+def style() -> str:
+    """The style sheet of every page; the policy of the console names it by its hash."""
+    shared = style_sheet("page.css", "learning.css")
+    return shared + (_STATIC / "console.css").read_text("utf-8") + POSITIONS
 
 
 def address_of(name: str) -> str:
@@ -41,5 +45,5 @@ def address_of(name: str) -> str:
     return f"{ASSETS}{name}?{assets()[name].digest}"
 
 
-def _asset(kind: str, body: bytes) -> Asset:
-    return Asset(f"{kind}; charset=utf-8", body, hashlib.sha256(body).hexdigest()[:16])
+def _script(body: bytes) -> Asset:
+    return Asset("text/javascript; charset=utf-8", body, hashlib.sha256(body).hexdigest()[:16])

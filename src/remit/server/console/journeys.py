@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
-from remit.ledger import EntryNotFoundError, LedgerEntry
+from remit.ledger import EntryArchivedError, EntryNotFoundError, LedgerEntry
 from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
 from remit.server.console.rows import call_row
@@ -38,6 +38,8 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
     if name.startswith("LED-"):
         try:
             entry = ledger.read(name)
+        except EntryArchivedError as error:
+            raise NotFoundError(str(error)) from error
         except EntryNotFoundError as error:
             raise NotFoundError(f"The ledger has no entry {name[:40]}.") from error
         if not session_of(entry):

@@ -14,7 +14,7 @@ from remit.agents.approvals import ApprovalQueue
 from remit.gateway.auth import Directory, Identity
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
-from remit.server.console.assets import address_of
+from remit.server.console.assets import address_of, style
 from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
 from remit.views.page import environment
@@ -113,7 +113,9 @@ def templates() -> Environment:
     shared = environment()
     loaders = [PackageLoader("remit.server.console"), shared.loader]
     made = shared.overlay(loader=ChoiceLoader([one for one in loaders if one is not None]))
-    made.globals = {**shared.globals, "asset": address_of, "navigation": NAVIGATION}
+    made.globals = {
+        **shared.globals, "asset": address_of, "navigation": NAVIGATION, "style_sheet": style,
+    }  # fmt: skip
     made.filters = {**shared.filters, "segment": lambda text: quote(str(text), safe="")}
     return made
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from remit.agents.sessions import session_overview
-from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.ledger import Erased, LedgerClient, LedgerEntry, entry_id
 from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View, page_of_list
 from remit.server.console.rows import ALARMS, named
@@ -89,7 +89,9 @@ def _spent(ledger: LedgerClient, session_ids: Sequence[str]) -> dict[str, dict[s
 def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
     first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
     if first is None:
-        raise NotFoundError(f"The ledger has no session {session_id[:100]}.")
+        end = ledger.archived_to
+        archived = f" What was before {entry_id(end)} may be in an archive." if end else ""
+        raise NotFoundError(f"The ledger has no session {session_id[:100]}.{archived}")
     overview = session_overview(ledger, session_id)
     ends, after, more = _bounds(ledger, session_id, before)
     events = list(islice(_events(ledger, session_id, after, ends, before), _MOST_EVENTS + 1))

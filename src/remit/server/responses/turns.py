@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from remit.gateway.keeping import CannotContinueError, TooLongError
 from remit.kernel.json_text import dump, load
-from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
+from remit.ledger import EntryArchivedError, Erased, LedgerClient, LedgerEntry, is_plain_text
 from remit.providers.dialects import ModelCall
 from remit.providers.dialects.responses.answer import response_object
+from remit.server.refusals import HttpError
 from remit.server.responses.items import (
     ErasedItemsError,
     id_of,
@@ -85,14 +86,22 @@ class Turns:
         self._ledger = ledger
 
     def find(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
-        """The turn that an id stands for, of an owner; of one session, where one is named."""
+        """The turn that an id stands for, of an owner; of one session, where one is named.
+
+        Raises:
+            HttpError: it was archived.
+        """
         if not is_plain_text(identity):
             return None
         rows = self._ledger.select(_FIND, (identity, owner))
         if not rows or (session_id and rows[0][1] != session_id):
             return None
         entry_id, session, in_flight = rows[0]
-        entry = self._ledger.read(entry_id, with_content=False)
+        try:
+            entry = self._ledger.read(entry_id, with_content=False)
+        except EntryArchivedError as error:
+            message = "What this id stands for was archived: nothing can go on from it."
+            raise HttpError(404, "archived", message) from error
         state: State = "ended"
         if entry.event_type == "DISPATCH":
             state = "out" if in_flight else "lost"

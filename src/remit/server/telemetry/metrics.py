@@ -23,6 +23,7 @@ from prometheus_client.values import ValueClass
 from remit.gateway import CallReport, CircuitBreaker, CircuitState
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
+from remit.server.telemetry.by_tenant import CountsByTenant, OfTenant
 from remit.server.telemetry.logs import name_of
 
 _log = logging.getLogger("remit.telemetry")
@@ -54,7 +55,8 @@ class CallMetrics:
     directory before this module was imported. Each process then has its own bound.
 
     Args:
-        max_models: most pairs of provider and model that get labels, and most error codes.
+        max_models: most pairs of provider and model that get labels, most error codes, and most
+            tenants.
         known: whether a provider has such a model, for calls that failed; for example, whether
             it has a price.
 
@@ -130,6 +132,7 @@ class CallMetrics:
             "Circuit breaker: 0 closed, 1 half open, 2 open; of all processes.",
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
+        self.by_tenant = functools.cache(functools.partial(CountsByTenant, registry, max_models))
         self.in_progress = 0  # HTTP requests that are answered now; set by the server
         self.refused_key = self._refused_keys.inc
 
@@ -241,18 +244,25 @@ class CallMetrics:
         for label, number in shown.items():
             self._breaker_state.labels(*label).set(number)
 
-    def render(self) -> tuple[bytes, str]:
+    def render(self, tenant: str = "") -> tuple[bytes, str]:
         """All metrics in Prometheus' text form, and its content type.
 
         Reads what is watched, which may block: not for the event loop.
+
+        Args:
+            tenant: show only the series with this label, where several processes count together.
         """
         self.refresh()
         if not self.shared:
             return generate_latest(self._registry), _CONTENT_TYPE
         _forget_dead_processes(Path(os.environ[_MULTIPROCESS]))
         registry = CollectorRegistry()
-        registry.register(self._at_scrape)
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        all_processes = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+        if tenant:
+            registry.register(OfTenant(all_processes, tenant))
+        else:
+            registry.register(self._at_scrape)
+            registry.register(all_processes)
         return generate_latest(registry), _CONTENT_TYPE
 
     def _labels_of(self, provider_id: str, model_id: str, answered: bool) -> _Pair:

@@ -15,8 +15,8 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
-from remit.runtime.moving import recover_move
-from remit.runtime.tenants import find_tenant, tenant_names
+from remit.runtime.removal import recover_tenant
+from remit.runtime.tenants import find_tenant, require_recorded, tenant_names
 from remit.server import request
 from remit.server.app import App
 from remit.server.guard import replayed
@@ -68,14 +68,20 @@ class Dispatcher:
         }
         root = app.runtime.root
         settings = app.runtime.loaded.settings
-        host_path = settings.ledger.path
-        recover = functools.partial(recover_move, root, app.runtime.ledger, host_path)
+        self._host_path = settings.ledger.path
         self._tenants = OpenTenants(
-            root, settings.server.open_tenants, options.flags, options.by, shares, recover,
-            counted=not app.metrics.shared,
+            root, settings.server.open_tenants, options.flags, options.by, shares, self._admit,
+            app.metrics,
         )  # fmt: skip
         self._heads = Heads(root, app.runtime.ledger, self._tenants)
         self._running: list[asyncio.Task[None]] = []
+
+    def _admit(self, name: str) -> None:
+        """Before a tenant is opened: end what a process that died while it moved or removed
+        it began, and refuse a root that the host did not make."""
+        root, ledger = self.runtime.root, self.runtime.ledger
+        recover_tenant(root, ledger, self._host_path, name)
+        require_recorded(ledger, find_tenant(root, name))
 
     @property
     def ready(self) -> bool:
@@ -132,7 +138,7 @@ class Dispatcher:
     async def _signing_in(
         self, scope: Scope, receive: Receive
     ) -> tuple[OpenTenant | None, Receive]:
-        """Whose console somebody signs in to: the key in the form says it."""
+        """The tenant whose console is signed in to, by the key in the form."""
         length = dict(scope["headers"]).get(b"content-length")
         body = await read_body(receive, length, _MOST_LOGIN_BYTES, _LOGIN_S, None)
         with contextlib.suppress(ValueError):  # what is no form is refused by who reads it

@@ -16,23 +16,23 @@ from typing import Any, Self, TypeVar
 from remit.gateway.auth import AgentTokens, AuthenticationError, agent_secret
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.kernel.tenant import TenantFile
+from remit.kernel.tenant import TenantFile, is_name
 from remit.runtime import Runtime
 from remit.runtime.moving import hold_open
-from remit.runtime.tenants import find_tenant, open_log, tenant_names
+from remit.runtime.tenants import find_tenant, open_log, root_of
 from remit.server.app import App
 from remit.server.refusals import HttpError
 from remit.server.shares import Shares
 from remit.server.telemetry import CallMetrics
+from remit.server.tenants.metrics import TenantMetrics
 from remit.server.tenants.naming import Named
-from remit.server.tenants.uncounted import Uncounted
 
 __all__ = ["OpenTenant", "OpenTenants"]
 
 _log = logging.getLogger("remit.server.tenants")
 
 _IDLE_S = 900.0
-_AGAIN_S = 1.0  # until what could not be opened is tried again, and names are read again
+_AGAIN_S = 1.0  # until what could not be opened is tried again
 _THREADS = 8  # a tenant whose database does not answer holds one for some seconds
 _MOST_WAITING = 200  # requests for tenants that are not open
 _MOST_WAITING_FOR_ONE = 100
@@ -68,7 +68,7 @@ class OpenTenant:
         self.used = time.monotonic()
 
     async def stop(self, *, at_once: bool) -> None:
-        """Close it, once nobody uses it."""
+        """Close it, once it is not used."""
         try:
             await self.app.stop(at_once=at_once)
         finally:
@@ -84,21 +84,21 @@ class OpenTenants:
         flags: settings by dotted key, as the server was started with.
         by: who runs the server, for the record.
         shares: what all tenants hold of this process.
-        counted: whether each counts its own calls.
-        recover: ends what a process that died while it moved this tenant began.
+        admit: called before a tenant is opened; raises where it must not be.
+        metrics: the host's, which count by tenant too.
     """
 
     def __init__(
         self, host: Root, most: int, flags: Mapping[str, Any], by: str, shares: Shares,
-        recover: Callable[[str], None], *, counted: bool,
+        admit: Callable[[str], None], metrics: CallMetrics,
     ) -> None:  # fmt: skip
-        self._recover = recover
+        self._admit = admit
         self._host = host
         self._most = most
         self._flags = dict(flags)
         self._by = by
         self._shares = shares
-        self._counted = counted
+        self._metrics = metrics
         self._open: dict[str, OpenTenant] = {}
         self._opening: dict[str, asyncio.Task[OpenTenant]] = {}
         self._failed: dict[str, tuple[float, Exception]] = {}
@@ -106,8 +106,6 @@ class OpenTenants:
         self._closing: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(_THREADS, "remit-tenants")
         self._waiting: Counter[str] = Counter()
-        self._names: frozenset[str] = frozenset()
-        self._named_at = -_AGAIN_S
 
     @property
     def all(self) -> Mapping[str, OpenTenant]:
@@ -149,13 +147,13 @@ class OpenTenants:
             return await self._opened(name, may_close=is_known)
 
     async def close_idle(self) -> None:
-        """Close those that nobody used for long, those that are to be moved, and those whose policy
-        or prices changed: they are opened anew when they are asked for."""
+        """Close those that were not used for long, those that are to be moved or removed, and those
+        whose policy or prices changed, which are opened again by the next request."""
         await asyncio.gather(*(self._look_at(name, one) for name, one in self._open.items()))
 
     async def _look_at(self, name: str, one: OpenTenant) -> None:
         idle = not one.users and time.monotonic() - one.used > _IDLE_S
-        idle = idle or TenantFile.moving_path(one.app.runtime.root.path).exists()
+        idle = idle or TenantFile.is_held_back(one.app.runtime.root.path)
         behind = False
         with contextlib.suppress(RemitError):  # a ledger that does not answer is asked again
             behind = not idle and await self.run(one.app.is_behind)
@@ -182,10 +180,8 @@ class OpenTenants:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def _is_one(self, name: str) -> bool:
-        if name not in self._names and time.monotonic() - self._named_at > _AGAIN_S:
-            self._named_at = time.monotonic()
-            self._names = frozenset(tenant_names(self._host))
-        return name in self._names
+        """One look at the file system: a flood of names that are none costs no more."""
+        return is_name(name) and TenantFile.path(root_of(self._host, name).path).exists()
 
     async def _asks_with_its_key(self, asked: Named) -> bool:
         """:meth:`_knows`, by one thread for each tenant: whose database does not answer must not
@@ -212,6 +208,8 @@ class OpenTenants:
 
     def _knows(self, asked: Named) -> bool:
         """Whether a tenant that is not open has this key, now or once; reads its ledger."""
+        if TenantFile.is_held_back(root_of(self._host, asked.tenant).path):
+            self._admit(asked.tenant)
         tenant = find_tenant(self._host, asked.tenant)
         if asked.token.startswith("rat1."):
             try:
@@ -248,14 +246,15 @@ class OpenTenants:
         return made
 
     def _make_app(self, name: str) -> tuple[App, contextlib.ExitStack]:
-        self._recover(name)
+        self._admit(name)
         tenant = find_tenant(self._host, name)
         with contextlib.ExitStack() as held:
             held.enter_context(hold_open(tenant))
             runtime = Runtime.open(tenant.root.path, flags=self._flags, by=self._by)
             try:
-                metrics: CallMetrics | None = None if self._counted else Uncounted()
-                app = App(runtime, metrics=metrics, within=(self._shares, tenant.name))
+                own = TenantMetrics(self._metrics, name) if self._metrics.shared else None
+                app = App(runtime, metrics=own, within=(self._shares, name))
+                runtime.gateway.observers.append(self._metrics.by_tenant().of(name))
             except BaseException:
                 runtime.close()
                 raise
@@ -271,7 +270,7 @@ class OpenTenants:
             self._close(min(idle, key=lambda name: self._open[name].used))
 
     def _close(self, name: str) -> None:
-        """Take a tenant out, and close it once nobody uses it."""
+        """Take a tenant out, and close it once it is not used."""
         one = self._open.pop(name)
 
         async def close() -> None:
@@ -298,6 +297,6 @@ class OpenTenants:
 
 
 def _unavailable(error: Exception) -> HttpError:
-    """What callers of a tenant that cannot be opened are told; the log says why."""
+    """The answer to callers of a tenant that cannot be opened; the log says why."""
     said = "This tenant cannot be served just now."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)

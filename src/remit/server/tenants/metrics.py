@@ -7,16 +7,22 @@ from collections.abc import Callable, Mapping
 from typing_extensions import override
 
 from remit.gateway import CallReport, CircuitBreaker
-from remit.server.refusals import HttpError
 from remit.server.telemetry import CallMetrics
 
-__all__ = ["Uncounted"]
+__all__ = ["TenantMetrics"]
 
 
-class Uncounted(CallMetrics):
-    """Counts nothing: in the shared files nothing would tell tenants apart."""
+class TenantMetrics(CallMetrics):
+    """Shows the tenant its own among the series of all tenants, and counts nothing beside them.
 
-    def __init__(self) -> None:
+    Args:
+        host: the host's metrics.
+        tenant: its name.
+    """
+
+    def __init__(self, host: CallMetrics, tenant: str) -> None:
+        self._host = host
+        self._tenant = tenant
         self.shared = False
         self.in_progress = 0
         self.refused_key = _nothing
@@ -44,9 +50,8 @@ class Uncounted(CallMetrics):
         """Nothing."""
 
     @override
-    def render(self) -> tuple[bytes, str]:
-        said = "Tenants have metrics of their own only where the server is one process."
-        raise HttpError(404, "not_found", said)
+    def render(self, tenant: str = "") -> tuple[bytes, str]:
+        return self._host.render(self._tenant)
 
 
 def _nothing(amount: float = 1, exemplar: dict[str, str] | None = None) -> None:

@@ -1,0 +1,135 @@
+"""``remit ledger archive``, and how the other commands are given an archive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from remit.cli.shared import emit, note, open_ledger, progress, reads, whoami
+from remit.kernel.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from remit.ledger import LedgerClient
+    from remit.ledger.archive import Archive
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def from_archive(function: _F) -> _F:
+    """``--archive``: read what left the database there, too."""
+    option = click.option(
+        "--archive",
+        "archives",
+        multiple=True,
+        metavar="DIR",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        help="Where what was archived is; may be given more than once.",
+    )
+    return option(function)
+
+
+def opened(archives: tuple[Path, ...]) -> Archive:
+    """The archive that was named; raises LedgerError where there is none."""
+    from remit.ledger.archive import Archive
+
+    return Archive(archives)
+
+
+def say_archived(client: LedgerClient) -> None:
+    """Say that what was archived is not shown."""
+    if end := client.archived_to:
+        note(f"Entries before LED-{end:08x} may be in an archive: --archive DIR reads them too.")
+
+
+@click.command()
+@click.option("--before", metavar="WHEN|SEQ|ID", help="What is older: a time, or an entry.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Of the archive.")
+@click.option(
+    "--format", "kind", type=click.Choice(["parquet", "jsonl"]),
+    help="Of the parts (default: parquet where pyarrow is installed).",
+)  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes (default: one per core).")
+@click.option("--finish", is_flag=True, help="Only go on with what was stopped on the way.")
+@from_archive
+@reads
+def archive(
+    root: Path | None,
+    as_json: bool,
+    before: str | None,
+    out: Path | None,
+    kind: Any,
+    jobs: int | None,
+    finish: bool,
+    archives: tuple[Path, ...],
+) -> None:
+    """Move old entries out of the database: what sessions did that are over.
+
+    A checked copy first, then an ARCHIVED entry, then the rows go. Proofs work as before.
+    """
+    from remit.ledger import archive as package
+    from remit.runtime.state import carried_state
+
+    if finish:
+        if before or out:
+            raise click.UsageError("--finish goes without --before and --out.")
+        _finish(root, as_json, archives)
+        return
+    if not before or out is None or archives:
+        raise click.UsageError("Give --before and --out, or --finish.")
+    with open_ledger(root, signing=True) as client:
+        done = package.archive(
+            client,
+            package.cut_at(client, before),
+            out,
+            by=whoami(),
+            carry=carried_state,
+            jobs=jobs or os.cpu_count() or 1,
+            kind=kind,
+            progress=progress,
+        )
+    if not done.archived_id:
+        lines = [f"Nothing to archive: what is before entry {done.end} was."]
+    else:
+        lines = [
+            f"{done.entries} of the entries {done.first} to {done.end - 1} left for "
+            f"{done.directory}, under {done.archived_id}",
+            f"{done.stayed} entries of before {done.end} stay",
+        ]
+    emit(as_json, asdict(done), lines)
+    if done.remainder and not as_json:
+        note(done.remainder)
+    if done.archived_id and not as_json:
+        note("Keep the archive as you keep the ledger: what left is nowhere else.")
+
+
+def _finish(root: Path | None, as_json: bool, archives: tuple[Path, ...]) -> None:
+    from remit.ledger import archive as package
+
+    with open_ledger(root, signing=True) as client:
+        removed, remainder = package.finish(client, progress)
+        purged = package.purge(client, opened(archives)) if archives else 0
+    found = {"removed": removed, "purged": purged, "remainder": remainder or None}
+    lines = [f"{removed} archived entries removed from the database"]
+    if archives:
+        lines.append(f"{purged} erased values taken out of the archive")
+    emit(as_json, found, lines)
+    if remainder and not as_json:
+        note(remainder)
+
+
+def require_archive(client: LedgerClient, archives: tuple[Path, ...], what: str) -> None:
+    """Refuse what the database alone cannot do.
+
+    Raises:
+        InvalidInputError: entries were archived, and no archive was named.
+    """
+    if client.archived_to and not archives:
+        raise InvalidInputError(
+            f"Entries of this ledger were archived: {what} needs the archive too.",
+            next_step="Name it: --archive DIR.",
+        )

@@ -1,0 +1,121 @@
+"""Whether a value is a JSON Schema of draft 2020-12, told at once for what is usual.
+
+``jsonschema`` holds each part of a schema against eight metaschemas: of the time that making a
+root takes, that was a fifth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_DEEPEST = 32
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9/._-]*|#(/[A-Za-z0-9$._-]+)*")
+
+
+def plainly_schema(value: Any, depth: int = _DEEPEST) -> bool:
+    """Whether the metaschema certainly accepts ``value``, which is as JSON was read.
+
+    Where this is false it may still: the metaschema has the word. So it does for keywords, forms
+    of addresses and depths that are not usual.
+    """
+    if type(value) is not dict:
+        return type(value) is bool
+    if not depth:
+        return False
+    for keyword, stated in value.items():
+        check = _KEYWORDS.get(keyword)
+        if check is None or not check(stated, depth - 1):
+            return False
+    return True
+
+
+def _schemas(value: Any, depth: int) -> bool:
+    return type(value) is dict and all(plainly_schema(each, depth) for each in value.values())
+
+
+def _by_pattern(value: Any, depth: int) -> bool:
+    return _schemas(value, depth) and all(_pattern(each, depth) for each in value)
+
+
+def _choices(value: Any, depth: int) -> bool:
+    return type(value) is list and bool(value) and all(plainly_schema(e, depth) for e in value)
+
+
+def _type(value: Any, depth: int) -> bool:
+    if type(value) is str:
+        return value in _TYPES
+    return _names(value, depth) and bool(value) and _TYPES.issuperset(value)
+
+
+def _names(value: Any, _: int) -> bool:
+    plain = type(value) is list and all(type(each) is str for each in value)
+    return plain and len(set(value)) == len(value)
+
+
+def _lists_of_names(value: Any, depth: int) -> bool:
+    return type(value) is dict and all(_names(each, depth) for each in value.values())
+
+
+def _pattern(value: Any, _: int) -> bool:
+    try:
+        return type(value) is str and bool(re.compile(value))
+    except (re.error, OverflowError, RecursionError):
+        return False
+
+
+def _of(*kinds: type) -> Callable[[Any, int], bool]:
+    return lambda value, _: type(value) in kinds
+
+
+def _anything(value: Any, _: int) -> bool:
+    return True
+
+
+def _size(value: Any, _: int) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _factor(value: Any, _: int) -> bool:
+    return type(value) in (int, float) and value > 0
+
+
+def _address(value: Any, _: int) -> bool:
+    return type(value) is str and _ADDRESS.fullmatch(value) is not None
+
+
+def _draft(value: Any, _: int) -> bool:
+    return type(value) is str and value == _DRAFT
+
+
+def _id(value: Any, depth: int) -> bool:
+    return _address(value, depth) and "#" not in value
+
+
+_KEYWORDS: Mapping[str, Callable[[Any, int], bool]] = {
+    "$schema": _draft,
+    "$id": _id,
+    "$ref": _address,
+    "type": _type,
+    "required": _names,
+    "dependentRequired": _lists_of_names,
+    "pattern": _pattern,
+    "patternProperties": _by_pattern,
+    "multipleOf": _factor,
+    **dict.fromkeys(("enum", "examples"), _of(list)),
+    **dict.fromkeys(("const", "default"), _anything),
+    **dict.fromkeys(("title", "description", "$comment", "format"), _of(str)),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _of(bool)),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+                    _of(int, float)),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties",
+                     "maxProperties", "minContains", "maxContains"), _size),
+    **dict.fromkeys(("$defs", "properties", "dependentSchemas"), _schemas),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _choices),
+    **dict.fromkeys(("items", "contains", "additionalProperties", "propertyNames", "not", "if",
+                     "then", "else", "unevaluatedItems", "unevaluatedProperties"),
+                    plainly_schema),
+}  # fmt: skip

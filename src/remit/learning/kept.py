@@ -1,0 +1,220 @@
+"""What a replay has asked so far, so that one that was ended goes on: in a file, or on record."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptRequest
+from remit.learning.calls import is_own
+from remit.learning.held_out import is_whole
+from remit.ledger import LedgerClient, LedgerEntry
+
+__all__ = ["Graded", "Kept", "KeptFile", "KeptOnRecord", "Pair", "ReplayDriftError"]
+
+_SPLIT = "prompt"  # by what exchanges are held out; files of another rule are not read
+_NANO = 1_000_000_000
+_CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
+
+Graded = Callable[[LedgerEntry, str], tuple[float, float] | None]
+"""Grades of the recorded answer to an exchange, and of a new one."""
+
+Bound = Callable[[LedgerEntry], int]
+"""The most that asking an exchange again can cost, in billionths of a US dollar."""
+
+
+class ReplayDriftError(RemitError):
+    """What was asked before cannot be compared with what would be asked now: run it again.
+
+    Prices or the model that answers changed, or exchanges are held out by another rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One exchange, asked again.
+
+    Attributes:
+        replayed_id: the new ``EXCHANGE``.
+        model_id: what answered; empty where nothing did, or the answer cannot be graded.
+        before: the grade of the recorded answer, 0 to 1.
+        after: that of the new one.
+        cost_nano: of the new call, in billionths of a US dollar.
+    """
+
+    exchange_id: str
+    replayed_id: str
+    model_id: str
+    before: float
+    after: float
+    cost_nano: int
+
+
+class Kept(Protocol):
+    """What a replay keeps between its runs.
+
+    Attributes:
+        from_the_beginning: how it is run again from there.
+        lost_nano: what calls cost whose answers were lost, in billionths of a US dollar.
+    """
+
+    from_the_beginning: str
+    lost_nano: int
+
+    def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
+        """The pairs of earlier runs.
+
+        Raises:
+            ReplayDriftError: they cannot be compared with what would be asked now.
+        """
+        ...
+
+    def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
+        """The request by which an exchange is asked again: made again after a kill, it is answered
+        from the record."""
+        ...
+
+    def keep(self, pair: Pair) -> None:
+        """One more."""
+        ...
+
+
+class KeptFile:
+    """In a file, as ids and grades alone.
+
+    Args:
+        path: the file, which is appended to.
+        prices: version of the prices in force.
+    """
+
+    def __init__(self, path: Path, prices: str) -> None:
+        self._path, self._prices = path, prices
+        self._run = ""
+        self.lost_nano = 0
+        self.from_the_beginning = f"Delete {path}, and run it again from the beginning."
+
+    def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
+        """A last line that a kill cut short is left out."""
+        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        if lines and not lines[-1].endswith(b"\n"):
+            self._path.write_bytes(b"".join(lines[:-1]))
+            lines.pop()
+        for number, line in enumerate(lines):
+            try:
+                value = json.loads(line)
+                if not number:
+                    self._run, split = str(value["run"]), value.get("split")
+                    if split != _SPLIT:
+                        raise drift(self, "exchanges are held out by another rule now")
+                    continue
+                prices, pair = value.pop("prices"), Pair(**value)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                what = f"line {number + 1} of its file is not what it wrote"
+                raise drift(self, what) from None
+            if prices != self._prices:
+                raise drift(self, "the prices are others than when it began")
+            yield pair
+
+    def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
+        """By the run, which the file begins with."""
+        if not self._run:
+            self._run = secrets.token_hex(8)
+            self._append({"run": self._run, "split": _SPLIT})
+        return replace(request, idempotency_key=f"replay {self._run} {exchange_id}")
+
+    def keep(self, pair: Pair) -> None:
+        """One more line."""
+        self._append({**asdict(pair), "prices": self._prices})
+
+    def _append(self, value: dict[str, object]) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(value) + "\n")
+
+
+class KeptOnRecord:
+    """On record, as the calls themselves: any machine of the ledger goes on.
+
+    Each call is of a work order that is named after the replay and the exchange. So every call
+    counts that was paid, those that a killed process did not see answered too.
+
+    Args:
+        ledger: the record.
+        name: of the replay: its order's id.
+        exchange_ids: all that it may ask.
+        prices: version of the prices in force.
+    """
+
+    from_the_beginning = "Submit it again as a new order."
+
+    def __init__(
+        self, ledger: LedgerClient, name: str, exchange_ids: Sequence[str], prices: str
+    ) -> None:
+        self._ledger, self._name, self._ids, self._prices = ledger, name, exchange_ids, prices
+        self._pairs: dict[str, Pair] | None = None
+        self.lost_nano = 0
+
+    def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
+        """By the record, the first time."""
+        if self._pairs is None:
+            self._pairs = {}
+            for exchange_id in self._ids:
+                if (pair := self._recorded(exchange_id, graded, bound)) is not None:
+                    self._pairs[exchange_id] = pair
+        yield from list(self._pairs.values())
+
+    def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
+        """By the replay's name."""
+        name = self._of(exchange_id)
+        return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
+
+    def keep(self, pair: Pair) -> None:
+        """It is on record already."""
+        if self._pairs is not None:
+            self._pairs[pair.exchange_id] = pair
+
+    def _of(self, exchange_id: str) -> str:
+        return f"{self._name}-{exchange_id}"
+
+    def _recorded(self, exchange_id: str, graded: Graded, bound: Bound) -> Pair | None:
+        calls = [
+            call
+            for call in self._ledger.query(work_order_id=self._of(exchange_id))
+            if call.event_type in _CALLS and is_own(call.metadata)
+        ]
+        if not calls:
+            return None
+        entry = self._ledger.read(exchange_id)
+        is_there = all(is_whole(entry.metadata[name]) for name in ("prompt", "response"))
+        cost = 0
+        for call in calls:
+            usd = call.metadata.get("cost_usd")
+            if usd is None and is_there:
+                cost += bound(entry)
+            cost += round((usd or 0) * _NANO)
+        answers = [call.metadata for call in calls if call.event_type == "EXCHANGE"]
+        if not answers or not is_there or not is_whole(answers[-1]["response"]):
+            self.lost_nano += cost
+            return None
+        answer = answers[-1]
+        if answer.get("price_version") not in (None, self._prices):
+            raise drift(self, "the prices are others than when it began")
+        grades = None
+        if answer["outcome"] == "success":
+            grades = graded(entry, str(answer["response"]))
+        model = str(answer["model_id"]) if grades is not None else ""
+        before, after = grades or (0.0, 0.0)
+        replayed = [call.id for call in calls if call.event_type == "EXCHANGE"][-1]
+        return Pair(exchange_id, replayed, model, before, after, cost)
+
+
+def drift(kept: Kept, what: str) -> ReplayDriftError:
+    """Why a replay cannot go on."""
+    return ReplayDriftError(
+        f"The replay cannot go on: {what}. Its differences would not be those of the change.",
+        next_step=kept.from_the_beginning,
+    )

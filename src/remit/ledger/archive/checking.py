@@ -1,0 +1,277 @@
+"""Checking an archive: its records against the tree, its content against the records."""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import orjson
+
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import RemitError
+from remit.ledger.archive.files import Line, parts_in, range_name, ranges_in, read_part
+from remit.ledger.archived import ArchivedRange, Places
+from remit.ledger.client import LedgerClient
+from remit.ledger.content import NO_STEP, commit, commitments_in, next_step
+from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.keyfiles import known_as
+from remit.ledger.record import columns_of, content_scope, record_problem
+from remit.ledger.report import Progress, VerificationReport
+from remit.ledger.subjects import commitment_in
+from remit.ledger.tlog import (
+    TILE_WIDTH,
+    SignedCheckpoint,
+    VerifierKey,
+    bundle_path,
+    leaf_hash,
+    read_bundle,
+    read_tile,
+    tile_path,
+    tree_root,
+)
+from remit.ledger.tree import LedgerTree
+
+__all__ = ["RangeCheck", "check_archive"]
+
+_MOST = 20
+_AT_ONCE = 400
+
+Erasures = Callable[[Iterable[str]], dict[str, int]]
+"""By commitment, the sequence number of the entry under which it was erased."""
+
+
+def check_archive(
+    ledger: LedgerClient, directories: Sequence[Path], progress: Progress | None = None
+) -> VerificationReport:
+    """Hold an archive against what is on record of it.
+
+    Every range that an ``ARCHIVED`` entry names must be there, and lead to that entry's root, to
+    the tree of the ledger and to the checkpoint that lies beside it; what left must be in its
+    parts, exactly, with all the content that its records commit to, or an erasure.
+
+    Returns:
+        The entries that were read, the values, and what is wrong.
+    """
+    report = VerificationReport()
+    there = {
+        range_name(first, end): path
+        for directory in directories
+        for first, end, path in ranges_in(directory)
+    }
+    ranges = ledger.archived_ranges()
+    total, last_hash = ranges[-1].end if ranges else 0, ""
+    tree = LedgerTree(ledger.select, ledger._store)
+    for one in ranges:
+        path = there.pop(range_name(one.first, one.end), None)
+        if path is None:
+            last_hash = ""
+            report.add(one.first, "archive", f"the entries {one.first} to {one.end - 1} are not in "
+                                             "the archive")  # fmt: skip
+            continue
+        check = RangeCheck(path, one.first, one.end, _root(one), ledger.verifier_key, tree)
+        check.last_hash = last_hash
+        check.check(one.left, ledger._store.erasures, progress, total)
+        last_hash = check.last_hash
+        report.entries += one.end - one.first
+        report.contents += check.contents
+        for problem in check.problems:
+            report.add(one.first, "archive", f"{path.name}: {problem}")
+    for name in sorted(there):
+        report.notes.append(f"{name}, which no entry of this ledger names, is in the archive too")
+    return report
+
+
+def _root(one: ArchivedRange) -> bytes:
+    try:
+        return bytes.fromhex(one.root)
+    except ValueError:
+        return b""
+
+
+class RangeCheck:
+    """The check of one range.
+
+    Args:
+        path: its directory.
+        first: its first entry; ``end`` the first after it.
+        root: of the tree of ``end`` entries, by the record.
+        key: of the ledger; ``None`` leaves signatures unchecked.
+        tree: of the ledger.
+
+    Attributes:
+        last_hash: of the entry before the range, where it is known; then of its last.
+        contents: values that match their commitments.
+        problems: a sentence each, at most 20.
+    """
+
+    def __init__(
+        self, path: Path, first: int, end: int, root: bytes, key: VerifierKey | None,
+        tree: LedgerTree,
+    ) -> None:  # fmt: skip
+        self._path = path
+        self._first = first
+        self._end = end
+        self._root = root
+        self._key = key
+        self._tree = tree
+        self.last_hash = ""
+        self.contents = 0
+        self.problems: list[str] = []
+
+    def check(
+        self, left: Places, erasures: Erasures, progress: Progress | None = None, total: int = 0
+    ) -> None:
+        """Check all of it; ``left`` is what must be in its parts."""
+        try:
+            self._check_tiles(progress, total)
+            self._check_checkpoint()
+            self._check_parts(left, erasures)
+        except (OSError, RemitError) as error:
+            self._add(getattr(error, "message", "") or str(error))
+
+    def _add(self, problem: str) -> None:
+        if len(self.problems) < _MOST:
+            self.problems.append(problem)
+
+    # -- records -------------------------------------------------------------------------
+
+    def _check_tiles(self, progress: Progress | None, total: int) -> None:
+        hashes = self._level_one()
+        for index in range(self._first // TILE_WIDTH, self._end // TILE_WIDTH):
+            low = index * TILE_WIDTH
+            leaves = read_tile((self._path / tile_path(0, index)).read_bytes())
+            records = read_bundle((self._path / bundle_path(index)).read_bytes())
+            for place, record in enumerate(records):
+                self._check_record(low + place, record, leaves[place])
+            if tree_root(leaves) != hashes[index]:
+                self._add(f"the tile of entries {low} to {low + TILE_WIDTH - 1} is not the tree's")
+            if progress is not None and index % 16 == 15:
+                progress(low + TILE_WIDTH, total)
+        if tree_root_of(hashes) != self._root:
+            self._add("its tiles do not lead to the root that is on record")
+        if self._tree.root(self._end) != self._root:
+            self._add("the ledger's tree has another root there than is on record")
+
+    def _level_one(self) -> list[bytes]:
+        hashes: list[bytes] = []
+        number = self._end // TILE_WIDTH
+        for index in range((number + TILE_WIDTH - 1) // TILE_WIDTH):
+            count = min(TILE_WIDTH, number - index * TILE_WIDTH)
+            hashes += read_tile((self._path / tile_path(1, index, count)).read_bytes(), count)
+        return hashes
+
+    def _check_record(self, seq: int, data: bytes, leaf: bytes) -> None:
+        if leaf_hash(data) != leaf:
+            self._add(f"the record of entry {seq} is not the tree's")
+        try:
+            record = orjson.loads(data)
+            if problem := record_problem(record):
+                raise ValueError(problem)
+        except ValueError as error:
+            self._add(f"the record of entry {seq} cannot be read: {error}")
+            self.last_hash = ""
+            return
+        if record["seq"] != seq or record["id"] != entry_id(seq):
+            self._add(f"the record of entry {seq} says that it is {record['id']}")
+        if self.last_hash and record["previous_hash"] != self.last_hash:
+            self._add(f"previous_hash of entry {seq} is not the hash of the entry before")
+        self.last_hash = sha256_hex(data)
+
+    def _check_checkpoint(self) -> None:
+        signed = SignedCheckpoint.parse((self._path / "checkpoint").read_bytes())
+        if self._key is not None:
+            signed.verify(known_as(self._key, signed.checkpoint.origin) or self._key)
+        if (signed.checkpoint.size, signed.checkpoint.root) != (self._end, self._root):
+            self._add("its checkpoint is not of the root that is on record")
+
+    # -- content -------------------------------------------------------------------------
+
+    def _check_parts(self, left: Places, erasures: Erasures) -> None:
+        wanted = iter(left)
+        known: dict[str, set[str]] = defaultdict(set)  # by scope, commitments with their value
+        steps: dict[str, tuple[str, int]] = {}  # by step, its scope and position
+        for line, gone in self._lines(erasures):
+            seq = next(wanted, -1)
+            if line.seq != seq:
+                self._add(f"entry {line.seq} is in its parts, where entry {seq} should be")
+                return
+            try:
+                self._check_line(line, known, steps, gone)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self._add(f"the line of entry {seq} does not hold: {error}")
+        if (seq := next(wanted, -1)) >= 0:
+            self._add(f"entry {seq} has left the database, and is not in its parts")
+
+    def _lines(self, erasures: Erasures) -> Iterator[tuple[Line, dict[str, int]]]:
+        """All lines, each with those of the commitments in it that are erased, by the database."""
+
+        def asked() -> Iterator[tuple[Line, dict[str, int]]]:
+            macs = {item["commitment"] for one in waiting for item in (*one.contents, *one.steps)}
+            found = erasures(macs)
+            return ((one, found) for one in waiting)
+
+        waiting: list[Line] = []
+        for part in parts_in(self._path):
+            for line in read_part(part):
+                waiting.append(line)
+                if len(waiting) >= _AT_ONCE:
+                    yield from asked()
+                    waiting = []
+        yield from asked()
+
+    def _check_line(
+        self, line: Line, known: dict[str, set[str]], steps: dict[str, tuple[str, int]],
+        gone: dict[str, int],
+    ) -> None:  # fmt: skip
+        index, place = divmod(line.seq, TILE_WIDTH)
+        if leaf_hash(line.record) != self._leaves(index)[place]:
+            raise ValueError("the record is not the tree's")
+        if sha256_hex(line.record) != line.entry_hash:
+            raise ValueError("the record does not match entry_hash")
+        record = orjson.loads(line.record)
+        subject = commitment_in(record["metadata"])
+        scope = content_scope(columns_of(record["metadata"]).session_id, line.seq)
+        own = known[scope]
+        for item in line.contents:
+            mac = item["commitment"]
+            if "erased" in item:
+                if gone.get(mac) != parse_entry_id(item["erased"]):
+                    raise ValueError("a value is said to be erased, and no ERASURE says so")
+            elif mac in gone:
+                raise ValueError("a value that was erased is still here: `remit ledger archive "
+                                 "--finish --archive DIR` takes it out")  # fmt: skip
+            else:
+                encoded = item["jcs" if "jcs" in item else "json"].encode()
+                if commit(base64.b64decode(item["nonce"], validate=True), encoded) != mac:
+                    raise ValueError("a value does not match its commitment")
+                self.contents += 1
+            own.add(mac)
+        for step in line.steps:
+            parent, mac = step["parent"], step["commitment"]
+            its_scope, position = (scope, 0) if parent == NO_STEP else steps[parent]
+            if its_scope != scope or next_step(parent, mac) != step["step"]:
+                raise ValueError("a step of a message list does not hold")
+            if "erased" in step:
+                if gone.get(mac) != parse_entry_id(step["erased"]):
+                    raise ValueError("a message is said to be erased, and no ERASURE says so")
+            elif mac not in own:
+                raise ValueError("a message is missing")
+            steps[step["step"]] = (scope, position + 1)
+        for item in commitments_in([record["metadata"], record["reason"]]):
+            if "$messages" in item:
+                if steps[item["$messages"]] != (scope, item["count"]):
+                    raise ValueError("a message list is not the one committed to")
+            elif item["$content"][12:] not in own and item is not subject:
+                raise ValueError("a value is missing")
+
+    def _leaves(self, index: int) -> list[bytes]:
+        if getattr(self, "_at", None) != index:
+            self._at, self._tile = index, self._tree.tile(0, index)
+        return self._tile
+
+
+def tree_root_of(hashes: list[bytes]) -> bytes:
+    """The root over the roots of complete subtrees of 256 leaves."""
+    return tree_root(hashes)

@@ -1,0 +1,281 @@
+"""Erasure of content that is in an archive, together with what is in the database.
+
+The entry comes first, then the parts are written again without the bytes. Killed in between, the
+next erasure, or `remit ledger archive --finish --archive DIR`, goes on: what is to go is on record.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import orjson
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.archive.files import Line, read_part, write_part
+from remit.ledger.archive.reading import Archive
+from remit.ledger.client import LedgerClient
+from remit.ledger.content import NO_STEP, StoredValue, commitments_in
+from remit.ledger.entry import entry_id as format_id
+from remit.ledger.entry import parse_entry_id
+from remit.ledger.erasure import Beside, ErasureReport, quotable, quotes
+from remit.ledger.errors import LedgerError
+from remit.ledger.record import columns_of
+from remit.ledger.subjects import BY_SUBJECT
+
+__all__ = ["erase_archived", "purge", "retain_archived"]
+
+_AT_ONCE = 400
+
+
+def erase_archived(
+    ledger: LedgerClient,
+    archive: Archive,
+    entry_id: str | None = None,
+    *,
+    session_id: str | None = None,
+    subject_id: str | None = None,
+    reason: str,
+    requested_by: str = "",
+    dry_run: bool = False,
+) -> ErasureReport:
+    """:meth:`LedgerClient.erase`, in the database and in its archive.
+
+    Raises:
+        ErasureError: there is nothing to erase.
+        LedgerError: a part of the archive is missing, or cannot be read or written.
+    """
+    archive.require(ledger.archived_ranges())
+    seq = parse_entry_id(entry_id) if entry_id is not None else None
+    if entry_id is not None and (seq is None or seq >= ledger.count()):
+        raise InvalidInputError(f"There is no entry {entry_id!r}.")
+    beside = Beside()
+    if seq is not None:
+        texts = ledger._eraser.quoted("SELECT content_id FROM shown_contents WHERE seq = ?", (seq,))
+        session = _session_of(ledger, archive, seq)
+        _collect(archive, [session] if session else [], beside, texts, seq=seq)
+    elif session_id is not None:
+        _collect(archive, [session_id], beside, None)
+    elif subject_id is not None:
+        texts = ledger._eraser.quoted(BY_SUBJECT, (subject_id, subject_id))
+        sessions = {scope[2:] for scope in texts if scope.startswith("s:")}
+        sessions |= {name for line in archive.lines() if _is_of(line, subject_id)
+                     and (name := _session(line))}  # fmt: skip
+        _collect(archive, sorted(sessions), beside, texts, subject_id=subject_id)
+    report = ledger._eraser.erase(
+        entry_seq=seq,
+        session_id=session_id,
+        subject_id=subject_id,
+        reason=reason,
+        requested_by=requested_by or "operator",
+        dry_run=dry_run,
+        beside=beside,
+    )
+    if not dry_run:
+        purge(ledger, archive)
+    return report
+
+
+def retain_archived(
+    ledger: LedgerClient,
+    archive: Archive,
+    days_by_event: Mapping[str, float] | None = None,
+    *,
+    requested_by: str = "retention",
+    dry_run: bool = False,
+) -> list[ErasureReport]:
+    """:meth:`LedgerClient.retain`, in the database and in its archive; raises as
+    :func:`erase_archived`."""
+    archive.require(ledger.archived_ranges())
+    days = dict(ledger.retention_days if days_by_event is None else days_by_event)
+
+    def older(event_type: str, limit: str) -> Beside:
+        beside = Beside()
+        for line in archive.lines():
+            record = orjson.loads(line.record)
+            kind = record["event_type"]
+            if record["timestamp"] >= limit or not (
+                kind == event_type if event_type != "*" else kind not in days
+            ):
+                continue
+            if gone := [item["commitment"] for item in line.contents if "erased" not in item]:
+                beside.commitments.update(gone)
+                beside.entries += 1
+                if name := _session(line):
+                    beside.sessions.add(name)
+        return beside
+
+    reports = ledger._eraser.retain(
+        days, requested_by=requested_by, dry_run=dry_run, archived=older
+    )
+    if not dry_run:
+        purge(ledger, archive)
+    return reports
+
+
+def purge(ledger: LedgerClient, archive: Archive) -> int:
+    """Write each part again that has a value which was erased; returns how many values went.
+
+    Raises:
+        LedgerError: a part cannot be read or written, or does not read back without them.
+    """
+    number = 0
+    for part in archive.parts():
+        gone = {
+            mac: seq
+            for macs in _batches(_there(read_part(part)))
+            for mac, seq in ledger._store.erasures(macs).items()
+        }
+        if not gone:
+            continue
+        try:
+            write_part(part, (_without(line, gone) for line in read_part(part)))
+        except OSError as error:
+            raise LedgerError(
+                f"{part} cannot be written: {error.strerror or error}.",
+                next_step="The erasure is on record, and the bytes are still there. Make room, "
+                "then `remit ledger archive --finish --archive DIR`.",
+            ) from error
+        if any(mac in gone for mac in _there(read_part(part))):
+            raise LedgerError(f"{part} still has what was erased.")
+        number += len(gone)
+    return number
+
+
+def _there(lines: Iterable[Line]) -> Iterator[str]:
+    """The commitments of the values and messages that are not said to be erased."""
+    for line in lines:
+        for item in (*line.contents, *line.steps):
+            if "erased" not in item:
+                yield item["commitment"]
+
+
+def _batches(macs: Iterator[str]) -> Iterator[set[str]]:
+    batch: set[str] = set()
+    for mac in macs:
+        batch.add(mac)
+        if len(batch) >= _AT_ONCE:
+            yield batch
+            batch = set()
+    if batch:
+        yield batch
+
+
+def _without(line: Line, gone: dict[str, int]) -> Line:
+    contents = [
+        {"commitment": item["commitment"], "erased": format_id(gone[item["commitment"]])}
+        if item["commitment"] in gone
+        else item
+        for item in line.contents
+    ]
+    steps = [
+        {**item, "erased": format_id(gone[item["commitment"]])}
+        if item["commitment"] in gone
+        else item
+        for item in line.steps
+    ]
+    return line._replace(contents=contents, steps=steps)
+
+
+class _Session:
+    """What a session shows in an archive."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        self.lines = lines
+        self.values: dict[str, StoredValue] = {}  # by commitment
+        self.first: dict[str, int] = {}  # by commitment, the entry that shows it first
+        self._steps: dict[str, tuple[str, str]] = {}
+        for line in lines:
+            for item in line.contents:
+                if "erased" not in item:
+                    mac = item["commitment"]
+                    codec, text = (
+                        ("exact", item["json"]) if "json" in item else ("json", item["jcs"])
+                    )
+                    self.values[mac] = StoredValue(codec, text)
+                    self.first[mac] = line.seq
+            for step in line.steps:
+                self._steps[step["step"]] = (step["parent"], step["commitment"])
+
+    def shown_by(self, line: Line) -> set[str]:
+        """The commitments of all that an entry shows and that is there."""
+        record = orjson.loads(line.record)
+        found: set[str] = set()
+        for item in commitments_in([record["metadata"], record["reason"]]):
+            if "$content" in item:
+                found.add(item["$content"][12:])
+                continue
+            step = item["$messages"]
+            while step != NO_STEP:
+                step, mac = self._steps[step]
+                found.add(mac)
+        return found & self.values.keys()
+
+
+def _collect(
+    archive: Archive,
+    sessions: Sequence[str],
+    beside: Beside,
+    texts: dict[str, set[str]] | None,
+    *,
+    seq: int | None = None,
+    subject_id: str | None = None,
+) -> None:
+    """Add to ``beside`` what is to go of sessions: what an entry, or those of a person, show, and
+    what quotes it or a text of the database; without ``texts``, all of it."""
+    for name in sessions:
+        lines = [line for part in archive.parts() for line in read_part(part, {"session_id": name})]
+        session = _Session(lines)
+        if texts is None:
+            gone = set(session.values)
+        else:
+            chosen = [
+                line
+                for line in lines
+                if (line.seq == seq if seq is not None else _is_of(line, subject_id or ""))
+            ]
+            gone = {mac for line in chosen for mac in session.shown_by(line)}
+            scope = f"s:{name}"
+            own: set[str] = set().union(*(quotable(session.values[mac]) for mac in gone))
+            beside.texts[scope] = own | beside.texts.get(scope, set())
+            sought = own | texts.get(scope, set())
+            gone |= {mac for mac, value in session.values.items()
+                     if mac not in gone and quotes(value, sought)}  # fmt: skip
+            gone |= _feedback_on(session, gone)
+        if gone:
+            beside.commitments |= gone
+            beside.sessions.add(name)
+            beside.entries += len({session.first[mac] for mac in gone})
+
+
+def _feedback_on(session: _Session, gone: set[str]) -> set[str]:
+    """What feedback says of entries that show some of it."""
+    notes: dict[str, list[Line]] = defaultdict(list)
+    for line in session.lines:
+        record = orjson.loads(line.record)
+        if record["event_type"] == "FEEDBACK":
+            notes[record["submission_id"]].append(line)
+    return {
+        mac
+        for line in session.lines
+        if (about := notes.get(format_id(line.seq))) and session.shown_by(line) & gone
+        for one in about
+        for mac in session.shown_by(one)
+    }
+
+
+def _session(line: Line) -> str | None:
+    return columns_of(orjson.loads(line.record)["metadata"]).session_id
+
+
+def _session_of(ledger: LedgerClient, archive: Archive, seq: int) -> str | None:
+    rows = ledger.select("SELECT session_id FROM entries WHERE seq = ?", (seq,))
+    if rows:
+        return str(rows[0][0]) if rows[0][0] is not None else None
+    record = archive.read_record(format_id(seq))
+    return columns_of(orjson.loads(record)["metadata"]).session_id
+
+
+def _is_of(line: Line, subject_id: str) -> bool:
+    """Whether an entry was written for a person."""
+    return any(subject_id in item.get("subjects", ()) for item in line.contents)

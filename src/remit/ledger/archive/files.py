@@ -1,0 +1,275 @@
+"""The files of an archive: parts with what left, as Parquet or as compressed JSON lines.
+
+A directory for each range that was archived, named ``<first>-<end>``. In it are a C2SP tlog-tiles
+log of the range (``checkpoint``, ``tile/``) and its parts (``part-000000.parquet`` or
+``part-000000.jsonl.gz``), a row for each entry that left, in ledger order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from remit.ledger.errors import LedgerError
+from remit.ledger.record import columns_of
+from remit.ledger.schema import COLUMNS
+
+__all__ = [
+    "PART_ENTRIES", "RECORDED", "Kind", "Line", "Wanted", "fsync", "fsync_tree", "kind_there",
+    "part_path", "parts_in", "range_name", "ranges_in", "read_part", "write_part",
+]  # fmt: skip
+
+Kind = Literal["parquet", "jsonl"]
+"""How parts are written."""
+
+PART_ENTRIES = 65_536
+"""At most so many entries that left are in one part."""
+
+RECORDED = "entry"
+"""The file of a range with the id of its ``ARCHIVED`` entry, once that is on record."""
+
+_SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl.gz"}
+_NAME = re.compile(r"(\d{12})-(\d{12})")
+_ROWS = 2_048  # of a row group, read together
+_TEXTS = (*COLUMNS, "record", "contents", "steps")
+
+
+class Line(NamedTuple):
+    """An entry that left: what an export has of it.
+
+    Attributes:
+        seq: its sequence number.
+        entry_hash: of the record.
+        record: the canonical record.
+        contents: as in the lines of an export; ``kept`` where the database has the value too.
+        steps: as in the lines of an export.
+        since: the first entry of its session that left with it: what it shows is from there on.
+    """
+
+    seq: int
+    entry_hash: str
+    record: bytes
+    contents: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    since: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a line of an export, with ``since``."""
+        return {**self._asdict(), "record": self.record.decode()}
+
+
+Wanted = Mapping[str, str | Collection[str]]
+"""By column, its value, or several that it may have."""
+
+_GREATEST = (1 << 63) - 1
+
+
+def range_name(first: int, end: int) -> str:
+    """The name of a range's directory."""
+    return f"{first:012d}-{end:012d}"
+
+
+def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
+    """First, end and directory of the ranges that are there, in their order.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    found = []
+    try:
+        for path in directory.iterdir():
+            if (match := _NAME.fullmatch(path.name)) and path.is_dir():
+                found.append((int(match[1]), int(match[2]), path))
+    except OSError as error:
+        raise LedgerError(
+            f"The archive {directory} cannot be read: {error.strerror or error}.",
+            next_step="Give the directory that `remit ledger archive --out` was given.",
+        ) from error
+    return sorted(found)
+
+
+def parts_in(path: Path) -> list[Path]:
+    """The parts of a range, in ledger order."""
+    return sorted(one for one in path.iterdir() if one.name.startswith("part-"))
+
+
+def part_path(path: Path, number: int, kind: Kind) -> Path:
+    """Where a part of a range lies."""
+    return path / f"part-{number:06d}{_SUFFIX[kind]}"
+
+
+def kind_there() -> Kind:
+    """Parquet where pyarrow is installed."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ModuleNotFoundError:
+        return "jsonl"
+    return "parquet"
+
+
+def write_part(path: Path, lines: Iterable[Line]) -> None:
+    """Write a part whole, or nothing: beside it first, on disk before it takes its place."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with _private(new) as file:
+            if path.name.endswith(".parquet"):
+                _write_parquet(file, lines)
+            else:
+                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+                    for line in lines:
+                        packed.write(orjson.dumps(line.to_dict()) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        fsync(path.parent)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def read_part(
+    path: Path, wanted: Wanted | None = None, low: int = 0, high: int = _GREATEST
+) -> Iterator[Line]:
+    """The lines of a part, of the entries from ``low`` to ``high`` that have what is ``wanted``.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    try:
+        if path.name.endswith(".parquet"):
+            yield from _read_parquet(path, wanted or {}, low, high)
+        else:
+            with gzip.open(path, "rb") as file:
+                for text in file:
+                    line = _line(orjson.loads(text))
+                    if line.seq > high:
+                        return
+                    if line.seq >= low and _matches(line, wanted or {}):
+                        yield line
+    except (
+        OSError, EOFError, KeyError, TypeError, ValueError, AttributeError, zlib.error,
+    ) as error:  # fmt: skip
+        raise LedgerError(
+            f"The part {path} of the archive cannot be read: {error}.",
+            next_step="Put back a sound copy of the archive.",
+        ) from error
+
+
+def fsync_tree(path: Path) -> None:
+    """Have a directory and all below it on disk."""
+    for place, _, names in os.walk(path):
+        for name in names:
+            fsync(Path(place, name))
+        fsync(Path(place))
+
+
+@contextlib.contextmanager
+def _private(path: Path) -> Iterator[Any]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w+b") as file:
+        yield file
+
+
+def fsync(path: Path) -> None:
+    """Have a file, or the names in a directory, on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _line(found: Mapping[str, Any]) -> Line:
+    record = found["record"].encode()
+    contents, steps = found["contents"], found["steps"]
+    return Line(found["seq"], found["entry_hash"], record, contents, steps, found["since"])
+
+
+def _matches(line: Line, wanted: Wanted) -> bool:
+    if not wanted:
+        return True
+    values = _columns(line)
+    return all(_is_of(values[name], value) for name, value in wanted.items())
+
+
+def _is_of(value: Any, wanted: str | Collection[str]) -> bool:
+    return value == wanted if isinstance(wanted, str) else value in wanted
+
+
+def _columns(line: Line) -> dict[str, Any]:
+    record = orjson.loads(line.record)
+    names = ("id", "timestamp", "event_type", "submission_id")
+    return {
+        **{name: record[name] for name in names},
+        "entry_hash": line.entry_hash,
+        **columns_of(record["metadata"])._asdict(),
+    }
+
+
+def _write_parquet(file: Any, lines: Iterable[Line]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    schema = pyarrow.schema(
+        [
+            *((name, pyarrow.int64()) for name in ("seq", "since")),
+            *((name, pyarrow.string()) for name in _TEXTS),
+        ]
+    )
+
+    def flush(rows: list[dict[str, Any]]) -> None:
+        writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
+        rows.clear()
+
+    waiting: list[dict[str, Any]] = []
+    with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for line in lines:
+            row = {"seq": line.seq, "since": line.since, **_columns(line)}
+            row["record"] = line.record.decode()
+            row["contents"] = orjson.dumps(line.contents).decode()
+            row["steps"] = orjson.dumps(line.steps).decode()
+            waiting.append(row)
+            if len(waiting) >= _ROWS:
+                flush(waiting)
+        flush(waiting)
+
+
+def _read_parquet(path: Path, wanted: Wanted, low: int, high: int) -> Iterator[Line]:
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise LedgerError(
+            f"Reading {path} needs pyarrow.", next_step="pip install 'remit[parquet]'"
+        ) from error
+    names = ["seq", "since", "entry_hash", "record", "contents", "steps"]
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            places = _places(file, group, wanted, low, high)
+            if not places:
+                continue
+            table = file.read_row_group(group, columns=names)
+            for row in table.take(places).to_pylist():
+                contents, steps = orjson.loads(row["contents"]), orjson.loads(row["steps"])
+                yield _line({**row, "contents": contents, "steps": steps})
+
+
+def _places(file: Any, group: int, wanted: Wanted, low: int, high: int) -> list[int]:
+    """Which rows of a group match, by their columns alone."""
+    seqs = file.metadata.row_group(group).column(0).statistics
+    if seqs is not None and (seqs.max < low or seqs.min > high):
+        return []
+    columns = file.read_row_group(group, columns=["seq", *wanted]).to_pydict()
+    return [
+        place
+        for place, seq in enumerate(columns["seq"])
+        if low <= seq <= high
+        and all(_is_of(columns[name][place], value) for name, value in wanted.items())
+    ]

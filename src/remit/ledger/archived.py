@@ -1,0 +1,191 @@
+"""Which entries have left the database for an archive, by what is on record of it."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.errors import LedgerFormatError
+from remit.ledger.events import is_authentic
+from remit.ledger.store import Filter, Store
+from remit.ledger.tlog import TILE_WIDTH
+
+__all__ = [
+    "ARCHIVED",
+    "ARCHIVED_TO",
+    "LEAVING",
+    "ArchivedRange",
+    "Places",
+    "archived_ranges",
+    "archived_to",
+    "left_of",
+]
+
+ARCHIVED = "ARCHIVED"
+"""The event type of the entry that says what was archived."""
+
+ARCHIVED_TO = "archived_to"
+"""The row of ``ledger_info`` with the first sequence number that no archive has."""
+
+LEAVING = (
+    "DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED", "CONVERSATION_CHANGED",
+    "BUDGET_DEBIT", "BUDGET_WARNING", "THOUGHT_RECORD", "TURN_RECORDED", "WO_PLANNED",
+    "WO_DISPATCHED", "WO_EXECUTING", "LLM_CALL", "TOOL_INTENT", "TOOL_CALL", "MCP_MESSAGE",
+    "WO_COMPLETED", "WO_FAILED", "WO_CHAIN_COMPLETE", "WO_QUALITY_GATE", "ESCALATION",
+    "DEGRADATION", "FEEDBACK",
+)  # fmt: skip
+"""The event types that leave, with their session: what a session did. All others stay: what says
+what is in force, who a session was, what is open; and a program's own types."""
+
+
+class Places:
+    """A set of sequence numbers below ``end``, a bit for each: 125 KB for a million."""
+
+    def __init__(self, end: int, bits: bytearray | None = None) -> None:
+        self.end = end
+        self._bits = bytearray((end + 7) // 8) if bits is None else bits
+
+    def __contains__(self, seq: int) -> bool:
+        return 0 <= seq < self.end and bool(self._bits[seq >> 3] >> (seq & 7) & 1)
+
+    def __len__(self) -> int:
+        return int.from_bytes(self._bits, "little").bit_count()
+
+    def __iter__(self) -> Iterator[int]:
+        for place, byte in enumerate(self._bits):
+            if byte:
+                yield from (8 * place + bit for bit in range(8) if byte >> bit & 1)
+
+    def add(self, seq: int) -> None:
+        """Put a number in."""
+        self._bits[seq >> 3] |= 1 << (seq & 7)
+
+    def remove(self, seq: int) -> None:
+        """Take a number out."""
+        self._bits[seq >> 3] &= ~(1 << (seq & 7))
+
+    def update(self, other: Places) -> None:
+        """Put in those of another set, whose end is no greater."""
+        both = int.from_bytes(self._bits, "little") | int.from_bytes(other._bits, "little")
+        self._bits[:] = both.to_bytes(len(self._bits), "little")
+
+    def part(self, first: int, last: int) -> Places:
+        """Those from ``first`` (a multiple of 8) to ``last``, numbered from 0 on."""
+        bits = self._bits[first // 8 : last // 8 + 1]
+        return Places(8 * len(bits), bits)
+
+    def to_text(self) -> str:
+        """For :meth:`of_text`; mostly much shorter than the bits."""
+        return base64.b64encode(zlib.compress(bytes(self._bits), 6)).decode()
+
+    @classmethod
+    def of_text(cls, end: int, text: str) -> Places:
+        """From :meth:`to_text`; raises :class:`ValueError` where it is not of this ``end``."""
+        try:
+            bits = bytearray(zlib.decompress(base64.b64decode(text, validate=True)))
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+        if len(bits) != (end + 7) // 8:
+            raise ValueError("it is of another length")
+        return cls(end, bits)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """What one ``ARCHIVED`` entry says.
+
+    Attributes:
+        seq: its own sequence number.
+        first: the first entry of the range; a multiple of 256, as ``end`` is.
+        end: the first after it.
+        root: of the tree of the first ``end`` entries, in hex.
+        count: how many entries left.
+        entry: it, with its content.
+    """
+
+    seq: int
+    first: int
+    end: int
+    root: str
+    count: int
+    entry: LedgerEntry
+
+    @property
+    def left(self) -> Places:
+        """The entries that left with it; some may be of earlier ranges.
+
+        Raises:
+            LedgerFormatError: its content does not say so.
+        """
+        try:
+            places = Places.of_text(self.end, self.entry.metadata["left"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerFormatError(f"{self.entry.id} does not say what left: {error}.") from error
+        if len(places) != self.count:
+            raise LedgerFormatError(f"{self.entry.id} says of another number of entries that they "
+                                    "left.")  # fmt: skip
+        return places
+
+    @property
+    def carried(self) -> dict[str, Any]:
+        """What the entries of the range add up to, for checks that go on from there."""
+        found = self.entry.metadata.get("carried")
+        return found if isinstance(found, dict) else {}
+
+
+def archived_to(select: Callable[..., Any]) -> int:
+    """The first sequence number that no archive has; 0 where nothing was archived."""
+    rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (ARCHIVED_TO,)))
+    return int(rows[0][0]) if rows and str(rows[0][0]).isdecimal() else 0
+
+
+def archived_ranges(store: Store) -> list[ArchivedRange]:
+    """The ranges that were archived from the first entry on, in their order; they join.
+
+    Raises:
+        LedgerFormatError: no ``ARCHIVED`` entries say so.
+    """
+    wanted = archived_to(store.select)
+    found: list[ArchivedRange] = []
+    after = None
+    while wanted > 0:
+        where = Filter(equals={"event_type": ARCHIVED}, after=after, descending=True)
+        (row,) = store.page(where, 1) or (None,)
+        if row is None:
+            raise LedgerFormatError(
+                f"No {ARCHIVED} entry says that the entries before {wanted} were archived.",
+                next_step="Run `remit ledger verify` to see what is damaged.",
+            )
+        after = row.seq
+        one = _range_of(store.entries([row])[0], row.seq)
+        if one is not None and one.end == wanted:
+            found.append(one)
+            wanted = one.first
+    return found[::-1]
+
+
+def _range_of(entry: LedgerEntry, seq: int) -> ArchivedRange | None:
+    if not is_authentic(entry):
+        return None
+    names = ("first", "end", "entries")
+    first, end, count = (entry.metadata.get(name) for name in names)
+    if (
+        not (type(first) is type(end) is type(count) is int)
+        or not 0 <= first < end <= seq
+        or first % TILE_WIDTH
+        or end % TILE_WIDTH
+    ):
+        return None
+    return ArchivedRange(seq, first, end, str(entry.metadata.get("root")), count, entry)
+
+
+def left_of(ranges: Sequence[ArchivedRange]) -> Places:
+    """All entries that left; raises :class:`LedgerFormatError` where that is not said."""
+    places = Places(ranges[-1].end if ranges else 0)
+    for one in ranges:
+        places.update(one.left)
+    return places

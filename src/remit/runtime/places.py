@@ -1,0 +1,133 @@
+"""Where a tenant's ledger is, was, or is to be: a file, or a schema of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from remit.kernel.root import Root
+from remit.kernel.settings import LedgerSettings, default_settings
+from remit.kernel.tenant import HOST, TenantFile
+from remit.ledger import KeptHead, LedgerClient, ledger_key
+from remit.ledger.sqlite.files import remove_file, rename_file
+
+__all__ = ["database_of", "is_there", "location_of", "locked", "open_place", "remove_place",
+           "rename_place"]  # fmt: skip
+
+_LOOK_S = 0.05
+
+
+def database_of(file: TenantFile, host_path: str) -> str:
+    """The URL of the database that a tenant's ledger is in, without the schema.
+
+    Args:
+        file: what says where the ledger is.
+        host_path: the host's ``[ledger] path``.
+    """
+    return host_path if file.database == HOST else file.database
+
+
+def location_of(file: TenantFile, root: Root, host_path: str) -> str:
+    """The path or URL by which a client opens a tenant's ledger.
+
+    Raises:
+        TenantError: it is in the host's database, and the host names none.
+    """
+    place = file.ledger_path(host_path)
+    return place if file.database else str(root.path / place)
+
+
+def is_there(file: TenantFile, root: Root, host_path: str) -> bool:
+    """Whether a place holds anything; raises :class:`LedgerError` where it cannot be seen."""
+    if file.database:
+        from remit.ledger.postgres.schemas import has_schema
+
+        return has_schema(database_of(file, host_path), file.ledger)
+    return Path(location_of(file, root, host_path)).exists()
+
+
+def open_place(
+    file: TenantFile, root: Root, host_path: str, settings: LedgerSettings, *, signing: bool = False
+) -> LedgerClient:
+    """Open the ledger at a place, though the tenant is being moved or removed.
+
+    Raises:
+        LedgerKeyError: it belongs to another than this tenant.
+        LedgerError: it cannot be opened.
+    """
+    key = ledger_key(root, settings)
+    return LedgerClient(
+        location_of(file, root, host_path),
+        settings=settings,
+        create=False,
+        signer=key.signer() if signing else None,
+        verifier_key=key.verifier_key(),
+        kept=KeptHead(key),
+    )
+
+
+def rename_place(
+    file: TenantFile, to: TenantFile, root: Root, host_path: str, timeout_s: float
+) -> None:
+    """Give a ledger another name in its directory or database.
+
+    Raises:
+        LedgerError: it cannot be renamed.
+    """
+    if file.database:
+        from remit.ledger.postgres.schemas import rename_schema
+
+        rename_schema(database_of(file, host_path), file.ledger, to.ledger)
+    else:
+        old, new = (Path(location_of(one, root, host_path)) for one in (file, to))
+        rename_file(old, new, timeout_s)
+
+
+def remove_place(file: TenantFile, root: Root, host_path: str) -> None:
+    """Remove a ledger with all that is in it, where there is one.
+
+    Raises:
+        LedgerKeyError: it belongs to another than this tenant; nothing was removed.
+        LedgerError: it cannot be removed.
+    """
+    if not is_there(file, root, host_path):
+        return
+    settings = default_settings().ledger.model_copy(update={"origin": file.origin})
+    open_place(file, root, host_path, settings).close()  # it is this tenant's
+    if file.database:
+        from remit.ledger.postgres.schemas import drop_schema
+
+        drop_schema(database_of(file, host_path), file.ledger, None)
+    else:
+        remove_file(Path(location_of(file, root, host_path)), None)
+
+
+@contextlib.contextmanager
+def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
+    """A lock that ends with this process; whether it was got in time.
+
+    Args:
+        path: of its file, which is made.
+        how: ``fcntl.LOCK_EX`` or ``LOCK_SH``.
+        wait_s: how long to wait for others, seconds.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        end = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(handle, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    yield False
+                    return
+                time.sleep(_LOOK_S)
+            else:
+                yield True
+                return
+    finally:
+        os.close(handle)

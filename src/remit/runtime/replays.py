@@ -1,0 +1,217 @@
+"""Replays of held-out exchanges, as a command or an order asks for them (SPEC 11.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import InstalledFiles
+from remit.learning.calls import open_account
+from remit.learning.changed_requests import ChangedRequests
+from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
+from remit.learning.kept import Kept, KeptFile, KeptOnRecord
+from remit.learning.meta import Attribution, attribute, record_attribution, replay_both
+from remit.learning.proposals import Change, Proposals
+from remit.learning.replay import Replay, ReplayResult
+from remit.learning.statistics import paired_effect
+from remit.packages import read_archive
+
+if TYPE_CHECKING:
+    from remit.runtime.runtime import Runtime
+
+__all__ = ["REPLAY", "ReplayDone", "ReplayWanted", "Replays"]
+
+REPLAY = "replay"
+"""The kind of an order that asks for one, and the agent that its calls are of."""
+
+_NANO = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayWanted:
+    """Which exchanges are to be asked again, how, and for how much.
+
+    Attributes:
+        contract_id: whose exchanges.
+        usd: the most that it costs, US dollars.
+        change: of its prompt or boundary: fields of a :class:`~remit.learning.proposals.Change`.
+        proposal: or that of a proposal: its id, or ``last``.
+        model: provider and model that answer; the contract's, or as recorded, when left out.
+        schema: the JSON Schema to grade by; the contract's when left out.
+        references: right answers to grade by, by exchange id.
+        both: the change alone and the model alone, in turns.
+    """
+
+    contract_id: str
+    usd: float
+    change: Mapping[str, Any] | None = None
+    proposal: str = ""
+    model: tuple[str, str] | None = None
+    schema: Mapping[str, Any] | None = None
+    references: Mapping[str, str] | None = None
+    both: bool = False
+
+    def __post_init__(self) -> None:
+        changed = (self.change is not None) + bool(self.proposal)
+        if changed > 1 or not (changed or self.model):
+            raise InvalidInputError(
+                "A replay takes a change or a proposal, a model, or one of these and a model."
+            )
+        if self.both and not (changed and self.model):
+            raise InvalidInputError("To attribute takes a change or a proposal, and a model.")
+
+    @property
+    def task(self) -> str:
+        """As the task of an order."""
+        return canonical_json(asdict(self)).decode()
+
+    @classmethod
+    def of_task(cls, value: Any) -> ReplayWanted:
+        """What an order's task says, once it is read as JSON.
+
+        Raises:
+            InvalidInputError: it is no replay.
+        """
+        names = {one.name for one in fields(cls)}
+        if not isinstance(value, dict) or not value.keys() <= names:
+            raise InvalidInputError("The order's task is no replay.")
+        try:
+            model = tuple(value["model"]) if value.get("model") else None
+            return cls(**{**value, "model": model})
+        except (TypeError, KeyError) as error:
+            raise InvalidInputError(f"The order's task is no replay: {error}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayDone:
+    """What a replay came to.
+
+    Attributes:
+        sides: the replay; of an attribution that of the change, and that of the model.
+        cause: of an attribution.
+    """
+
+    sides: tuple[ReplayResult, ...]
+    cause: Attribution | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: numbers and ids."""
+        if self.cause is not None:
+            named = zip(("question", "model"), self.sides, strict=True)
+            return {**self.cause.to_dict(), "replays": {what: one.summary() for what, one in named}}
+        (made,) = self.sides
+        known, gate = paired_effect(made.differences)
+        return {**made.summary(), "effect": known.to_dict(), "gate": gate.to_dict()}
+
+
+class Replays:
+    """Makes and runs one replay.
+
+    Args:
+        runtime: the root; its own model answers where one is asked for by no name.
+        wanted: which.
+        by: who asks, for the record.
+
+    Attributes:
+        exchanges: those that it may ask.
+
+    Raises:
+        InvalidInputError: there is no such change, or it cannot be graded.
+    """
+
+    def __init__(self, runtime: Runtime, wanted: ReplayWanted, by: str) -> None:
+        self._runtime, self._wanted = runtime, wanted
+        ledger, right = runtime.ledger, wanted.references
+        self._contract = learnable_contract(ledger, runtime.contracts, wanted.contract_id)
+        self._files = _files(runtime, wanted)
+        schema = self._contract.output_schema if wanted.schema is None else wanted.schema
+        self._graded_by = schema if right is None else right
+        self._grade = grader(schema, right)
+        open_account(runtime.budgeter, by)
+        self.exchanges = [
+            one
+            for one in gradable_exchanges(ledger, wanted.contract_id)
+            if right is None or one in right
+        ]
+
+    @property
+    def file(self) -> Path:
+        """Where the replay of the change is kept that no order asked for."""
+        return self._file(self._files, self._wanted.model)
+
+    def run(self, progress: Callable[[int, int], None], *, order_id: str = "") -> ReplayDone:
+        """Ask, as far as the budget surely reaches; go on where it was ended.
+
+        Args:
+            progress: called before each exchange with how many are done, and of how many.
+            order_id: of the order that asked for it, by which the record keeps it.
+
+        Raises:
+            ReplayDriftError: see :meth:`Replay.run`.
+        """
+        wanted, budget_nano = self._wanted, round(self._wanted.usd * _NANO)
+        if not wanted.both:
+            made = self._replay(self._files, wanted.model, order_id)
+            done = made.run(self.exchanges, budget_nano=budget_nano, progress=progress)
+            return ReplayDone((done,))
+        sides = replay_both(
+            self._replay(self._files, None, order_id and f"{order_id}-Q"),
+            self._replay({}, wanted.model, order_id and f"{order_id}-M"),
+            self.exchanges, budget_nano=budget_nano, progress=progress,
+        )  # fmt: skip
+        cause = attribute(*sides)
+        record_attribution(self._runtime.ledger, cause, wanted.contract_id, self._contract.version)
+        return ReplayDone(sides, cause)
+
+    def _replay(
+        self, files: Mapping[str, bytes], model: tuple[str, str] | None, name: str
+    ) -> Replay:
+        runtime = self._runtime
+        installed, prices = InstalledFiles(runtime.root.path), runtime.prices.version
+        ask = ChangedRequests(runtime.ledger, installed, self._contract, files, model)
+        kept: Kept = KeptFile(self._file(files, model), prices)
+        if name:
+            kept = KeptOnRecord(runtime.ledger, name, self.exchanges, prices)
+        return Replay(runtime.gateway, runtime.ledger, ask, self._grade, prices=prices, kept=kept)
+
+    def _file(self, files: Mapping[str, bytes], model: tuple[str, str] | None) -> Path:
+        what = {
+            "contract": self._wanted.contract_id, "version": self._contract.version,
+            "model": model, "grader": self._graded_by,
+            "files": {path: sha256_hex(data) for path, data in files.items()},
+        }  # fmt: skip
+        name = f"{sha256_hex(canonical_json(what))[:16]}.jsonl"
+        return self._runtime.root.path / "replays" / name
+
+
+def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
+    """The files that a change makes."""
+    contract_id = wanted.contract_id
+    if wanted.proposal:
+        known = Proposals(runtime.root, runtime.ledger)
+        found = known.get(wanted.proposal)
+        if found.target != contract_id:
+            raise InvalidInputError(f"{found.proposal_id} is a change of {found.target}.")
+        if found.rolls_back:
+            raise InvalidInputError(
+                f"{found.proposal_id} is a rollback: what it goes back to is on record already.",
+                next_step=f"`remit learn show {found.proposal_id[:12]}` has what came before and "
+                "after.",
+            )
+        with known.archive(found.proposal_id).open("rb") as stream:
+            archive = read_archive(stream, runtime.loaded.settings.packages)
+        return {path: data for path, data in archive.files.items() if path.startswith("HO1/")}
+    if wanted.change is None:
+        return {}
+    try:
+        made = Change(**{"contract_id": contract_id, **wanted.change})
+    except TypeError as error:
+        raise InvalidInputError(f"What is given is no change: {error}.") from error
+    made.check()
+    if made.contract_id != contract_id:
+        raise InvalidInputError(f"What is given is a change of {made.target.name}.")
+    return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)

@@ -1,0 +1,95 @@
+"""The shapes of health, packages and gates."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from remit.server.api.responses.shared import Paged
+
+
+class Breaker(BaseModel):
+    """The circuit breaker of one provider and model, of all processes of the root."""
+
+    provider_id: str
+    model_id: str
+    state: Literal["closed", "open", "half_open"]
+
+
+class Health(BaseModel):
+    """How this process is."""
+
+    version: str
+    in_flight: int = Field(description="model calls that are out, of all processes")
+    refused: int = Field(description="requests without a good key, since this process began")
+    breakers: list[Breaker] = Field(description="of the root; one that is not here is closed")
+
+
+class PermissionsShape(BaseModel):
+    """What a package's agents may use; `*` in a name stands for anything."""
+
+    tools: list[str]
+    models: list[str]
+    paths: list[str]
+    budgets: dict[str, int | str]
+
+
+class PackageShape(BaseModel):
+    """An installed package."""
+
+    package_id: str
+    version: str
+    title: str
+    plane_id: str
+    spec_id: str
+    framework_id: str
+    permissions: PermissionsShape
+    files: int
+    operation: Literal["install", "upgrade", "rollback"]
+    installed_at: str
+    entry_id: str
+    source: str
+    archive_sha256: str
+    signed: bool
+    approved_by: str
+
+
+class PackagePage(Paged):
+    """Packages by id."""
+
+    packages: list[PackageShape]
+
+
+class GateState(BaseModel):
+    """What a gate said last; `passed` is null when it never was checked."""
+
+    gate: str
+    passed: bool | None
+    message: str
+    checked_at: str | None
+    entry_id: str | None
+
+
+class GateStates(BaseModel):
+    """All gates in their order."""
+
+    gates: list[GateState]
+
+
+class GateShape(BaseModel):
+    """What a gate says now."""
+
+    model_config = ConfigDict(extra="allow")
+
+    gate: str
+    passed: bool
+    message: str
+    errors: list[str]
+
+
+class GateReportShape(BaseModel):
+    """All gates that were asked."""
+
+    passed: bool
+    gates: list[GateShape]

@@ -1,0 +1,131 @@
+"""The shapes of keys, of what they belong to, and of tenants."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from remit.server.api.responses.shared import Paged
+from remit.server.api.responses.spending import Budget, Limits
+
+
+class KeyShape(BaseModel):
+    """A virtual key without its secret. Times that there are not are empty."""
+
+    id: str
+    name: str
+    state: Literal["live", "expired", "revoked"]
+    role: str
+    prefix: str
+    user_id: str
+    team_id: str
+    organisation_id: str
+    models: list[str]
+    agents: list[str]
+    tiers: list[str]
+    created: str
+    expires: str
+    rotated: str
+    old_until: str
+    revoked: str
+    revoked_entry: str
+    user_name: str = Field(description="as it was declared; empty where it was not")
+    team_name: str
+    organisation_name: str
+    limits: Limits
+    budget: Budget | None = Field(description="what it may spend and has spent")
+
+
+class KeyPage(Paged):
+    """Virtual keys, by name."""
+
+    keys: list[KeyShape]
+
+
+class KeyMade(BaseModel):
+    """The only response that shows the secret."""
+
+    id: str
+    name: str
+    key: str
+
+
+class KeyRevoked(BaseModel):
+    """A key that has ended, and the entry that says so."""
+
+    id: str
+    name: str
+    entry: str
+
+
+class OwnerKey(BaseModel):
+    """A key of a user, team or organisation."""
+
+    id: str
+    name: str
+    role: str
+    state: Literal["live", "expired", "revoked"]
+
+
+class OwnerShape(BaseModel):
+    """A user, team or organisation. What was not declared is null."""
+
+    kind: Literal["user", "team", "organisation"]
+    id: str
+    name: str | None
+    scope: str = Field(description="the name of its budget")
+    entry: str | None = Field(description="the entry that gave it its name")
+    declared: str | None = Field(description="when")
+    by: str | None = Field(description="who declared it")
+    keys: list[OwnerKey] = Field(description="those that are not revoked")
+    users: list[str] = Field(description="ids of users that its keys name")
+    teams: list[str] = Field(description="ids of teams that its keys name")
+    budget: Budget | None
+    spent_usd: float = Field(description="of its budget; without one, of its keys together")
+    spent_tokens: int
+    limit_usd: float | None
+
+
+class OwnerPage(Paged):
+    """Users, teams or organisations, by id."""
+
+    owners: list[OwnerShape]
+
+
+class TenantHead(BaseModel):
+    """The head of a tenant's log that the host took last."""
+
+    entries: int = Field(description="under it")
+    root: str = Field(description="of the tree, base64")
+    entry: str = Field(description="the host's entry that took it")
+    taken: str = Field(description="when")
+
+
+class TenantRemoval(BaseModel):
+    """The host's record of a tenant's removal."""
+
+    entry: str
+    at: str
+    reason: str
+    by: str
+
+
+class TenantShape(BaseModel):
+    """A tenant, as its host sees it."""
+
+    name: str
+    state: Literal["served", "moving", "removing", "removed", "unfinished", "damaged"]
+    origin: str = Field(description="of its log")
+    place: str = Field(description="where its ledger is")
+    old_places: list[str] = Field(description="ledgers that it was moved away from, still there")
+    entries: int | None = Field(description="in its ledger; null where that does not answer")
+    spent_today_usd: float | None = Field(description="since midnight, UTC; likewise")
+    head: TenantHead | None
+    removed: TenantRemoval | None
+
+
+class TenantPage(Paged):
+    """Tenants, by name."""
+
+    tenants: list[TenantShape]

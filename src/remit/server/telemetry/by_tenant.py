@@ -1,0 +1,97 @@
+"""What the calls of each tenant were and cost, for the operators of their host."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from remit.gateway import CallReport
+from remit.kernel.exchange import RouteOutcome
+
+__all__ = ["CountsByTenant", "OfTenant"]
+
+_LABEL = "tenant"
+_PREFIX = "remit_tenant_"
+_OTHER = "_other"  # which no tenant can be called
+
+
+class CountsByTenant:
+    """Counters with the label ``tenant``.
+
+    Args:
+        registry: that they are shown with.
+        most: tenants that get a label of their own; the others are ``_other`` together.
+    """
+
+    def __init__(self, registry: CollectorRegistry, most: int) -> None:
+        self._most = most
+        self._names: set[str] = set()
+        self._lock = threading.Lock()
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(name, meaning, (_LABEL, *labels), registry=registry)
+
+        self._calls = counter(
+            "remit_tenant_calls_total", "Calls of a tenant that ended.", "outcome"
+        )
+        self._tokens = counter(
+            "remit_tenant_tokens_total", "Tokens of the last attempts of a tenant's calls.", "type"
+        )  # fmt: skip
+        self._cost = counter(
+            "remit_tenant_cost_usd_total",
+            "Cost of the last attempts of a tenant's calls in US dollars.",
+        )  # fmt: skip
+
+    def of(self, name: str) -> Callable[[CallReport], None]:
+        """What counts the calls of a tenant; an observer of its gateway.
+
+        Args:
+            name: of the tenant.
+        """
+        with self._lock:
+            if name not in self._names and len(self._names) >= self._most:
+                name = _OTHER
+            self._names.add(name)
+        tokens = {kind: self._tokens.labels(name, kind) for kind in ("input", "output")}
+        cost = self._cost.labels(name)
+
+        def count(report: CallReport) -> None:
+            response = report.response
+            outcome = "replayed" if response.replayed else response.outcome.value
+            self._calls.labels(name, outcome.lower()).inc()
+            if response.replayed or response.outcome is RouteOutcome.REJECTED:
+                return  # nothing was sent
+            tokens["input"].inc(response.input_tokens)
+            tokens["output"].inc(response.output_tokens)
+            cost.inc(response.cost_incurred)
+
+        return count
+
+
+class OfTenant(Collector):
+    """The series of one tenant among those of a collector.
+
+    Args:
+        source: of all series.
+        tenant: its name.
+    """
+
+    def __init__(self, source: Collector, tenant: str) -> None:
+        self._source = source
+        self._tenant = tenant
+
+    def collect(self) -> Iterator[Metric]:
+        """Those of the tenant alone."""
+        for metric in self._source.collect():
+            own = [one for one in metric.samples if one.labels.get(_LABEL) == self._tenant]
+            if own and metric.name.startswith(_PREFIX):
+                metric.samples = own
+                yield metric
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: registering must not read anything."""
+        return iter(())

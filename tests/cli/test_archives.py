@@ -1,0 +1,88 @@
+"""``remit ledger archive``, and the commands that take what it wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.agents.sessions import SessionManager, SessionNotFoundError
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.ledger import LedgerEntry, open_root_ledger
+from tests.cli.conftest import Run
+from tests.ledger.archive.writing import sessions
+from tests.support.stores import conversation
+
+
+def _json(*arguments: object, remit: Run, code: int = 0) -> Any:
+    done = remit(*map(str, arguments), "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path) -> None:
+    root, archive = work / "root", work / "archive"
+    assert remit("init", "--bare", str(root)).returncode == 0
+
+    def ledger(*arguments: object) -> tuple[object, ...]:
+        return ("ledger", *arguments, "--root", root)
+
+    with open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client:
+        own = SessionManager(client)
+        own.start()
+        own.add_turn("hi", "hello")
+        sessions(client, 70)
+        conversation(client, "SES-NEW", 1)
+        client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(100)])
+    whole = _json(*ledger("query"), remit=remit)["entries"]
+    for given in ((), ("--before", "300"), ("--finish", "--before", "300")):
+        assert remit(*map(str, ledger("archive", *given))).returncode == 2
+    bad = remit(*map(str, ledger("archive", "--before", "soon", "--out", archive)))
+    assert (bad.returncode, "is not a time" in bad.stderr) == (2, True)
+    done = _json(*ledger("archive", "--before", "511", "--out", archive), remit=remit)
+    assert (done["first"], done["end"], done["entries"] > 240) == (0, 256, True)
+    again = remit(*map(str, ledger("archive", "--before", "511", "--out", archive)))
+    assert again.stdout.startswith("Nothing to archive")
+    assert _json(*ledger("query", "--archive", archive), remit=remit)["entries"][:-1] == whole
+    here = remit(*map(str, ledger("query", "--limit", "3")))
+    assert "--archive DIR reads them too" in here.stderr
+    gone = next(one for one in whole if one["metadata"].get("session_id") == "SES-4")
+    shown = remit(*map(str, ledger("show", gone["id"])))
+    assert shown.returncode == 1
+    assert "was archived" in shown.stderr
+    shown = _json(*ledger("show", gone["id"], "--archive", archive), remit=remit)
+    assert shown == gone
+    record = remit(*map(str, ledger("show", gone["id"], "--record", "--archive", archive)))
+    assert f'"id":"{gone["id"]}"' in record.stdout
+    assert remit(*map(str, ledger("prove", gone["id"]))).returncode == 0
+    checked = remit(*map(str, ledger("verify")))
+    assert re.search(r"archived: 2\d\d more entries", checked.stdout)
+    assert "--archive DIR reads them" in checked.stderr
+    assert _json(*ledger("verify", "--archive", archive), remit=remit)["verified"]
+    with (
+        open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client,
+        pytest.raises(SessionNotFoundError, match="was archived, and cannot go on"),
+    ):
+        SessionManager(client, own.session_id).require()
+    listed = remit("session", "show", own.session_id, "--root", str(root))
+    assert "archived: " in listed.stdout
+    # Erasure and retention ask for the archive.
+    for given in (("erase", "--session", "SES-4"), ("retain",)):
+        refused = remit(*map(str, ledger(*given)))
+        assert refused.returncode
+        assert "--archive DIR" in refused.stderr
+    asked = ("--yes", "--reason", "asked", "--archive", archive)
+    erased = _json(*ledger("erase", "--session", "SES-4", *asked), remit=remit)
+    assert erased["values"] == 6 + 6 + 5 + 6
+    assert _json(*ledger("retain", "--archive", archive), remit=remit) == {"erasures": []}
+    assert _json(*ledger("verify", "--archive", archive), remit=remit)["verified"]
+    (part,) = archive.glob("*/part-*")
+    part.write_bytes(part.read_bytes()[:-20])
+    broken = _json(*ledger("verify", "--archive", archive), remit=remit, code=1)
+    assert "cannot be read" in broken["problems"][0]
+    finished = _json(*ledger("archive", "--finish"), remit=remit)
+    assert finished == {"removed": 0, "purged": 0, "remainder": None}
