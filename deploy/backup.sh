@@ -1,10 +1,10 @@
 #!/bin/sh
 # backup.sh DIRECTORY: a copy of a root on SQLite, made while calls run, as DIRECTORY/TIME.
 # The copy is a root of its own: `remit ledger verify --root DIRECTORY/TIME` reads it.
-# Needs REMIT_ROOT, and remit and its Python on the PATH or in /opt/remit/bin.
+# Needs REMIT_ROOT, and remit and its Python in /opt/remit/bin or on the PATH. Run it as the user whose root it is.
 set -eu
 umask 077
-PATH="$PATH:/opt/remit/bin"
+PATH="/opt/remit/bin:$PATH" # before /usr/local/bin/remit, which is for root
 to="${1:?where to, please}/$(date -u +%Y%m%dT%H%M%SZ)"
 mkdir -p "$to.part"
 # First the files, then the database: so the copy's head, HOT/keys/ledger.head, is never newer

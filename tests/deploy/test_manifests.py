@@ -89,9 +89,34 @@ def test_nothing_runs_as_root_or_may_become_it() -> None:
             mounted = {each["name"] for each in container["volumeMounts"]}
             declared = {each["name"] for each in pod["volumes"]} | {"root"}
             assert mounted <= declared
-    for service in ("init", "remit", "worker"):
+    for service in ("remit", "worker"):
         assert COMPOSE["services"][service]["cap_drop"] == ["ALL"]
         assert COMPOSE["services"][service]["read_only"] is True
+
+
+def test_compose_starts_on_engines_that_wait_for_no_condition() -> None:
+    remit, worker = COMPOSE["services"]["remit"], COMPOSE["services"]["worker"]
+    assert remit["command"] == ["remit init && exec remit serve --host 0.0.0.0"]
+    assert remit["restart"] == worker["restart"] == "unless-stopped"
+    # None that ends by itself: Podman 4 then starts nothing that depends on it.
+    assert set(COMPOSE["services"]) == {"postgres", "remit", "worker"}
+    # The image sets its database up with a server that listens on the socket alone.
+    assert "-h" in COMPOSE["services"]["postgres"]["healthcheck"]["test"]
+
+
+def test_what_the_pages_install_is_where_the_units_look() -> None:
+    page = (TOP / "docs/operations/install.md").read_text()
+    backup = (DEPLOY / "systemd/remit-backup.service").read_text()
+    (run,) = re.findall(r"^ExecStart=(\S+)", backup, re.MULTILINE)
+    assert f"install -D -m 755 deploy/backup.sh {run}\n" in page
+    command = (DEPLOY / "remit.sh").read_text()
+    for line in ("User=remit", "EnvironmentFile=-/etc/remit/environment"):
+        assert line in UNIT.splitlines()
+        assert f"--property={line}" in command
+    (root,) = re.findall(r"^Environment=(REMIT_ROOT=\S+)", UNIT, re.MULTILINE)
+    assert f"--setenv={root}" in command
+    # What the units start is a link, so that an upgrade is one command and leaves the old version.
+    assert "ln -sfn /opt/remit-0.1 /opt/remit " in page
 
 
 def test_what_the_image_copies_is_there() -> None:
@@ -106,7 +131,8 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for path in (DEPLOY / "systemd").iterdir():
         # What is installed elsewhere is not here; systemd says no more of it than that.
         text = path.read_text().replace("/opt/remit/bin/remit", "/bin/true")
-        (tmp_path / path.name).write_text(text.replace("/opt/remit/share/backup.sh", "/bin/true"))
+        text = text.replace("/usr/local/lib/remit/backup.sh", "/bin/true")
+        (tmp_path / path.name).write_text(text)
     units = [str(tmp_path / path.name) for path in (DEPLOY / "systemd").iterdir()]
     done = subprocess.run(
         [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False

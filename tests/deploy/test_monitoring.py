@@ -85,7 +85,7 @@ def test_promtool_accepts_rules_and_expressions(tmp_path: Path) -> None:
         written.append({"record": f"shown:{number}", "expr": expression})
     shown = tmp_path / "shown.yaml"
     shown.write_text(yaml.safe_dump({"groups": [{"name": "shown", "rules": written}]}))
-    (tmp_path / "key").write_text("x")
+    (tmp_path / "remit.key").write_text("x")
     for name in ("prometheus.yaml", "rules.yaml"):
         (tmp_path / name).write_text((MONITORING / name).read_text())
     for command in (
@@ -109,7 +109,7 @@ def test_a_real_prometheus_scrapes_it(served: Served, tmp_path: Path) -> None:
         settings = settings.replace(old, new)
     (tmp_path / "prometheus.yaml").write_text(settings)
     (tmp_path / "rules.yaml").write_text((MONITORING / "rules.yaml").read_text())
-    (tmp_path / "key").write_text(served.key(role="auditor").key)
+    (tmp_path / "remit.key").write_text(served.key(role="auditor").key)
     url = f"http://127.0.0.1:{free_port()}"
     command = [prometheus, "--config.file", str(tmp_path / "prometheus.yaml"),
                "--storage.tsdb.path", str(tmp_path / "data"),
