@@ -110,7 +110,7 @@ def list_orders(
             for one in found
         ],
     )  # fmt: skip
-    say_list(lines if found else ["There is no such order."], limit)
+    say_list(lines if found else ["There are no such orders."], limit)
 
 
 @order.command()
