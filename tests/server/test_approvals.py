@@ -253,7 +253,8 @@ def test_a_key_submits_orders_to_its_own_agents_and_is_held_to_them(desk: Desk) 
     assert ask("POST /api/orders", given, 201, other.key)["order_id"] != made["order_id"]
     path = f"/api/orders/{made['order_id']}"
     assert ask(f"GET {path}", key=own.key)["task"] == "Find it."
-    for more in ({"queue": "q"}, {"priority": -1}, {"for_key": "ops"}, {"user_id": "bob"}):
+    for more in ({"queue": "q"}, {"priority": -1}, {"for_key": "ops"}, {"user_id": "bob"},
+                 {"tokens": 0}, {"usd": 9}, {"max_attempts": 1000}):  # fmt: skip
         ask("POST /api/orders", {**given, **more}, 403, own.key)
     ask("POST /api/orders", {**given, "agent_id": "till"}, 403, own.key)
     ask("POST /api/orders", given, 403, any_agent.key)

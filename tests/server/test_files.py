@@ -253,7 +253,9 @@ def _of_code(asked: Asked) -> web.Response:
           {"tools": [{"type": "shell", "environment": {
               "type": "container_reference", "container_id": "cntr_1"}}]},
           {"input": [{"type": "code_interpreter_call", "id": "ci_2", "code": "1",
-                      "status": "completed", "container_id": "cntr_1", "outputs": None}]}]),
+                      "status": "completed", "container_id": "cntr_1", "outputs": None}]},
+          {"type": "tool_use", "input": [{"role": "user", "content": [
+              {"type": "input_file", "file_id": "cntr_1"}]}]}]),
         ("responses", {"input": "hi", "stream": True}, ("cntr_2",),
          [{"tools": [{"type": "code_interpreter", "container": "cntr_2"}]}]),
     ],

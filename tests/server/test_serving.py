@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,9 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from remit.server.http_server import HttpServer
 from remit.server.listening import ServerError, require_loopback
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
@@ -161,6 +166,39 @@ def test_calls_are_taken_while_it_says_that_it_is_not_ready(serve: Serve, worker
             assert ended_well([v if v == "[DONE]" else json.loads(v) for v in data])
         assert served.process.wait(60) == 0
         assert served.exchange(session).metadata["outcome"] == "success"
+
+
+def test_the_last_who_connected_are_answered_as_far_as_there_are_files() -> None:
+    made: list[asyncio.Protocol] = []
+
+    class Closing(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(self)
+            transport.close()
+
+    async def accept(listening: socket.socket) -> None:
+        server = SimpleNamespace(config=SimpleNamespace(backlog=64), _connection=Closing)
+        await HttpServer._accept_rest(server, listening)  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)  # until they are closed
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack, asyncio.Runner() as runner:
+        runner.get_loop()
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for _ in range(9):
+            stack.enter_context(socket.create_connection(listening.getsockname()))
+        held: list[int] = []
+        stack.callback(lambda: [os.close(one) for one in held])
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (listening.fileno() + 32, hard))
+        with suppress(OSError):
+            while True:
+                held.append(os.dup(listening.fileno()))
+        for one in held[-3:]:
+            os.close(one)
+        del held[-3:]
+        runner.run(accept(listening))
+    assert len(made) == 3
 
 
 def _closes(kept: HTTPConnection) -> bool:

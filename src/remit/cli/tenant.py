@@ -292,5 +292,7 @@ def _host(root: Path | None, *, signing: bool = False) -> Iterator[tuple[Root, L
         if interrupted:
             from remit.runtime.removal import recover_tenants
 
-            recover_tenants(place, ledger, loaded.settings.ledger.path)
+            failed = recover_tenants(place, ledger, loaded.settings.ledger.path)
+            for name, error in failed.items():
+                note(f"The tenant {name} stays as it is: {error.message}")
         yield place, ledger

@@ -158,13 +158,14 @@ def notes_made(
 
 
 def _mappings(value: Any) -> Iterator[dict[str, Any]]:
-    left = [value]
+    whole, left = value, [value]
     while left:
         value = left.pop()
         if type(value) is list:
             left += value
         elif type(value) is dict:
-            is_use = value.get("type") in _USES
+            # A body may say any type of itself: its input is no tool's.
+            is_use = value is not whole and value.get("type") in _USES
             left += (inner for name, inner in value.items() if not (is_use and name == "input"))
             yield value
 

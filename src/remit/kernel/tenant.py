@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from remit.kernel.errors import RemitError
 
@@ -75,10 +75,7 @@ class TenantFile:
         except (OSError, UnicodeDecodeError) as error:
             raise TenantError(f"{path} cannot be read: {error}.") from error
         try:
-            found = cls(**json.loads(text))
-            names = {field.name for field in fields(cls)} - {"ready"}
-            if not all(type(getattr(found, name)) is str for name in names):
-                raise TypeError
+            found = cls.of(json.loads(text))
         except (ValueError, TypeError) as error:
             raise TenantError(
                 f"{path} is damaged: it does not say where the tenant's ledger is.",
@@ -90,6 +87,24 @@ class TenantFile:
                 f"{found.origin[:200]!r}.",
                 next_step="Restore it from a backup of this root.",
             )
+        return found
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """As JSON holds it; raises :class:`TypeError` where that is none."""
+        found = cls(**value)
+        names = {field.name for field in fields(cls)} - {"ready"}
+        if not all(type(getattr(found, name)) is str for name in names):
+            raise TypeError
+        return found
+
+    @classmethod
+    def planned(cls, value: Any, root: Path) -> Self:
+        """As a plan in a tenant's root holds it; raises :class:`TypeError` where that is none, and
+        :class:`ValueError` where it is of another tenant than the root."""
+        found = cls.of(value)
+        if not found.name == tenant_of_origin(found.origin) == root.name:
+            raise ValueError(f"it is not of the tenant {root.name}")
         return found
 
     @staticmethod

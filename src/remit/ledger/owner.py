@@ -6,7 +6,7 @@ from remit.ledger.errors import LedgerKeyError
 from remit.ledger.keyfiles import known_as
 from remit.ledger.tlog import TlogError, VerifierKey
 
-__all__ = ["OWNER_SQL", "not_owned", "require_owner"]
+__all__ = ["OWNER_SQL", "is_owner", "not_owned", "require_owner"]
 
 OWNER_SQL = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
 
@@ -24,12 +24,17 @@ def require_owner(key: VerifierKey, owner: str, location: str) -> None:
     """
     if not owner:
         return
+    if not is_owner(key, owner):
+        raise not_owned(owner, key, location)
+
+
+def is_owner(key: VerifierKey, owner: str) -> bool:
+    """Whether the verifier key that a ledger names is this one, under any origin of its log."""
     try:
         other = VerifierKey.parse(owner)
-    except TlogError as error:
-        raise not_owned(owner, key, location) from error
-    if known_as(key, other.name) != other and known_as(other, key.name) != key:
-        raise not_owned(owner, key, location)
+    except TlogError:
+        return False
+    return known_as(key, other.name) == other or known_as(other, key.name) == key
 
 
 def not_owned(owner: str, key: VerifierKey, location: str) -> LedgerKeyError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -12,6 +13,8 @@ from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger.keyfiles import write_over
 
 __all__ = ["MovePlan", "old_plans"]
+
+_ID = re.compile("[0-9a-f]{8}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,15 @@ class MovePlan:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """That in a file; ``None`` where there is no such file; raises :class:`TenantError` where
-        it is damaged."""
+        """That in a file of a tenant's root; ``None`` where there is no such file; raises
+        :class:`TenantError` where it is damaged, or of another tenant."""
         try:
-            plan = json.loads(path.read_text("utf-8"))
-            return cls(TenantFile(**plan["before"]), TenantFile(**plan["after"]), plan["move_id"])
+            said, root = json.loads(path.read_text("utf-8")), path.parent
+            before, after = (TenantFile.planned(said[one], root) for one in ("before", "after"))
+            plan = cls(before, after, said["move_id"])
+            if not _ID.fullmatch(plan.move_id):  # it is part of names of files and schemas
+                raise ValueError("its move_id is none")
+            return plan
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -71,5 +78,8 @@ def old_plans(root: Root) -> list[MovePlan]:
     Raises:
         TenantError: a file is damaged.
     """
-    found = (MovePlan.read(path) for path in sorted(root.path.glob("moved-*.json")))
-    return [plan for plan in found if plan is not None]
+    found = {path: MovePlan.read(path) for path in sorted(root.path.glob("moved-*.json"))}
+    for path, plan in found.items():
+        if plan is not None and plan.kept_as != path.name:
+            raise TenantError(f"{path} cannot be read: it is the plan of another move.")
+    return [plan for plan in found.values() if plan is not None]

@@ -21,9 +21,17 @@ from remit.kernel.tenant import HOST, TenantError, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerEntry, LedgerKey
 from remit.ledger.relocation import copy_ledger
 from remit.ledger.sqlite.files import remove_file
+from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
 from remit.runtime.move_plan import MovePlan
-from remit.runtime.places import database_of, is_there, location_of, locked, rename_place
+from remit.runtime.places import (
+    database_of,
+    is_own,
+    is_there,
+    location_of,
+    locked,
+    rename_place,
+)
 from remit.runtime.state import check_state
 from remit.runtime.tenants import (
     Tenant,
@@ -102,7 +110,7 @@ def move_tenant(
     with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if not is_held:
             raise TenantError(f"The ledger of the tenant {name} is being moved already.")
-        _recover(ledger, root, host_path)
+        _recover(host, ledger, root, host_path)
         before = find_tenant(host, name).file
         require_recorded(ledger, tenant)
         open_log(tenant).close()  # it is there, and this tenant's
@@ -125,7 +133,7 @@ def move_tenant(
                 step("switch")
                 save_file(root, plan.after)
         except BaseException:
-            _recover(ledger, root, host_path)
+            _recover(host, ledger, root, host_path)
             raise
         step("finish")
         _finish(ledger, root, plan, by)
@@ -138,19 +146,22 @@ def recover_move(host: Root, ledger: LedgerClient, host_path: str, name: str) ->
     if TenantFile.moving_path(root.path).exists():
         with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
             if is_held:  # else it is being moved just now
-                _recover(ledger, root, host_path)
+                _recover(host, ledger, root, host_path)
 
 
-def _recover(ledger: LedgerClient, root: Root, host_path: str) -> None:
-    """Under the lock of moves: finish, or put back."""
+def _recover(host: Root, ledger: LedgerClient, root: Root, host_path: str) -> None:
+    """Under the lock of moves: finish, or put back; by a plan that is not taken at its word: all
+    that is renamed or removed has to be the tenant's."""
     plan = MovePlan.read(TenantFile.moving_path(root.path))
     if plan is None:
         return
-    if TenantFile.read(root.path) == plan.after:
+    tenant = find_tenant(host, root.path.name)
+    key = require_recorded(ledger, tenant)
+    if tenant.file == plan.after:
         _finish(ledger, root, plan, "recovery")
         return
-    _drop(plan, root, host_path)
-    if is_there(plan.aside, root, host_path):
+    _drop(plan, root, host_path, key)
+    if is_own(plan.aside, root, host_path, key):
         rename_place(plan.aside, plan.before, root, host_path, 30.0)
     _clear(root)
 
@@ -244,12 +255,11 @@ def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
         )
 
 
-def _drop(plan: MovePlan, root: Root, host_path: str) -> None:
+def _drop(plan: MovePlan, root: Root, host_path: str, owner: VerifierKey) -> None:
     """Remove a copy that was not finished. There was nothing in its place before."""
     if plan.after.database:
         from remit.ledger.postgres.schemas import drop_schema
 
         drop_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:
-        owner = LedgerKey(root.keys).verifier_key()
-        remove_file(Path(location_of(plan.after, root, host_path)), str(owner))
+        remove_file(Path(location_of(plan.after, root, host_path)), owner)

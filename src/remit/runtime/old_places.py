@@ -8,9 +8,10 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
 from remit.runtime.move_plan import MovePlan, old_plans
-from remit.runtime.places import is_there, locked, open_place, remove_place
+from remit.runtime.places import is_own, locked, open_place, remove_place
 from remit.runtime.tenants import find_tenant, open_log, place_of, require_recorded
 
 __all__ = ["EVENT", "remove_old_places"]
@@ -52,22 +53,23 @@ def remove_old_places(
     with locked(tenant.root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if not is_held or TenantFile.is_held_back(tenant.root.path):
             raise TenantError(f"The ledger of the tenant {name} is being moved or removed.")
-        require_recorded(ledger, tenant)
+        key = require_recorded(ledger, tenant)
         for plan in old_plans(tenant.root):
             place = place_of(plan.aside)
             step(f"remove {place}")
-            if is_there(plan.aside, tenant.root, host_path):
+            if is_own(plan.aside, tenant.root, host_path, key):
                 _require_copied(plan, tenant.root, host_path)
-            remove_old_place(ledger, tenant.root, plan, host_path=host_path, by=by)
+            remove_old_place(ledger, tenant.root, plan, key, host_path=host_path, by=by)
             removed.append(place)
     return removed
 
 
 def remove_old_place(
-    ledger: LedgerClient, root: Root, plan: MovePlan, *, host_path: str, by: str
+    ledger: LedgerClient, root: Root, plan: MovePlan, key: VerifierKey, *, host_path: str, by: str
 ) -> None:
-    """Remove one, on record, and forget its plan; the caller knows that it may go."""
-    remove_place(plan.aside, root, host_path)
+    """Remove one, on record, and forget its plan; the caller knows that it may go, where it is the
+    ledger of this key."""
+    remove_place(plan.aside, root, host_path, key)
     name = plan.after.name
     known = ledger.query(event_type=EVENT, submission_id=name)
     if plan.move_id not in {entry.metadata["move_id"] for entry in known}:

@@ -12,11 +12,12 @@ from pathlib import Path
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.kernel.tenant import HOST, TenantFile
-from remit.ledger import KeptHead, LedgerClient, ledger_key
+from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
 from remit.ledger.sqlite.files import remove_file, rename_file
+from remit.ledger.tlog import VerifierKey
 
-__all__ = ["database_of", "is_there", "location_of", "locked", "open_place", "remove_place",
-           "rename_place"]  # fmt: skip
+__all__ = ["database_of", "is_own", "is_there", "location_of", "locked", "open_place",
+           "remove_place", "rename_place"]  # fmt: skip
 
 _LOOK_S = 0.05
 
@@ -51,9 +52,23 @@ def is_there(file: TenantFile, root: Root, host_path: str) -> bool:
 
 
 def open_place(
-    file: TenantFile, root: Root, host_path: str, settings: LedgerSettings, *, signing: bool = False
+    file: TenantFile,
+    root: Root,
+    host_path: str,
+    settings: LedgerSettings,
+    *,
+    signing: bool = False,
+    owner: VerifierKey | None = None,
 ) -> LedgerClient:
     """Open the ledger at a place, though the tenant is being moved or removed.
+
+    Args:
+        file: the place.
+        root: the tenant's.
+        host_path: the host's ``[ledger] path``.
+        settings: ``[ledger]`` of the tenant.
+        signing: with its private key.
+        owner: whose it has to be; the key in the tenant's root when left out.
 
     Raises:
         LedgerKeyError: it belongs to another than this tenant.
@@ -65,7 +80,7 @@ def open_place(
         settings=settings,
         create=False,
         signer=key.signer() if signing else None,
-        verifier_key=key.verifier_key(),
+        verifier_key=owner or key.verifier_key(),
         kept=KeptHead(key),
     )
 
@@ -87,17 +102,40 @@ def rename_place(
         rename_file(old, new, timeout_s)
 
 
-def remove_place(file: TenantFile, root: Root, host_path: str) -> None:
-    """Remove a ledger with all that is in it, where there is one.
+def is_own(file: TenantFile, root: Root, host_path: str, owner: VerifierKey) -> bool:
+    """Whether a place holds anything, once that is known to be the tenant's.
+
+    Args:
+        file: the place, as a file in the tenant's root says it.
+        root: the tenant's.
+        host_path: the host's ``[ledger] path``.
+        owner: the tenant's key, as the host has it on record.
+
+    Raises:
+        LedgerKeyError: it belongs to another, or to nobody.
+        LedgerError: it cannot be opened.
+    """
+    if not is_there(file, root, host_path):
+        return False
+    settings = default_settings().ledger.model_copy(update={"origin": file.origin})
+    with open_place(file, root, host_path, settings, owner=owner) as log:
+        if not log.checkpoints.owner():
+            raise LedgerKeyError(
+                f"The ledger {log.location} does not say whose it is.",
+                next_step="Where it is not needed, remove it by hand.",
+            )
+    return True
+
+
+def remove_place(file: TenantFile, root: Root, host_path: str, owner: VerifierKey) -> None:
+    """Remove a ledger with all that is in it, where there is one; arguments as of :func:`is_own`.
 
     Raises:
         LedgerKeyError: it belongs to another than this tenant; nothing was removed.
         LedgerError: it cannot be removed.
     """
-    if not is_there(file, root, host_path):
+    if not is_own(file, root, host_path, owner):
         return
-    settings = default_settings().ledger.model_copy(update={"origin": file.origin})
-    open_place(file, root, host_path, settings).close()  # it is this tenant's
     if file.database:
         from remit.ledger.postgres.schemas import drop_schema
 

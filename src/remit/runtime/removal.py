@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantError, TenantFile
@@ -26,13 +26,14 @@ from remit.runtime.installation import Step
 from remit.runtime.move_plan import old_plans
 from remit.runtime.moving import recover_move
 from remit.runtime.old_places import remove_old_place
-from remit.runtime.places import locked, open_place, remove_place
+from remit.runtime.places import is_own, locked, open_place, remove_place
 from remit.runtime.tenant_export import export_tenant
 from remit.runtime.tenants import (
     REMOVED,
     Tenant,
     find_tenant,
     interrupted_tenants,
+    recorded_key,
     require_recorded,
     root_of,
     take_checkpoint,
@@ -69,7 +70,8 @@ class _Plan:
         path = TenantFile.removing_path(root.path)
         try:
             plan = json.loads(path.read_text("utf-8"))
-            return cls(TenantFile(**plan["file"]), plan["removal_id"], plan["by"])
+            file = TenantFile.planned(plan["file"], root.path)
+            return cls(file, str(plan["removal_id"]), str(plan["by"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -110,8 +112,8 @@ def remove_tenant(
 
     Raises:
         InvalidInputError: there is no reason.
-        TenantError: there is no such tenant, a server serves it, or the export cannot be written;
-            nothing was changed.
+        TenantError: there is no such tenant, a server serves it, a move's plan is damaged, or the
+            export cannot be written; nothing was changed.
         LedgerError: a ledger cannot be used. Where the removal is on the host's record by then, the
             next `remit tenant` command finishes it.
     """
@@ -122,7 +124,9 @@ def remove_tenant(
     with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if not is_held or TenantFile.is_held_back(root.path):
             raise TenantError(f"The tenant {name} is being moved or removed.")
-        require_recorded(ledger, tenant)
+        key = require_recorded(ledger, tenant)
+        for move in old_plans(root):
+            is_own(move.aside, root, host_path, key)  # else it could not be ended
         settings = load_settings(root.config).settings.ledger
         plan = _Plan(tenant.file, secrets.token_hex(4), by)
         step("drain")
@@ -150,10 +154,16 @@ def remove_tenant(
     return removed
 
 
-def recover_tenants(host: Root, ledger: LedgerClient, host_path: str) -> None:
-    """:func:`recover_tenant` of all whose move or removal was interrupted."""
+def recover_tenants(host: Root, ledger: LedgerClient, host_path: str) -> dict[str, RemitError]:
+    """:func:`recover_tenant` of all whose move or removal was interrupted; by name why one stays
+    as it is: the others are none the worse."""
+    failed: dict[str, RemitError] = {}
     for name in interrupted_tenants(host):
-        recover_tenant(host, ledger, host_path, name)
+        try:
+            recover_tenant(host, ledger, host_path, name)
+        except RemitError as error:
+            failed[name] = error
+    return failed
 
 
 def recover_tenant(host: Root, ledger: LedgerClient, host_path: str, name: str) -> None:
@@ -209,9 +219,11 @@ def _record(
 
 def _erase(ledger: LedgerClient, root: Root, plan: _Plan, host_path: str) -> None:
     """Erase all of a tenant; its plan goes last, so that it can be done again from any point."""
+    key = recorded_key(ledger, plan.file.name)
+    assert key is not None  # of one whose removal is on record
     for move in old_plans(root):
-        remove_old_place(ledger, root, move, host_path=host_path, by=plan.by)
-    remove_place(plan.file, root, host_path)
+        remove_old_place(ledger, root, move, key, host_path=host_path, by=plan.by)
+    remove_place(plan.file, root, host_path, key)
     kept = TenantFile.removing_path(root.path)
     try:
         for path in root.path.iterdir():
@@ -219,7 +231,9 @@ def _erase(ledger: LedgerClient, root: Root, plan: _Plan, host_path: str) -> Non
                 shutil.rmtree(path)
             elif path != kept:
                 path.unlink()
-        shutil.rmtree(root.path)
+        shutil.rmtree(root.path.resolve())
+        if root.path.is_symlink():
+            root.path.unlink()
     except OSError as error:
         raise TenantError(
             f"{root.path} cannot be removed: {error.strerror or error}.",

@@ -53,6 +53,8 @@ def export_tenant(
         packages.mkdir()
         found = sorted(tenant.root.tier("hot").glob("installed/*/archives/*"))
         for path in found:
+            if not path.resolve().is_relative_to(tenant.root.path.resolve()):
+                raise TenantError(f"{path} leads out of the tenant's root.")
             name = f"{path.parents[1].name}-{path.name}"
             shutil.copyfile(path, packages / name)
     except OSError as error:

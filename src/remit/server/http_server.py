@@ -174,11 +174,14 @@ class HttpServer(Server):
         self.current.drain()
 
     async def _accept_rest(self, listening: socket.socket) -> None:
-        """Answer who is connected already, and was not accepted: it would see a reset. Close."""
+        """Answer who is connected already, and was not accepted: it would see a reset. Close.
+
+        Not for ever where more come all the time, and as far as there are files.
+        """
         loop, accepted = asyncio.get_running_loop(), list[socket.socket]()
-        with listening, contextlib.suppress(BlockingIOError):
+        with listening, contextlib.suppress(OSError):
             listening.setblocking(False)
-            while True:
+            for _ in range(self.config.backlog):
                 accepted.append(listening.accept()[0])
         for client in accepted:
             await loop.connect_accepted_socket(self._connection, client)

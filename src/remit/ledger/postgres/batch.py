@@ -33,6 +33,7 @@ _STEPS = """
     JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest
     CROSS JOIN LATERAL (SELECT step, step_id FROM message_steps
                         WHERE content_id = c.content_id ORDER BY step_id DESC LIMIT 4) AS s"""
+_SILENT_NS = 1_000_000_000  # a part of FROZEN_S
 _TAIL = 8  # messages at the end of a list, of which one is likely to end what is stored of it
 
 _HEAD = """
@@ -88,7 +89,7 @@ class PostgresBatch(Batch):
         if layout != LAYOUT_VERSION:
             raise LedgerLayoutError(location, layout, LAYOUT_VERSION)
         self.head = Head.of(row)
-        self._began = time.monotonic_ns()
+        self._began = self._heard = time.monotonic_ns()
         self._learn(keys, found)
         self._steps |= dict(steps)
 
@@ -106,11 +107,24 @@ class PostgresBatch(Batch):
         return self.now_ms
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        self._heard = time.monotonic_ns()
         return self._writer.fetch(sql, parameters)
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         self._writer.put(sql, *rows)
+        self._show_life()
+
+    @override
+    def restore(self, table: str, row: tuple[Any, ...]) -> None:
+        super().restore(table, row)
+        self._show_life()
+
+    def _show_life(self) -> None:
+        """Send what was put, where it is a while that anything was: the server ends the
+        transaction of a writer that it does not hear of."""
+        if time.monotonic_ns() - self._heard > _SILENT_NS:
+            self._read("SELECT 1", ())
 
     @override
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:

@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 from remit.ledger.errors import LedgerError
-from remit.ledger.owner import OWNER_SQL
+from remit.ledger.owner import OWNER_SQL, is_owner
+from remit.ledger.tlog import VerifierKey
 
 __all__ = ["remove_file", "rename_file"]
 
-_TABLES = "SELECT count(*) FROM sqlite_schema WHERE name = 'ledger_info'"
+_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 _TRIES = 100
 _AGAIN_S = 0.02
 
@@ -56,7 +57,7 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
     _remove_beside(path)
 
 
-def remove_file(path: Path, owner: str | None) -> None:
+def remove_file(path: Path, owner: VerifierKey | None) -> None:
     """Remove a ledger's file, where there is one and it is not another's.
 
     Args:
@@ -78,13 +79,14 @@ def remove_file(path: Path, owner: str | None) -> None:
         raise LedgerError(f"The ledger {path} cannot be removed: {error}.") from error
 
 
-def _is_of(path: Path, owner: str) -> bool:
-    """Whether a ledger names this key, or none and has no entries."""
+def _is_of(path: Path, owner: VerifierKey) -> bool:
+    """Whether a ledger names this key, or none and has no entries; no other database is one."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
-        if not file.execute(_TABLES).fetchone()[0]:
-            return True
-        rows = file.execute(OWNER_SQL).fetchall()
-        return all(row == (owner,) for row in rows) and bool(rows or not _has_entries(file))
+        tables = {name for (name,) in file.execute(_TABLES)}
+        if not {"ledger_info", "entries"} <= tables:
+            return not tables
+        names = [name for (name,) in file.execute(OWNER_SQL)]
+        return is_owner(owner, names[0]) if names else not _has_entries(file)
 
 
 def _has_entries(file: sqlite3.Connection) -> bool:

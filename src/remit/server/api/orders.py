@@ -16,7 +16,7 @@ from remit.server.authentication import DEVELOPER
 from remit.server.refusals import HttpError
 
 _OPERATES = "manage_keys"
-_OPERATORS_OWN = ("queue", "priority", "for_key")
+_OPERATORS_OWN = ("queue", "priority", "for_key", "tokens", "usd", "max_attempts")
 
 
 def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
@@ -41,7 +41,8 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         order's calls.
 
         Operators may name another key. Any other key must name the agent among its `agents`, and
-        says neither `queue`, `priority`, `for_key` nor another `user_id`.
+        says neither `queue`, `priority`, `for_key`, `tokens`, `usd`, `max_attempts` nor another
+        `user_id`: its session has the agent's limits.
         """
         key, submitted_as = order.for_key, order.key
         if not caller.may(_OPERATES):
