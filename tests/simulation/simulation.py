@@ -23,6 +23,8 @@ __all__ = ["Outcome", "run", "scratch"]
 
 _FAULTS_S = 15.0  # then all that is broken is mended
 _END_S = 120.0  # by then all must have come to its end
+_SHOWN = 10  # of each kind of work that is left
+_ON_ONE_LOG = 100  # processes; more wait for its one writer, and have longer
 
 
 @dataclass(slots=True)
@@ -163,6 +165,7 @@ def run(
         shutil.copy(_empty_ledger(folder, processes), path)
         world = World(seed)
         chance = world.random
+        end_s = _END_S * max(1.0, processes / _ON_ONE_LOG)
         faults = Faults(batch_s=chance.choice((0.001, 0.004, 0.02)) if batch_s is None else batch_s)
         if not measure_s:
             faults.lock_timeout_s = chance.choice((2.0, 30.0))
@@ -181,9 +184,9 @@ def run(
                 world.after(_FAULTS_S, lambda: _mend(faults))
                 world.run(measure_s or _FAULTS_S)
                 if not measure_s and not world.violations:
-                    world.run(_END_S, simulation.watch.is_quiet)
+                    world.run(end_s, simulation.watch.is_quiet)
                     if not world.violations and not simulation.watch.is_quiet():
-                        world.violated(_left(database))
+                        world.violated(f"after {end_s:g} s there is still work: {_left(database)}")
                 for process in world.processes:
                     process.kill()
         finally:
@@ -207,4 +210,4 @@ def _left(database: Database) -> str:
     read = database.store._reader.execute
     orders = read("SELECT order_id, state, worker, attempts FROM orders").fetchall()
     calls = read("SELECT dispatch_entry_id, owner FROM in_flight").fetchall()
-    return f"after {_END_S:g} s there is still work: orders {orders}, calls {calls}"
+    return f"{len(orders)} orders {orders[:_SHOWN]}, {len(calls)} calls {calls[:_SHOWN]}"
