@@ -30,7 +30,7 @@ def remove_old_places(
 ) -> list[str]:
     """Remove the ledgers that a tenant was moved away from, with all their content.
 
-    Each goes only when the tenant's ledger has all of its entries. One that was removed by hand is
+    They go only when the tenant's ledger has all entries of each. One that was removed by hand is
     put on record as well. Killed on the way it is ended by doing it again.
 
     Args:
@@ -54,11 +54,13 @@ def remove_old_places(
         if not is_held or TenantFile.is_held_back(tenant.root.path):
             raise TenantError(f"The ledger of the tenant {name} is being moved or removed.")
         key = require_recorded(ledger, tenant)
-        for plan in old_plans(tenant.root):
-            place = place_of(plan.aside)
-            step(f"remove {place}")
+        plans = old_plans(tenant.root)
+        for plan in plans:
             if is_own(plan.aside, tenant.root, host_path, key):
                 _require_copied(plan, tenant.root, host_path)
+        for plan in plans:
+            place = place_of(plan.aside)
+            step(f"remove {place}")
             remove_old_place(ledger, tenant.root, plan, key, host_path=host_path, by=by)
             removed.append(place)
     return removed

@@ -146,6 +146,8 @@ class HttpServer(Server):
             server.close()
         for listening in sockets or []:
             listening.close()
+        # Who has just connected may not have asked yet: it gets its answer, not a reset.
+        await self._until(lambda: not state.connections, _LATE_S)
         for connection in list(state.connections):
             connection.transport.close()
         self.force_exit = False

@@ -49,6 +49,7 @@ WORDS: Mapping[str, str] = {
     "APPROVAL_SIGNED": "one of several people approved",
     "APPROVAL_GRANTED": "a person approved",
     "APPROVAL_DENIED": "a person refused",
+    "ARCHIVED": "old entries left the database for an archive",
     "APPROVAL_DELEGATED": "approval was delegated",
     "WO_COMPLETED": "a work order was completed",
     "WO_FAILED": "a work order failed",
