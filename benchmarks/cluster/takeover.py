@@ -49,7 +49,7 @@ class Takeover:
         with self._server.database() as url:
             LedgerClient(url).close()
             for seconds, stands, times in (
-                (lock_s, False, self._kills), (lock_s, True, 1), (SHORT_S, True, 1),
+                (lock_s, False, self._kills), (lock_s, True, 1),
             ):  # fmt: skip
                 done = "stands still, or its machine is gone" if stands else "killed"
                 self._note(
