@@ -241,7 +241,8 @@ def test_a_frozen_writer_does_not_hold_the_ledger_for_ever(
     import sys
 
     url = postgres.database()
-    with LedgerClient(url) as client:
+    # Where the frozen one had the 30 s of its lock timeout, this one would give up before.
+    with LedgerClient(url, settings=_settings(lock_timeout_s=20.0)) as client:
         client.write(_entry(0))
         script = (
             "import sys, time\n"
@@ -257,7 +258,7 @@ def test_a_frozen_writer_does_not_hold_the_ledger_for_ever(
         assert frozen.stdout is not None
         assert frozen.stdout.readline() == b"held\n"
         frozen.send_signal(signal.SIGSTOP)
-        client.write(_entry(1))  # which waits for the lock for `lock_timeout_s` at most
+        client.write(_entry(1))
         frozen.kill()
         frozen.communicate()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -255,6 +255,44 @@ class Exporter:
             self._advance(after + 1, size)
 
 
+def note_erased(
+    store: Store,
+    records: Mapping[int, dict[str, Any]],
+    shown: Mapping[int, set[str]],
+    contents: dict[int, list[dict[str, Any]]],
+    steps: Mapping[int, list[dict[str, Any]]],
+) -> None:
+    """Have lines name the erasure of each value that is gone.
+
+    Args:
+        store: has the erasures.
+        records: of the entries, by sequence number.
+        shown: the commitments of the values that are there, by entry.
+        contents: of the lines; gets ``commitment`` and ``erased`` of values that entries name.
+        steps: of the lines, each with ``gone``, which is taken out; ``erased`` is put in.
+    """
+    missing: dict[int, list[str]] = {}
+    for seq, record in records.items():
+        named = [
+            item["$content"][12:]
+            for item in commitments_in([record["metadata"], record["reason"]])
+            if "$content" in item
+        ]
+        missing[seq] = [mac for mac in dict.fromkeys(named) if mac not in shown[seq]]
+    gone = {mac for macs in missing.values() for mac in macs}
+    gone.update(step["commitment"] for new in steps.values() for step in new if step["gone"])
+    erased = store.erasures(gone) if gone else {}
+    for seq in records:
+        contents[seq].extend(
+            {"commitment": mac, "erased": entry_id(erased[mac])}
+            for mac in missing[seq]
+            if mac in erased
+        )
+        for step in steps[seq]:
+            if step.pop("gone") and step["commitment"] in erased:
+                step["erased"] = entry_id(erased[step["commitment"]])
+
+
 class _Lines:
     """The lines of entries, each with the content and message steps no earlier line had.
 
@@ -271,27 +309,9 @@ class _Lines:
         """One object for each of ``rows``, which follow those given before."""
         contents, shown = self._contents(rows[0].seq, rows[-1].seq)
         steps = self._steps(rows[0].seq, rows[-1].seq)
-        missing: dict[int, list[str]] = {}
+        records = {row.seq: decode_record(row) for row in rows}
+        note_erased(self._store, records, shown, contents, steps)
         for row in rows:
-            record = decode_record(row)
-            named = [
-                item["$content"][12:]
-                for item in commitments_in([record["metadata"], record["reason"]])
-                if "$content" in item
-            ]
-            missing[row.seq] = [mac for mac in dict.fromkeys(named) if mac not in shown[row.seq]]
-        gone = {mac for macs in missing.values() for mac in macs}
-        gone.update(step["commitment"] for new in steps.values() for step in new if step["gone"])
-        erased = self._store.erasures(gone) if gone else {}
-        for row in rows:
-            contents[row.seq].extend(
-                {"commitment": mac, "erased": entry_id(erased[mac])}
-                for mac in missing[row.seq]
-                if mac in erased
-            )
-            for step in steps[row.seq]:
-                if step.pop("gone") and step["commitment"] in erased:
-                    step["erased"] = entry_id(erased[step["commitment"]])
             yield {
                 "seq": row.seq,
                 "entry_hash": row.entry_hash,

@@ -26,6 +26,7 @@ from remit.runtime.installation import Step
 from remit.runtime.move_plan import MovePlan
 from remit.runtime.places import (
     database_of,
+    drained,
     is_own,
     is_there,
     location_of,
@@ -120,12 +121,7 @@ def move_tenant(
         step("drain")
         _write(root, plan)
         try:
-            with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
-                if not is_free:
-                    raise TenantError(
-                        f"A server still serves the tenant {name}, and its calls did not end.",
-                        next_step="Nothing was changed. Try again, or with a longer --wait.",
-                    )
+            with drained(root, name, wait_s):
                 step("aside")
                 rename_place(before, plan.aside, root, host_path, settings.lock_timeout_s)
                 step("copy")

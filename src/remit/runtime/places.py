@@ -11,12 +11,12 @@ from pathlib import Path
 
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
-from remit.kernel.tenant import HOST, TenantFile
+from remit.kernel.tenant import HOST, TenantError, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
 from remit.ledger.sqlite.files import remove_file, rename_file
 from remit.ledger.tlog import VerifierKey
 
-__all__ = ["database_of", "is_own", "is_there", "location_of", "locked", "open_place",
+__all__ = ["database_of", "drained", "is_own", "is_there", "location_of", "locked", "open_place",
            "remove_place", "rename_place"]  # fmt: skip
 
 _LOOK_S = 0.05
@@ -169,3 +169,24 @@ def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
                 return
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
+    """A tenant that no server of this machine serves, while the block runs.
+
+    Args:
+        root: the tenant's, where a plan already keeps others from opening it.
+        name: of the tenant.
+        wait_s: how long to wait for the calls of servers, seconds.
+
+    Raises:
+        TenantError: a server still serves it.
+    """
+    with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
+        if not is_free:
+            raise TenantError(
+                f"A server still serves the tenant {name}, and its calls did not end.",
+                next_step="Nothing was changed. Try again, or with a longer --wait.",
+            )
+        yield

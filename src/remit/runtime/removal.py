@@ -26,7 +26,7 @@ from remit.runtime.installation import Step
 from remit.runtime.move_plan import old_plans
 from remit.runtime.moving import recover_move
 from remit.runtime.old_places import remove_old_place
-from remit.runtime.places import is_own, locked, open_place, remove_place
+from remit.runtime.places import drained, is_own, locked, open_place, remove_place
 from remit.runtime.tenant_export import export_tenant
 from remit.runtime.tenants import (
     REMOVED,
@@ -132,12 +132,7 @@ def remove_tenant(
         step("drain")
         plan.write(root)
         try:
-            with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
-                if not is_free:
-                    raise TenantError(
-                        f"A server still serves the tenant {name}, and its calls did not end.",
-                        next_step="Nothing was changed. Try again, or with a longer --wait.",
-                    )
+            with drained(root, name, wait_s):
                 step("last head")
                 with open_place(tenant.file, root, host_path, settings, signing=True) as log:
                     take_checkpoint(ledger, tenant, log)

@@ -10,9 +10,9 @@ from typing import Any
 
 from remit.ledger.archive.files import Line
 from remit.ledger.archived import Places
-from remit.ledger.content import NO_STEP, StoredValue, commitments_in
-from remit.ledger.entry import entry_id
+from remit.ledger.content import NO_STEP, StoredValue
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.exports import note_erased
 from remit.ledger.reader import EntryRow, as_bytes, decode_record, marks
 from remit.ledger.record import columns_of
 from remit.ledger.store import Store
@@ -60,28 +60,9 @@ class _Lines:
             raise LedgerFormatError("Entries are missing.", next_step="Run `remit ledger verify`.")
         shown, contents = self._new_contents(seqs)
         steps = self._new_steps(seqs)
-        missing: dict[int, list[str]] = {}
-        decoded: dict[int, dict[str, Any]] = {}
+        decoded = {row.seq: decode_record(row) for row in rows}
+        note_erased(self._store, decoded, shown, contents, steps)
         for row in rows:
-            record = decoded[row.seq] = decode_record(row)
-            named = [
-                item["$content"][12:]
-                for item in commitments_in([record["metadata"], record["reason"]])
-                if "$content" in item
-            ]
-            missing[row.seq] = [mac for mac in dict.fromkeys(named) if mac not in shown[row.seq]]
-        gone = {mac for macs in missing.values() for mac in macs}
-        gone.update(step["commitment"] for new in steps.values() for step in new if step["gone"])
-        erased = self._store.erasures(gone) if gone else {}
-        for row in rows:
-            contents[row.seq].extend(
-                {"commitment": mac, "erased": entry_id(erased[mac])}
-                for mac in missing[row.seq]
-                if mac in erased
-            )
-            for step in steps[row.seq]:
-                if step.pop("gone") and step["commitment"] in erased:
-                    step["erased"] = entry_id(erased[step["commitment"]])
             session_id = columns_of(decoded[row.seq]["metadata"]).session_id or ""
             since = self._since.setdefault(session_id, row.seq)
             new = (contents[row.seq], steps[row.seq])
