@@ -16,7 +16,7 @@ WORKERS ?= 4
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-clients test-programs test-mcp clients development test-live lint bench bench-gateways bench-agents packages lock audit docs release clean
+.PHONY: run test soak test-clients test-programs test-mcp clients development test-live lint bench bench-gateways bench-agents packages lock audit docs release clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -29,6 +29,9 @@ test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	$(BIN)/python -m pytest -p tests.support.measuring -n $(WORKERS) --dist worksteal || status=$$?; \
 	$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --skip-covered || status=$$(( status ? status : 1 )); \
 	exit $$status
+
+soak: $(VENV)/.dev $(VENV)/.oracles  ## every case of the large matrices, of which `make test` runs a sample
+	@REMIT_SOAK=1 $(BIN)/python -m pytest -m soak -n $(WORKERS) --dist worksteal --timeout 7200
 
 # Other people's clients, each against a strict provider and through Remit (tests/clients).
 CLIENTS := current openai2 crewai agents aider mcp node
