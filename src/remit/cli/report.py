@@ -100,7 +100,7 @@ def report(
         if page is not None:
             made = audit_report(client, **given)
             with write_file(page) as file:
-                for part in report_parts(made):
+                for part in report_parts(client, made):
                     file.write(part.encode())
             if str(page) != "-":
                 note(f"written to {page}")

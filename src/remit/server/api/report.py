@@ -89,7 +89,7 @@ def _file(
             ledger, checkpoint=checkpoint, since=since, until=until, most=most, at_most=_AT_MOST
         )
         waiting, size = [], 0
-        for part in report_parts(made):
+        for part in report_parts(ledger, made):
             waiting.append(part)
             size += len(part)
             if size >= _PART:
