@@ -505,7 +505,7 @@
   }
 
   function rowOf({ record, hash }, isBrief) {
-    const button = make("button", "proof badge good", "record");
+    const button = make("button", "badge", "record");
     button.type = "button";
     button.setAttribute("aria-expanded", "false");
     button.setAttribute("aria-label", `record of ${record.id}`);
@@ -745,7 +745,7 @@
       make("div", "", make("dt", "", label), make("dd", "", figure(line?.sum, name))));
     const about = make("p", "about",
       make("span", "", range.since ? `from ${range.since}` : "from the beginning"),
-      make("span", "", range.until ? `to before ${range.until}` : `to entry ${grouped(head.size)}`));
+      make("span", "", range.until ? `to before ${range.until}` : "to the end"));
     document.querySelector("h1").after(about);
     document.querySelector(".top").append(
       make("div", "range", ...completeness(range)), make("dl", "sums", ...sums));
