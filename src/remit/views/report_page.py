@@ -32,8 +32,8 @@ __all__ = ["WHOLE_RANGE", "report_parts", "report_script_hash"]
 WHOLE_RANGE = 20_000
 """The largest number of entries of a range that a file holds completely.
 
-A file with every entry of its range proves that none is missing. A file of a longer range has the
-sections of the report only.
+The script refuses a file of such a range that lacks an entry, unless an ARCHIVED entry accounts for
+it. A file of a longer range has the lists of the report only, and says that it is a selection.
 """
 
 _FORMAT = "remit-report/1"
@@ -141,6 +141,7 @@ def _report_script() -> str:
             for one in TABLES
         ],
         "mostLines": MOST_LINES,
+        "wholeRange": WHOLE_RANGE,
         "shown": SHOWN,
         "calls": CALLS,
         "certainties": CERTAINTIES,

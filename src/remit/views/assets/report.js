@@ -348,31 +348,33 @@
       const isKnown = record === before || record === after || CHOSEN.includes(record.event_type);
       need(isKnown, `${record.id} is not an entry of the range.`);
     }
-    const listed = inside.filter(isInTime);
     const missing = end - first - inside.length;
+    const isShort = end - first <= REPORT.wholeRange;
+    if (missing && isShort) {
+      const { cut, left } = archivesOf(entries);
+      const present = inside.filter(({ seq }) => seq < cut).length;
+      const gone = Math.max(0, Math.min(end, cut) - first) - present;
+      need(missing === gone && gone <= left,
+        `${count(missing, "entry", "entries")} of the range ${missing === 1 ? "is" : "are"} missing.`);
+    }
+    const listed = inside.filter(isInTime);
     return {
-      since, until, first, end, before, after, listed, missing,
+      since, until, first, end, before, after, listed, missing, isShort,
       otherTimes: inside.length - listed.length,
-      archived: missing && archivedOf(entries, inside, first, end),
       chosen: others.filter(({ record }) => CHOSEN.includes(record.event_type)),
     };
   }
 
-  /** How many of the missing entries lie in ranges that were archived. */
-  function archivedOf(entries, inside, first, end) {
-    const ranges = entries
+  /** What ARCHIVED entries say: entries before `cut` may be archived, `left` in all. */
+  function archivesOf(entries) {
+    const archives = entries
       .map(({ record }) => record)
       .filter((record) => record.event_type === "ARCHIVED" && isAuthentic(record))
-      .map(({ metadata }) => [metadata.first, metadata.end])
-      .filter((range) => range.every(isCount));
-    const cut = Math.max(0, ...ranges.map((range) => range[1]));
-    let found = 0;
-    let next = first;
-    for (const seq of [...inside.map((one) => one.seq), end]) {
-      found += Math.max(0, Math.min(seq, cut) - next);
-      next = seq + 1;
-    }
-    return found;
+      .map(({ metadata }) => metadata);
+    return {
+      cut: Math.max(0, ...archives.map((one) => whole(one.end))),
+      left: archives.reduce((sum, one) => sum + whole(one.entries), 0),
+    };
   }
 
   /** Whether the writer of an entry may write this event, as remit.ledger.is_authentic says. */
@@ -591,20 +593,19 @@
 
   const edge = (record) => `${record.id} (${record.timestamp})`;
 
-  function completeness({ first, end, listed, missing, archived, before, after, otherTimes }) {
+  function completeness({ first, end, listed, missing, isShort, before, after, otherTimes }) {
     const many = end - first;
     const span = many
       ? `${RemitProof.entryId(first)} to ${RemitProof.entryId(end - 1)}, ${count(many, "entry", "entries")}`
       : "no entry";
     const lines = [];
-    const unknown = missing - archived;
     if (!missing) {
       lines.push(["good", "Complete.", `The range is ${span}. All of them are in this file; none is missing.`]);
-    } else if (!unknown) {
+    } else if (isShort) {
       lines.push(["wait", "Not complete: entries were archived.",
-        `The range is ${span}. ${count(missing, "entry is", "entries are")} not in this file. By the ` +
-          "ARCHIVED entries these lie in an archived range; this file has only their hashes. No sum " +
-          "below includes them. Check the archive itself to see them."]);
+        `The range is ${span}. ${count(missing, "entry is", "entries are")} not in this file: by the ` +
+          "ARCHIVED entries they were moved to an archive. The file has only their hashes, and no sum " +
+          "below includes them. To see them, check the archive."]);
     } else {
       lines.push(["wait", "Not complete: a selection.",
         `The range is ${span}. This file has ${count(many - missing, "entry", "entries")} of it. ` +
@@ -616,8 +617,8 @@
       after ? `The entry after it is ${edge(after)}.` : "The range ends with the checkpoint.",
     ];
     if (otherTimes) {
-      edges.push(`${count(otherTimes, "entry", "entries")} between have a time outside the range, ` +
-        "because a clock was changed. They are not listed and not added up.");
+      edges.push(`${count(otherTimes, "entry between has", "entries between have")} a time outside the ` +
+        "range, because a clock was changed. These are neither listed nor added up.");
     }
     lines.push(["", "", edges.join(" ")]);
     if (!listed.length) lines.push(["", "", "No entry of this file has a time in the range."]);
