@@ -295,11 +295,29 @@ def _ranges(text: str) -> Iterator[Edit]:
         for value in (None, time.format("01"), time.format("29"), "2020-01-01T00:00:00.000000Z",
                       "2099-01-01T00:00:00.000000Z", "yesterday"):  # fmt: skip
             if value != data[name]:
-                yield _changed(text, "range", f"{name} {value}",
-                               lambda d, n=name, v=value: d.update({n: v}))  # type: ignore[misc]  # fmt: skip
+                changed = {**data, name: value}
+                yield Edit("range", f"{name} {value}", with_data(text, changed),
+                           is_true=_is_range(changed))  # fmt: skip
     for first, end in ((1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, -1), (3, 3), (0, 100)):
         yield _changed(text, "range", f"first {first} end {end}", lambda d, f=first, e=end: d.update(
             first=d["first"] + f, end=d["end"] + e))  # type: ignore[misc]  # fmt: skip
+
+
+def _is_range(data: dict[str, Any]) -> bool:
+    """Whether the records bear out a range that is given by other times."""
+    since, until = data["since"] or "0", data["until"] or "9"
+    records = {one["seq"]: one["timestamp"] for one in map(json.loads, data["records"])}
+    first, end = data["first"], data["end"]
+    size = int(data["checkpoint"].split("\n")[1])
+    inside = [time for seq, time in records.items() if first <= seq < end]
+    return (
+        since < until != "yesterday" != since
+        and (first == 0 or records[first - 1] < since)
+        and (end == size or records[end] >= until)
+        and (data["since"] is not None or first == 0)
+        and (data["until"] is not None or end == size)
+        and (not inside or (inside[0] >= since and inside[-1] < until))
+    )
 
 
 _ROW = ('<li class="entry" id="LED-0000ffff"><div class="line"><code class="id">LED-0000ffff</code>'

@@ -30,9 +30,9 @@ from remit.views import audit_report, read_usage, report_parts, report_script_ha
 from remit.views.page import script
 from remit.views.report_page import WHOLE_RANGE
 from remit.views.wording import nano_dollars, shown_value, visible
+from tests.ledger.archive.writing import sessions
 from tests.support.browser import Browser, find_browser
 from tests.views.audit_story import SAID, tell_auditor
-from tests.views.story import Story
 
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
 
@@ -557,12 +557,8 @@ def test_a_selection_of_a_long_range_says_that_it_is_one(
 def test_archived_entries_are_named_as_missing(
     client: LedgerClient, browser: Browser, tmp_path: Path
 ) -> None:
-    story = Story(client, "SES-OVER000001")
-    story.start()
-    for _ in range(150):
-        story.exchange()
-    story.end()
-    tell_auditor(client, calls=130)
+    sessions(client, 66, leading=0)
+    tell_auditor(client)
     done = archive(client, 256, tmp_path / "archive", by="root", carry=lambda *_: {}, kind="jsonl")
     gone = done.entries
     assert gone > 100, done

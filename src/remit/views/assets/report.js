@@ -226,7 +226,8 @@
     const again = JSON.stringify(data).replace(MOVING, escaped).replace(/[<>&']/g, escaped);
     need(again === text, "The data set is not written as Remit writes it.");
     const { checkpoint, verifier_key, since, until, first, end, records, hashes } = data;
-    need(typeof checkpoint === "string" && typeof verifier_key === "string", "A text is missing.");
+    const isKey = typeof verifier_key === "string" && /^\S+$/.test(verifier_key);
+    need(typeof checkpoint === "string" && isKey, "The checkpoint or the key is malformed.");
     for (const time of [since, until]) {
       need(time === null || TIME.test(time), "The range of the report is malformed.");
     }
@@ -337,12 +338,17 @@
     need(first === 0 || (before && before.timestamp < since),
       "The entry before the range is missing, or belongs to the range.");
     need(until !== null || end === size, "The range does not end where it says.");
+    need(since === null || until === null || since < until, "The range ends before it begins.");
     need(end === size || (after && after.timestamp >= until),
       "The entry after the range is missing, or belongs to the range.");
     const isInside = ({ seq }) => seq >= first && seq < end;
     const isInTime = ({ record }) =>
       (since === null || record.timestamp >= since) && (until === null || record.timestamp < until);
     const inside = entries.filter(isInside);
+    // A wider range of numbers than the times need would hide the entries at its ends.
+    const [start, last] = [inside[0], inside[inside.length - 1]].map((one) => one?.record.timestamp);
+    need(!inside.length || ((since === null || start >= since) && (until === null || last < until)),
+      "The entries at the ends of the range do not belong to it.");
     const others = entries.filter((one) => !isInside(one));
     for (const { record } of others) {
       const isKnown = record === before || record === after || CHOSEN.includes(record.event_type);
