@@ -239,7 +239,9 @@ def _members(text: str, other: str) -> Iterator[Edit]:
     for name, whole in (("empty", ""), ("null", "null"), ("list", f"[{raw}]"), ("cut", raw[:-9]),
                         ("comment", f"<!--{raw}-->"), ("twice", raw + raw)):  # fmt: skip
         yield Edit("data replaced", name, _with_raw(text, whole))
-    yield Edit("data replaced", "of another ledger", _with_raw(text, embedded(data_of(other)) + " "))
+    yield Edit(
+        "data replaced", "of another ledger", _with_raw(text, embedded(data_of(other)) + " ")
+    )
 
 
 def _hashes(text: str) -> Iterator[Edit]:
@@ -261,10 +263,11 @@ def _heads(text: str, other: str) -> Iterator[Edit]:
     note, key = data["checkpoint"], data["verifier_key"]
     body, _, signatures = note.rpartition("\n\n")
     origin, size, root = body.split("\n")[:3]
+    _, _, others = foreign["checkpoint"].rpartition("\n\n")
     kind = "checkpoint"
     for name, changed in (
         ("of another key", foreign["checkpoint"]),
-        ("signature of another key", f"{body}\n\n{foreign['checkpoint'].rpartition(chr(10) * 2)[2]}"),
+        ("signature of another key", f"{body}\n\n{others}"),
         ("larger", note.replace(f"\n{size}\n", f"\n{int(size) + 1}\n")),
         ("smaller", note.replace(f"\n{size}\n", f"\n{int(size) - 1}\n")),
         ("another root", note.replace(root, "A" * 43 + "=")),
@@ -299,8 +302,8 @@ def _ranges(text: str) -> Iterator[Edit]:
                 yield Edit("range", f"{name} {value}", with_data(text, changed),
                            is_true=_is_range(changed))  # fmt: skip
     for first, end in ((1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, -1), (3, 3), (0, 100)):
-        yield _changed(text, "range", f"first {first} end {end}", lambda d, f=first, e=end: d.update(
-            first=d["first"] + f, end=d["end"] + e))  # type: ignore[misc]  # fmt: skip
+        changed = {**data, "first": data["first"] + first, "end": data["end"] + end}
+        yield Edit("range", f"first {first} end {end}", with_data(text, changed))
 
 
 def _is_range(data: dict[str, Any]) -> bool:
@@ -452,13 +455,19 @@ def _policies(text: str) -> Iterator[Edit]:
     kind = "policy"
     yield Edit(kind, "removed", text.replace(policy[0], ""))
     yield Edit(kind, "twice", text.replace(policy[0], policy[0] * 2))
-    yield Edit(kind, "report only", text.replace("Security-Policy", "Security-Policy-Report-Only", 1))
-    yield Edit(kind, "inline allowed", text.replace("script-src ", "script-src 'unsafe-inline' ", 1))
+    yield Edit(
+        kind, "report only", text.replace("Security-Policy", "Security-Policy-Report-Only", 1)
+    )
+    yield Edit(
+        kind, "inline allowed", text.replace("script-src ", "script-src 'unsafe-inline' ", 1)
+    )
     yield Edit(kind, "styles allowed", text.replace("style-src ", "style-src 'unsafe-inline' ", 1))
-    yield Edit(kind, "style refused", re.sub("style-src '[^']*'", "style-src 'none'", text, count=1))
+    yield Edit(
+        kind, "style refused", re.sub("style-src '[^']*'", "style-src 'none'", text, count=1)
+    )
     yield Edit(kind, "pictures allowed", text.replace("base-uri", "img-src data:; base-uri", 1))
-    yield Edit(kind, "script refused",
-               re.sub("script-src '[^']*'", "script-src 'none'", text, count=1), stops=True)  # fmt: skip
+    refused = re.sub("script-src '[^']*'", "script-src 'none'", text, count=1)
+    yield Edit(kind, "script refused", refused, stops=True)
     kind = "static markup"
     for name, old, new in (
         ("banner says verified", "<strong>NOT VERIFIED.</strong>", "<strong>Verified.</strong>"),
@@ -468,8 +477,11 @@ def _policies(text: str) -> Iterator[Edit]:
         ("no encoding", '<meta charset="utf-8">', ""),
         ("colour scheme", 'content="light dark"', 'content="dark"'),
         ("quirks", "<!doctype html>", ""),
-        ("old document type", "<!doctype html>",
-         '<!doctype html public "-//W3C//DTD HTML 4.01 Transitional//EN">'),
+        (
+            "old document type",
+            "<!doctype html>",
+            '<!doctype html public "-//W3C//DTD HTML 4.01 Transitional//EN">',
+        ),
         ("style edited", "<style>", "<style>#stated { display: none }"),
         ("style emptied", "<style>", "<style media='none'>"),
         ("list of other entries", "EXCHANGE</strong>", "ALL WELL</strong>"),
@@ -497,7 +509,9 @@ def _order(text: str) -> Iterator[Edit]:
     yield Edit(kind, "script after the document", text.replace(script, "") + script)
     yield Edit(kind, "script twice", text + script)
     yield Edit(kind, "no data", bare)
-    yield Edit(kind, "data without scripts", text.replace(data[0], f"<noscript>{data[0]}</noscript>"))
+    yield Edit(
+        kind, "data without scripts", text.replace(data[0], f"<noscript>{data[0]}</noscript>")
+    )
     yield Edit(kind, "data in a template", text.replace(data[0], f"<template>{data[0]}</template>"))
     yield Edit(kind, "script in a template", text.replace(script, f"<template>{script}</template>"),
                stops=True)  # fmt: skip

@@ -452,7 +452,9 @@ def test_a_browser_shows_what_is_proven(
         assert words.startswith("Complete. The range is LED-00000000 to "), words
         # A record is shown on a click, hostile or not.
         browser.run(f"document.querySelector('#{ids['KEY_REVOKED']} button').click()")
-        record = str(browser.run(f"document.querySelector('#{ids['KEY_REVOKED']} pre').textContent"))
+        record = str(
+            browser.run(f"document.querySelector('#{ids['KEY_REVOKED']} pre').textContent")
+        )
         assert client.read(ids["KEY_REVOKED"]).entry_hash in record
         assert visible(said)[:60] in record.replace('\\"', '"').replace("\\\\", "\\")
         # The reader's own key is compared.

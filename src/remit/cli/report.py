@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
     help="Have the checkpoint cosigned by a witness; can be given more than once.",
 )  # fmt: skip
-@click.option("--gates/--no-gates", "with_gates", default=True, help="Check the gates for the report.")
+@click.option(
+    "--gates/--no-gates", "with_gates", default=True, help="Check the gates for the report."
+)
 @click.option(
     "--html",
     "page",
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     help="Write one self-contained file; - is standard output.",
 )
 @click.option("--script-hash", "with_hash", is_flag=True,
-              help="Print only the SHA-256 of the script in every report of this version.")  # fmt: skip
+              help="Only print the SHA-256 of the script in reports of this version.")  # fmt: skip
 @reads
 def report(
     root: Path | None,
@@ -70,7 +72,7 @@ def report(
     page: Path | None,
     with_hash: bool,
 ) -> None:
-    """Write a report for an auditor: what ran, who asked, what it cost, what was refused or changed.
+    """Write a report for an auditor: runs, callers, costs, refusals, changes and gates.
 
     The HTML file verifies itself in the reader's browser, without a network. Prompts and answers
     are not in the file. With --json each entry has its record and proof. The exit code is 1 if the
@@ -135,7 +137,9 @@ def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
         latest = client.checkpoints.latest()
         if latest is None:
             raise
-        note(f"No new checkpoint can be signed. The one of {latest.checkpoint.size} entries is used.")
+        note(
+            f"No new checkpoint can be signed. The one of {latest.checkpoint.size} entries is used."
+        )
         signed = latest
     return cosigned(client, signed, witnesses) if witnesses else signed
 

@@ -1,4 +1,4 @@
-"""An auditor's report as data: what ran, who asked, what it cost, what was refused or changed."""
+"""An auditor's report as data: runs, callers, costs, refusals and changes."""
 
 from __future__ import annotations
 
@@ -189,9 +189,7 @@ def _extent(
     }
 
 
-def _span(
-    ledger: LedgerClient, since: str | None, until: str | None, size: int
-) -> tuple[int, int]:
+def _span(ledger: LedgerClient, since: str | None, until: str | None, size: int) -> tuple[int, int]:
     """Return the first sequence number of a range of time, and the one after the last.
 
     The span begins after the last entry before ``since`` and ends before the first entry after

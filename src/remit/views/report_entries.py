@@ -46,7 +46,7 @@ SECTIONS = (
             about="Prices of tools, and charges that programs made themselves."),
     Section("rejected", "Requests refused before anything was sent", "refused",
             ("PROMPT_REJECTED", "BUDGET_WARNING"), is_bounded=True,
-            about="BUDGET_WARNING: in the mode warn, a call was sent although it was over its limit."),
+            about="BUDGET_WARNING: in the mode warn, a call over its limit was sent all the same."),
     Section("denied", "Tool calls that a person denied", "refused", ("APPROVAL_DENIED",)),
     Section("granted", "Tool calls that a person approved", "refused",
             ("APPROVAL_GRANTED", "APPROVAL_SIGNED", "APPROVAL_DELEGATED")),
@@ -142,7 +142,7 @@ SHOWN = {
 
 
 class ReportEntries:
-    """The entries of a report's range, with proofs under one checkpoint.
+    """Entries of a range of time, with proofs under one checkpoint.
 
     Args:
         ledger: the ledger.
@@ -185,11 +185,10 @@ class ReportEntries:
         )  # fmt: skip
 
     def row(self, seq: int) -> dict[str, Any]:
-        """Return one entry as data: what is shown of it, its record and its proof."""
+        """Return one entry as data: shown values, record and proof."""
         data = self._ledger.read_record(entry_id(seq))
         record = orjson.loads(data)
-        names = ("event_type", "submission_id", "decision", "reason")
-        entry = LedgerEntry(*(record[name] for name in names), metadata=record["metadata"])
+        entry = LedgerEntry(record["event_type"], "", "", "", metadata=record["metadata"])
         return {
             "entry_id": record["id"],
             "timestamp": record["timestamp"],

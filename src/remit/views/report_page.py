@@ -40,13 +40,14 @@ _FORMAT = "remit-report/1"
 _IN_MARKUP = {ord(char): f"\\u{ord(char):04x}" for char in "<>&'"}
 _PARTS = (
     ("ran", "What ran",
-     "A call is one round trip to a model: an EXCHANGE, or an EXCHANGE_ORPHANED if the process died "
-     "before the answer was recorded. Prompts and answers are not in this file."),
+     "A call is one round trip to a model: an EXCHANGE, or an EXCHANGE_ORPHANED if the process "
+     "died before the answer was recorded. Prompts and answers are not in this file."),
     ("asked", "Who asked",
      "The virtual key of each call, and the user that the call names."),
     ("cost", "What it cost",
-     "Costs as recorded with each call: measured by the provider's usage, estimated, an upper bound, "
-     "or without a price. No figure is rounded. Costs include charges made outside the gateway."),
+     "Costs as recorded with each call: measured by the provider's usage, estimated, an upper "
+     "bound, or without a price. No figure is rounded. Charges made outside the gateway are "
+     "included."),
     ("refused", "What was refused, and what people decided", ""),
     ("changed", "What changed", ""),
     ("checks", "Gates", ""),
@@ -117,7 +118,7 @@ def report_script_hash() -> str:
 
 @functools.cache
 def _report_script() -> str:
-    """Return the script of every report of this version, with the texts that it shows."""
+    """Return the script of all reports of this version, including the texts of the page."""
     prose = environment().get_template("report_prose.html.j2").render()
     texts = {
         "format": _FORMAT,
@@ -148,12 +149,16 @@ def _report_script() -> str:
         "authentic": _authentic(),
     }  # fmt: skip
     return "\n".join(
-        (script("verify.js"), f"const REPORT = {_in_markup(json.dumps(texts))};", script("report.js"))
+        (
+            script("verify.js"),
+            f"const REPORT = {_in_markup(json.dumps(texts))};",
+            script("report.js"),
+        )
     )
 
 
 def embedded(value: Any) -> str:
-    """Return JSON that can stand inside of ``<script>``: no character ends it or is invisible."""
+    """Return JSON for a ``<script>`` element, without ``<`` and without invisible characters."""
     return _in_markup(orjson.dumps(value).decode())
 
 
@@ -201,8 +206,8 @@ def _data(
         "end": extent["end_seq"],
         "stated": _stated(report, is_whole=is_whole),
     }
-    yield f"{embedded(head)[:-1]},\"records\":["
-    found = []
+    yield f'{embedded(head)[:-1]},"records":['
+    found: list[int] = []
     for seq, record in read_records(ledger, seqs):
         yield f"{',' if found else ''}{embedded(record)}"
         found.append(seq)
@@ -211,7 +216,7 @@ def _data(
 
 
 def _stated(report: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:
-    """Return what no proof covers: numbers and times only, so that the script words all of it."""
+    """Return the statements that no proof covers, as numbers and times without words."""
     found, gates = report["verification"], report["gates"]
     total = next(one for one in report["tables"] if one["name"] == "total")["rows"][0]
     return {

@@ -92,9 +92,7 @@ def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
     return path[::-1]
 
 
-def unlisted_subtrees(
-    leaves: Sequence[int], start: int, end: int
-) -> Iterator[tuple[int, int]]:
+def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield, from left to right, the largest subtrees that hold none of the listed leaves.
 
     The root of a tree follows from its listed leaves and the roots of these subtrees. They are

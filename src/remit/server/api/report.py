@@ -34,7 +34,9 @@ class ReportQuery(BaseModel):
         "down to a quarter of an hour; default: from the beginning",
     )  # fmt: skip
     until: str = Field(
-        "", max_length=64, description="entries before this time, rounded up to a quarter of an hour"
+        "",
+        max_length=64,
+        description="entries before this time, rounded up to a quarter of an hour",
     )
     time_zone: str = Field("UTC", max_length=64, description="the time zone of dates and days")
     most: int = Field(
@@ -65,8 +67,9 @@ def report_routes(runtime: Runtime) -> Routes:
 
     @routes.add("GET", "/report", "Report for an auditor", needs="verify", media_type="text/html")
     def report(query: Annotated[ReportQuery, Query()]) -> Response:
-        """Return one HTML file that verifies itself offline in a browser: what ran, who asked, what
-        it cost, what was refused and what changed, with proofs.
+        """Return one HTML file that verifies itself offline in a browser.
+
+        The file lists runs, callers, costs, refusals and changes, with proofs.
 
         The proofs lead to a checkpoint of the whole ledger. The ledger and the gates are not
         checked for this file; `remit report` checks both.
