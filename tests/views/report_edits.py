@@ -350,8 +350,8 @@ _SNIPPETS = {
     "frame": "<iframe srcdoc='<h1>All was well</h1>'></iframe>",
     "object": '<object data="data:text/html,all was well"></object>',
     "embed": '<embed src="data:text/html,all was well">',
-    "picture": '<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=" onerror="alert(1)">',
-    "drawing": '<svg onload="alert(1)"><text>All was well</text></svg>',
+    "picture": '<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=" onerror="document.title=1">',
+    "drawing": '<svg onload="document.title=1"><text>All was well</text></svg>',
     "formula": "<math><mtext>All was well</mtext></math>",
     "dialog": "<dialog open>All was well</dialog>",
     "popover": '<div popover="manual" id="over">All was well</div>',
@@ -376,7 +376,7 @@ _SNIPPETS = {
     "clobbered names": '<a id="REPORT"></a><a id="RemitProof"></a><form id="crypto"></form>',
     "same ids": '<p id="banner"></p><p id="report"></p><p id="calls"></p>',
     "editable": '<div contenteditable autofocus>All was well</div>',
-    "link": '<a href="javascript:alert(1)" autofocus>All was well</a>',
+    "link": '<a href="javascript:document.title=1" autofocus>All was well</a>',
     "marquee": "<marquee>All was well</marquee>",
     "own element": "<x-report>All was well</x-report>",
     "turned text": '<bdo dir="rtl">All was well</bdo>\u202e',
@@ -424,8 +424,8 @@ def _markup(text: str) -> Iterator[Edit]:
 
 def _attributes(text: str) -> Iterator[Edit]:
     attributes = (
-        "hidden", 'style="display:none"', 'onload="alert(1)"', 'dir="rtl"', 'class="unseen"',
-        'id="report"', "inert", 'data-state="good"', "contenteditable", 'lang="xx"', 'is="x-y"',
+        "hidden", 'style="display:none"', 'onload="document.title=1"', 'dir="rtl"',
+        'class="unseen"', 'id="report"', "inert", 'data-state="good"', "contenteditable", 'lang="xx"', 'is="x-y"',
         'popover="auto"', 'translate="no"', 'title="all was well"', 'slot="x"',
     )  # fmt: skip
     for tag in ("<html ", "<body", "<main", '<header class="top"', "<title", "<style", "<h1",

@@ -441,7 +441,7 @@ def test_a_browser_shows_what_is_proven(
         report = _report(client, verification=client.verify())
         banner = _opened(browser, tmp_path, _page(client))
         assert banner.startswith("Verified in your browser."), banner
-        assert f"from {client.count()} entries" in banner
+        assert f"under a checkpoint of {client.count()} entries" in banner
         assert _ids(browser) == {entry.id for entry in client.read_all()}
         assert _shown_tables(browser) == _told_tables(report)
         for section in report["sections"]:

@@ -743,9 +743,9 @@
     const tables = REPORT.tables.map((table) => [table, linesOf(table, records)]);
     const note = ownNote(data.checkpoint, head.key);
     open(head.origin, "good", "Verified in your browser.",
-      `Everything on this page follows from ${count(entries.length, "entry", "entries")} of the ledger ` +
-        `${visible(head.origin)}, proven under a checkpoint of ${grouped(head.size)}, except the section ` +
-        "\u201cStated by the maker\u201d. Only you can tell whether the key is the right one:");
+      `Everything on this page follows from entries of the ledger ${visible(head.origin)}, proven under ` +
+        `a checkpoint of ${count(head.size, "entry", "entries")}, except the section \u201cStated by the ` +
+        "maker\u201d. Only you can tell whether the key is the right one:");
     banner.append(askForKey(data.verifier_key, data.checkpoint));
     const [[total, [line]]] = tables;
     const sums = total.columns.map(([name, label]) =>
