@@ -162,7 +162,7 @@ def test_wrong_use_changes_nothing(remit: Run, root: Path, work: Path) -> None:
     before = json.loads(remit("ledger", "stats", "--root", root, "--json").stdout)["entries"]
     for arguments in (
         (), ("--html", page, "--since", "soon"), ("--html", "-", "--json"),
-        ("--html", page, "--most", "-1"),
+        ("--html", page, "--most", "-1"), ("--html", page, "--since", "1h", "--until", "2h"),
     ):  # fmt: skip
         found = remit("report", "--root", root, *arguments)
         assert found.returncode == 2, arguments

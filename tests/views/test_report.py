@@ -551,6 +551,7 @@ def test_a_selection_of_a_long_range_says_that_it_is_one(
     assert "cannot show that the maker left no other out" in words
     assert f"has {sum(one['listed'] for one in report['sections'])} entries of it" in words
     assert browser.run("document.querySelector('.sums dd').textContent") == "3"
+    assert len(_ids(browser)) < report["range"]["entries"]
     stated = str(browser.run("document.getElementById('stated').innerText"))
     assert f"Sums over all {client.count():,} entries of the range: 13 calls" in stated
 

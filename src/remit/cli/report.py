@@ -93,6 +93,8 @@ def report(
     begins, ends = (  # before anything is done
         None if one is None else instant_of(one, time_zone) for one in (since, until)
     )
+    if begins is not None and ends is not None and ends <= begins:
+        raise click.UsageError("--until is not after --since.")
     gates = run_gates(root) if with_gates else None  # first, so that the checkpoint covers them
     with open_ledger(root, signing=True) as client:
         verification = client.verify(

@@ -566,6 +566,9 @@
       more.textContent = `Show ${grouped(Math.min(PAGE, rest))} more of ${grouped(rest)}`;
     };
     more.addEventListener("click", fill);
+    window.addEventListener("beforeprint", () => {
+      while (list.childElementCount < entries.length) fill();
+    });
     const isShort = entries.length <= OPEN;
     made.open = isShort && !isBrief;
     if (made.open) fill();
@@ -609,9 +612,9 @@
       lines.push(["good", "Complete.", `The range is ${span}. All of them are in this file; none is missing.`]);
     } else if (isShort) {
       lines.push(["wait", "Not complete: entries were archived.",
-        `The range is ${span}. ${count(missing, "entry is", "entries are")} not in this file: by the ` +
-          "ARCHIVED entries they were moved to an archive. The file has only their hashes, and no sum " +
-          "below includes them. To see them, check the archive."]);
+        `The range is ${span}. ${count(missing, "entry is", "entries are")} not in this file. ARCHIVED ` +
+          "entries account for them: they lie in an archived range. The file has only their hashes, and " +
+          "no sum below includes them. To see them, check the archive."]);
     } else {
       lines.push(["wait", "Not complete: a selection.",
         `The range is ${span}. This file has ${count(many - missing, "entry", "entries")} of it. ` +
