@@ -426,7 +426,8 @@ def _attributes(text: str) -> Iterator[Edit]:
     attributes = (
         "hidden", 'style="display:none"', 'onload="document.title=1"', 'dir="rtl"',
         'class="unseen"', 'id="report"', "inert", 'data-state="good"', "contenteditable",
-        'lang="xx"', 'is="x-y"', 'popover="auto"', 'translate="no"', 'title="all was well"', 'slot="x"',
+        'lang="xx"', 'is="x-y"', 'popover="auto"', 'translate="no"', 'title="all was well"',
+        'slot="x"',
     )  # fmt: skip
     for tag in ("<html ", "<body", "<main", '<header class="top"', "<title", "<style", "<h1",
                 '<div class="banner bad"', '<script type="application/json"'):  # fmt: skip
