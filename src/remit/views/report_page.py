@@ -13,6 +13,7 @@ import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -62,7 +63,7 @@ _COLUMNS = {
     "refusals": (("entries", "entries"),),
     "outside": (("entries", "entries"), ("nano", "cost")),
 }
-_CALLED = frozenset({"verified", "entries", "contents", "erased", "problem_count", "unread"})
+_VERIFICATION = frozenset({"verified", "entries", "contents", "erased", "problem_count", "unread"})
 
 
 def report_parts(ledger: LedgerClient, report: Mapping[str, Any]) -> Iterator[str]:
@@ -127,19 +128,9 @@ def _report_script() -> str:
         "prose": prose,
         "byHand": _by_hand(),
         "parts": [dict(zip(("name", "title", "about"), part, strict=True)) for part in _PARTS],
-        "sections": [
-            {
-                "name": one.name, "title": one.title, "part": one.part, "about": one.about,
-                "events": one.events,
-            }
-            for one in (*SECTIONS, _GATES)
-        ],
+        "sections": [asdict(one) for one in (*SECTIONS, _GATES)],
         "tables": [
-            {
-                "name": one.name, "part": one.part, "heads": one.heads, "by": one.by,
-                "events": one.events, "isUsage": one.is_usage, "columns": _columns(one),
-            }
-            for one in TABLES
+            {**asdict(one), "isUsage": one.is_usage, "columns": _columns(one)} for one in TABLES
         ],
         "mostLines": MOST_LINES,
         "wholeRange": WHOLE_RANGE,
@@ -147,7 +138,7 @@ def _report_script() -> str:
         "calls": CALLS,
         "certainties": CERTAINTIES,
         "authentic": _authentic(),
-    }  # fmt: skip
+    }
     return "\n".join(
         (
             script("verify.js"),
@@ -221,7 +212,7 @@ def _stated(report: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:
     total = next(one for one in report["tables"] if one["name"] == "total")["rows"][0]
     return {
         "made_at": report["made_at"],
-        "verification": found and {name: found[name] for name in sorted(_CALLED)},
+        "verification": found and {name: found[name] for name in sorted(_VERIFICATION)},
         "gates": gates
         and {
             "checked": len(gates["gates"]),
