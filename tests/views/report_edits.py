@@ -173,7 +173,7 @@ def _less(text: str) -> Iterator[Edit]:
         changed = {**data, **tree.without(seq)}
         yield Edit("record omitted, hashes right", str(seq), with_data(text, changed),
                    is_true=is_true)  # fmt: skip
-    if end - first < 10 or is_selection:
+    if end - first < 10 or any(seq not in tree.records for seq in range(first, end)):
         return
     gone = [seq for seq in tree.records if seq < first + 5]
     changed = {**data, **tree.without(*gone), "first": first + 5}
