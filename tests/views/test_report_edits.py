@@ -150,7 +150,7 @@ def test_no_edit_shows_other_content_as_verified(
             outcome = "no effect"
         elif found[0] == "bad" and found[1].startswith("NOT VERIFIED."):
             outcome = "detected"
-        elif edit.stops and (found[0] == "no banner" or "NOT VERIFIED" in found[1][:30]):
+        elif edit.stops and found[0] in ("not run", "no banner") and not _claims(found[1]):
             outcome = "script not run"
         elif _is_declared(base, edit, found, controls[base]):
             outcome = "declared"
@@ -162,6 +162,10 @@ def test_no_edit_shows_other_content_as_verified(
         with capfd.disabled():
             _print(counts)
     assert wrong == []
+
+
+def _claims(banner: str) -> bool:
+    return banner.startswith("Verified")
 
 
 def _is_declared(base: str, edit: Edit, found: list[Any], control: list[Any]) -> bool:
