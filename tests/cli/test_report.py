@@ -15,6 +15,7 @@ from remit import Runtime
 from remit.gateway.budget import BudgetScope
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.testing import ScriptedModel
+from remit.views import report_script_hash
 from tests.cli.conftest import Run
 from tests.support.browser import Browser, find_browser
 from tests.support.requests import prompt_request
@@ -44,7 +45,7 @@ def test_a_report_of_a_root(remit: Run, root: Path, work: Path) -> None:
     key_id = json.loads(made.stdout)["id"]
     found = remit("report", "--root", root, "--html", work / "r.html", "--json")
     assert found.returncode == 0, found.stderr
-    assert re.search(r"its script is sha256-\S{43}=", found.stderr)
+    assert re.search(r"script: sha256-\S{43}=", found.stderr)
     report = json.loads(found.stdout)
     assert report["verification"]["verified"] is True
     assert report["gates"]["passed"] is True
@@ -60,7 +61,10 @@ def test_a_report_of_a_root(remit: Run, root: Path, work: Path) -> None:
     key = remit("ledger", "key", "--root", root).stdout.strip()
     assert report["log"]["verifier_key"] == key
     text = (work / "r.html").read_text("utf-8")
-    assert set(rows) == set(re.findall(r'<li class="entry" id="(LED-\w+)"', text))
+    assert set(rows) <= set(re.findall(r'<code class="id">(LED-\w+)<', text))
+    found = remit("report", "--script-hash")
+    assert found.stdout.strip() == f"sha256-{report_script_hash()}"
+    assert found.stdout.strip() in text
     # An export leads to its checkpoint.
     (work / "checkpoint.txt").write_text(report["log"]["checkpoint"], "utf-8")
     remit("ledger", "export", "--root", root, "--out", work / "export.jsonl")
@@ -87,10 +91,14 @@ def test_a_report_is_checked_without_its_script(remit: Run, root: Path, work: Pa
 
     found = check()
     assert found.returncode == 0, found.stderr
-    listed = (work / "r.html").read_text("utf-8").count('<li class="entry"')
-    assert found.stdout.splitlines()[-1] == f"{listed} entries are proved"
     text = (work / "r.html").read_text("utf-8")
-    changed = re.sub(r'("record":"\{\\"decision\\":\\")INSTALLED', r"\1INSTALLER", text, count=1)
+    listed = text.count('<code class="id">')
+    *lines, count, script = found.stdout.splitlines()
+    assert len(lines) == listed > 30
+    assert f"{listed} entries of " in count
+    assert count.endswith("are proven, 0 of the range are missing")
+    assert script == f"script: sha256-{report_script_hash()}"
+    changed = re.sub(r'(\{\\"decision\\":\\")INSTALLED', r"\1INSTALLER", text, count=1)
     assert changed != text
     (work / "r.html").write_text(changed, "utf-8")
     assert check().returncode == 1
@@ -105,6 +113,11 @@ def test_a_browser_verifies_the_report_of_a_root(remit: Run, root: Path, work: P
                       "document.getElementById('banner').dataset.state")  # fmt: skip
         banner = browser.run("document.getElementById('banner').innerText")
         assert banner.startswith("Verified in your browser."), banner
+        stated = browser.run("document.getElementById('stated').innerText")
+        assert "The ledger verified when the file was made" in stated
+        assert "8 of 8 gates passed." in stated
+        words = browser.run("document.querySelector('.range').innerText")
+        assert words.startswith("Complete."), words
         assert browser.complaints == browser.requests == []
 
 
@@ -127,7 +140,7 @@ def test_its_checkpoint_is_cosigned_by_a_witness(remit: Run, root: Path, work: P
     assert log["witnesses"] == ["witness.example/w1"]
     signed = SignedCheckpoint.parse(log["checkpoint"])
     assert len(signed.cosignatures([VerifierKey.parse(witness)])) == 1
-    assert "Cosigned by witness.example/w1" in (work / "r.html").read_text("utf-8")
+    assert "witness.example/w1" in (work / "r.html").read_text("utf-8")
 
 
 def test_a_damaged_ledger_is_reported_as_such(remit: Run, root: Path, work: Path) -> None:
@@ -140,7 +153,7 @@ def test_a_damaged_ledger_is_reported_as_such(remit: Run, root: Path, work: Path
     verification = json.loads(found.stdout)["verification"]
     assert verification["verified"] is False
     assert verification["problems"][0].startswith("seq 3: column")
-    assert "did not verify" in (work / "r.html").read_text("utf-8")
+    assert '"verified":false' in (work / "r.html").read_text("utf-8")
 
 
 def test_wrong_use_changes_nothing(remit: Run, root: Path, work: Path) -> None:
@@ -149,7 +162,7 @@ def test_wrong_use_changes_nothing(remit: Run, root: Path, work: Path) -> None:
     before = json.loads(remit("ledger", "stats", "--root", root, "--json").stdout)["entries"]
     for arguments in (
         (), ("--html", page, "--since", "soon"), ("--html", "-", "--json"),
-        ("--html", page, "--most", "-1"),
+        ("--html", page, "--most", "-1"), ("--html", page, "--since", "1h", "--until", "2h"),
     ):  # fmt: skip
         found = remit("report", "--root", root, *arguments)
         assert found.returncode == 2, arguments

@@ -54,8 +54,8 @@ def test_usage_is_what_was_called_page_by_page(anywhere: Served) -> None:
     file = raw.decode()
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8"), file
     assert file.rstrip().endswith("</html>")
-    assert {one.id for one in exchanges} <= {*re.findall(r'<li class="entry" id="(LED-\w+)"', file)}
-    assert f'"{key.key_id}"' in file
+    assert {one.id for one in exchanges} <= {*re.findall(r'<code class="id">(LED-\w+)<', file)}
+    assert key.key_id in file
     assert {row["key"] for row in pages} == {key.key_id}
     assert audit_usage(anywhere.ledger) == []
 

@@ -1,4 +1,4 @@
-"""``remit report``: one file for an auditor, which checks itself in a browser."""
+"""``remit report``: one file for an auditor, which verifies itself in a browser."""
 
 from __future__ import annotations
 
@@ -27,33 +27,38 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--since",
-    help="First instant: today, yesterday, monday, 24h, 7d, or a date or time "
-    "(ISO 8601), taken down to a quarter of an hour; default: from the beginning.",
+    help="Entries at or after this time: today, yesterday, monday, 24h, 7d, or ISO 8601, rounded "
+    "down to a quarter of an hour. Default: from the beginning.",
 )
 @click.option(
-    "--until", help="The end, exclusive, taken up to a quarter; likewise; default: to the end."
+    "--until",
+    help="Entries before this time, rounded up to a quarter of an hour. Default: to the end.",
 )
 @click.option("--time-zone", default="UTC", show_default=True,
-              help="Whose midnight begins a day, such as Europe/Berlin.")  # fmt: skip
+              help="The time zone of dates and days, such as Europe/Berlin.")  # fmt: skip
 @click.option(
     "--most",
     type=click.IntRange(min=0),
     default=2_000,
     show_default=True,
-    help="List at most so many calls, refusals, charges and budgets, the latest of each event "
-    "type; sums count all.",
+    help="In a range of more than 20,000 entries, list only the latest N calls, refusals, charges "
+    "and budgets, of each event type.",
 )
 @click.option(
     "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
-    help="Have its checkpoint cosigned by a witness; may be given more than once.",
+    help="Have the checkpoint cosigned by a witness; can be given more than once.",
 )  # fmt: skip
-@click.option("--gates/--no-gates", "with_gates", default=True, help="Check the gates for it.")
+@click.option(
+    "--gates/--no-gates", "with_gates", default=True, help="Check the gates for the report."
+)
 @click.option(
     "--html",
     "page",
     type=FILE,
     help="Write one self-contained file; - is standard output.",
 )
+@click.option("--script-hash", "with_hash", is_flag=True,
+              help="Only print the SHA-256 of the script in reports of this version.")  # fmt: skip
 @reads
 def report(
     root: Path | None,
@@ -65,17 +70,21 @@ def report(
     witnesses: tuple[tuple[str, str], ...],
     with_gates: bool,
     page: Path | None,
+    with_hash: bool,
 ) -> None:
-    """What ran, who asked, what it cost, what was refused and changed, with proofs, for an auditor.
+    """Write a report for an auditor: runs, callers, costs, refusals, changes and gates.
 
-    The HTML file needs no network: it verifies its entries, and a checkpoint that they lead to, in
-    the reader's browser. Prompts and answers are not in it. With --json each entry has its record
-    and proof. The exit code is 1 where the ledger does not verify or a gate fails.
+    The HTML file verifies itself in the reader's browser, without a network. Prompts and answers
+    are not in the file. With --json each entry has its record and proof. The exit code is 1 if the
+    ledger does not verify or a gate fails.
     """
     from remit.cli.gate import run_gates
     from remit.ledger.tlog import VerifierKey
     from remit.views import audit_report, instant_of, report_parts, report_script_hash
 
+    if with_hash:
+        click.echo(f"sha256-{report_script_hash()}")
+        return
     if page is None and not as_json:
         raise click.UsageError("Give --html FILE, --json, or both.")
     if as_json and page is not None and str(page) == "-":
@@ -84,6 +93,8 @@ def report(
     begins, ends = (  # before anything is done
         None if one is None else instant_of(one, time_zone) for one in (since, until)
     )
+    if begins is not None and ends is not None and ends <= begins:
+        raise click.UsageError("--until is not after --since.")
     gates = run_gates(root) if with_gates else None  # first, so that the checkpoint covers them
     with open_ledger(root, signing=True) as client:
         verification = client.verify(
@@ -100,12 +111,14 @@ def report(
         if page is not None:
             made = audit_report(client, **given)
             with write_file(page) as file:
-                for part in report_parts(made):
+                for part in report_parts(client, made):
                     file.write(part.encode())
             if str(page) != "-":
                 note(f"written to {page}")
-            note(f"it is of {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
-            note(f"its script is sha256-{report_script_hash()}")
+            note(f"range: {made['since'] or 'the beginning'} to {made['until'] or 'the end'}")
+            if archived := made["range"]["archived"]:
+                note(f"{archived:,} entries of the range were archived and are not in the file")
+            note(f"script: sha256-{report_script_hash()}")
         if as_json:
             found = audit_report(client, **given)
             rest = {key: value for key, value in found.items() if key != "sections"}
@@ -115,7 +128,7 @@ def report(
 
 
 def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
-    """A new checkpoint, cosigned; the latest of a ledger that cannot be written."""
+    """Return a new checkpoint, cosigned, or the latest one if the ledger cannot be written."""
     from remit.cli.proofs import cosigned
     from remit.ledger import LedgerWriteError, NoSignerError
     from remit.ledger.tlog import SignedCheckpoint
@@ -126,7 +139,9 @@ def _checkpoint(client: LedgerClient, witnesses: list[tuple[str, Any]]) -> Any:
         latest = client.checkpoints.latest()
         if latest is None:
             raise
-        note(f"No new checkpoint can be signed: that of {latest.checkpoint.size} entries is used.")
+        note(
+            f"No new checkpoint can be signed. The one of {latest.checkpoint.size} entries is used."
+        )
         signed = latest
     return cosigned(client, signed, witnesses) if witnesses else signed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from remit.kernel.errors import RemitError
@@ -268,6 +268,17 @@ class Checkpoints:
         """
         tree = LedgerTree(self._store.select, self._store)
         return lambda seq: tree.inclusion(seq, size)
+
+    def multiproof(self, seqs: Sequence[int], size: int) -> Iterator[bytes]:
+        """Yield the hashes by which the records of ``seqs`` lead to the root of ``size`` entries.
+
+        These are the roots of the largest subtrees that hold none of the entries, left to right.
+
+        Args:
+            seqs: sequence numbers below ``size``, ascending.
+            size: entries in the tree.
+        """
+        return LedgerTree(self._store.select, self._store).multiproof(seqs, size)
 
     def prove_consistency(self, old: int, new: int) -> list[bytes]:
         """The RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.

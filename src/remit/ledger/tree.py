@@ -8,7 +8,7 @@ the leaf hashes are stored too, 256 in a row: level 0, by the number of the tile
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.reader import as_bytes
@@ -21,6 +21,7 @@ from remit.ledger.tlog import (
     leaf_hash,
     read_tile,
     tree_root,
+    unlisted_subtrees,
 )
 
 
@@ -55,6 +56,12 @@ class LedgerTree:
         """The consistency proof of two sizes; raises :class:`~remit.ledger.tlog.ProofError`."""
         self._look_up(new, max(0, old - 1), old)
         return consistency_proof(old, new, self._range)
+
+    def multiproof(self, leaves: Sequence[int], size: int) -> Iterator[bytes]:
+        """Yield the hashes that lead from the leaves, ascending, to the root, left to right."""
+        for start, end in unlisted_subtrees(leaves, 0, size):
+            self._look_up(size, start)  # also forgets the tiles of the subtrees before
+            yield self._range(start, end)
 
     def _look_up(self, size: int, *leaves: int) -> None:
         """Read what a proof is made of in one go: the tiles above leaves, and the tree's edge."""

@@ -103,7 +103,7 @@ def instant_of(text: str, time_zone: str = "UTC", now: datetime | None = None) -
         return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(
-            f"{text!r} is no time.",
+            f"{text!r} is not a time.",
             next_step="Write today, yesterday, a weekday, 24h, 7d, or a date or time as in "
             "2026-03-29 or 2026-03-29T18:00.",
         ) from error

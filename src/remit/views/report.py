@@ -1,4 +1,4 @@
-"""A report for an auditor: what ran, who asked, what it cost, what was refused, what changed."""
+"""An auditor's report as data: runs, callers, costs, refusals and changes."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ from remit.views.periods import quarters_of, time_of
 from remit.views.report_entries import SECTIONS, ReportEntries, Section
 from remit.views.report_sums import Counted, Spent, counted, spent_by, spent_in
 
-__all__ = ["audit_report"]
+__all__ = ["MOST_LINES", "TABLES", "Table", "audit_report"]
 
-_MOST_GROUPS = 200  # lines of a table; the rest is one line
+MOST_LINES = 200
+"""The largest number of lines of a table."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """Sums of entries.
+class Table:
+    """A table of sums over entries.
 
     Attributes:
-        name: its anchor.
-        part: the heading that it stands under.
-        heads: of the columns that name a line.
-        by: JSON pointers to what names a line.
-        events: what it adds up.
+        name: the anchor in the page.
+        part: the part of the page that holds the table.
+        heads: the column heads of the values that name a line.
+        by: JSON pointers to the values that name a line.
+        events: the event types that are added up.
     """
 
     name: str
@@ -48,22 +49,28 @@ class _Table:
     by: tuple[str, ...]
     events: tuple[str, ...] = USAGE_EVENTS
 
+    @property
+    def is_usage(self) -> bool:
+        """True if calls, tokens and costs are added up as the table ``usage`` does."""
+        return self.events == USAGE_EVENTS
+
 
 _OF_USAGE = (
-    _Table("total", "ran", (), ()),
-    _Table("agents", "ran", ("agent",), ("/metadata/agent_id",)),
-    _Table("contracts", "ran", ("contract",), ("/metadata/contract_id",)),
-    _Table("models", "ran", ("model",), ("/metadata/model_id",)),
-    _Table("callers", "asked", ("key", "user on the call"),
-           ("/metadata/key_id", "/metadata/user_id")),
-    _Table("certainty", "cost", ("how sure the cost is",), ("/metadata/cost_certainty",)),
+    Table("total", "ran", (), ()),
+    Table("agents", "ran", ("agent",), ("/metadata/agent_id",)),
+    Table("contracts", "ran", ("contract",), ("/metadata/contract_id",)),
+    Table("models", "ran", ("model",), ("/metadata/model_id",)),
+    Table("callers", "asked", ("key", "user on the call"),
+          ("/metadata/key_id", "/metadata/user_id")),
+    Table("certainty", "cost", ("certainty of the cost",), ("/metadata/cost_certainty",)),
 )  # fmt: skip
 _OF_ENTRIES = (
-    _Table("outside", "cost", ("charged outside the gateway to",), ("/metadata/scope",),
-           ("BUDGET_DEBIT",)),
-    _Table("refusals", "refused", ("event", "code"), ("/event_type", "/metadata/error_code"),
-           ("PROMPT_REJECTED", "BUDGET_WARNING")),
+    Table("outside", "cost", ("charged outside the gateway to",), ("/metadata/scope",),
+          ("BUDGET_DEBIT",)),
+    Table("refusals", "refused", ("event", "code"), ("/event_type", "/metadata/error_code"),
+          ("PROMPT_REJECTED", "BUDGET_WARNING")),
 )  # fmt: skip
+TABLES = (*_OF_USAGE, *_OF_ENTRIES)
 
 
 def audit_report(
@@ -78,43 +85,51 @@ def audit_report(
     gates: Mapping[str, Any] | None = None,
     witnesses: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A report as data. Its lists of entries are iterators, to be gone through once, in order.
+    """Return a report as data.
+
+    Each section has the sequence numbers of its entries (``seqs``) and an iterator that reads the
+    entries in that order (``entries``).
 
     Args:
-        ledger: the record.
-        checkpoint: all proofs lead to it; what came after it is left out.
-        since: first instant, aware, taken down to a quarter of an hour, which is what sums are
-            kept by; ``None``: from the beginning.
-        until: the end, exclusive, taken up to a quarter; ``None``: to the end.
-        most: how many calls, refusals, debits and budgets it lists at most, of each event type.
-        at_most: how many entries it may read, of those that it lists or counts one by one.
-        verification: what ``ledger.verify`` found.
-        gates: as :meth:`~remit.packages.gates.GateReport.to_dict` has them.
-        witnesses: whose cosignatures on the checkpoint were checked.
+        ledger: the ledger.
+        checkpoint: the checkpoint that all proofs lead to; later entries are left out.
+        since: first instant, aware, rounded down to a quarter of an hour, as sums are stored per
+            quarter; ``None``: from the beginning.
+        until: the end, exclusive, rounded up to a quarter; ``None``: to the end.
+        most: the largest number of calls, refusals, debits and budgets to list, of each event
+            type.
+        at_most: the largest number of entries to read one by one; ``None``: no limit.
+        verification: the result of ``ledger.verify``.
+        gates: the result of :meth:`~remit.packages.gates.GateReport.to_dict`.
+        witnesses: names of the witnesses whose cosignatures were checked.
 
     Raises:
-        InvalidInputError: it would read more than ``at_most``, or what was archived.
+        InvalidInputError: ``until`` is not after ``since``, or the report would read more than
+            ``at_most`` entries.
         NoSignerError: the ledger has no key.
     """
     first, end = quarters_of(since, until)
+    if first is not None and end is not None and end <= first:
+        raise InvalidInputError(
+            "The end of the range is not after its beginning.",
+            next_step="Give a later --until, or an earlier --since.",
+        )
     begins, ends = (None if one is None else instant(time_of(one)) for one in (first, end))
-    _require_here(ledger, begins)
     head = checkpoint.checkpoint
     key = str(ledger.verifier_key or ledger.checkpoints.owner())
     if not key:
         raise NoSignerError(
-            "The ledger has no key, so nothing in a report could be checked.",
-            next_step="`remit init` makes one.",
+            "The ledger has no key, so nobody could check a report of it.",
+            next_step="Run `remit init`, which creates a key.",
         )
     entries = ReportEntries(ledger, head.size, begins, ends, most)
     extent = _extent(ledger, begins, ends, head.size)
     there = extent["by_event"]
     if at_most is not None and (number := _read(there, most)) > at_most:
         raise InvalidInputError(
-            f"That report is of {number:,} entries that are read one by one; {at_most:,} are the "
-            "most here.",
-            next_step="Take a shorter time or list fewer, or run `remit report`, which has no such "
-            "limit.",
+            f"The report would read {number:,} entries one by one; the limit here is {at_most:,}.",
+            next_step="Take a shorter time, list fewer entries, or run `remit report`, which has "
+            "no such limit.",
         )
     spent = spent_in(ledger, first, end, head.size)
     tables = [_table(one, spent_by(spent, one.by), there, most) for one in _OF_USAGE]
@@ -142,28 +157,15 @@ def audit_report(
         "tables": tables,
         "sections": [
             *_named_sections(ledger, entries, used, gates, begins),
-            *(_section(one, there, most, entries.of(one)) for one in SECTIONS),
+            *(_section(one, there, entries) for one in SECTIONS),
         ],
     }
-
-
-def _require_here(ledger: LedgerClient, since: str | None) -> None:
-    """Refuse a report of a time of which entries have left for an archive: it would lack them."""
-    end = ledger.archived_to
-    rows = ledger.select("SELECT min(seq) FROM entries WHERE timestamp >= ?", (since or "",))
-    if end and rows[0][0] is not None and rows[0][0] < end:
-        began = ledger.select("SELECT min(timestamp) FROM entries WHERE seq >= ?", (end,))[0][0]
-        raise InvalidInputError(
-            "Entries of that time were archived, and a report of it would lack them.",
-            next_step=f"Take a time after {began}. Make the report of a time before that is "
-            "archived; `remit usage` has its sums still.",
-        )
 
 
 def _extent(
     ledger: LedgerClient, since: str | None, until: str | None, size: int
 ) -> dict[str, Any]:
-    """What there is in the range, by event type; counted by the database."""
+    """Return the entries of the range by event type, and the sequence numbers that span it."""
     limits = [("seq < ?", size), ("timestamp >= ?", since), ("timestamp < ?", until)]
     given = [(clause, value) for clause, value in limits if value is not None]
     rows = ledger.select(
@@ -172,16 +174,46 @@ def _extent(
         + " GROUP BY event_type ORDER BY event_type",
         [value for _, value in given],
     )
+    first, end = _span(ledger, since, until, size)
+    [(stored,)] = ledger.select(
+        "SELECT count(*) FROM entries WHERE seq >= ? AND seq < ?", (first, end)
+    )
     return {
         "entries": sum(row[1] for row in rows),
         "first_id": entry_id(min(row[2] for row in rows)) if rows else None,
         "last_id": entry_id(max(row[3] for row in rows)) if rows else None,
         "by_event": {str(row[0]): int(row[1]) for row in rows},
+        "first_seq": first,
+        "end_seq": end,
+        "archived": end - first - stored,
     }
 
 
+def _span(ledger: LedgerClient, since: str | None, until: str | None, size: int) -> tuple[int, int]:
+    """Return the first sequence number of a range of time, and the one after the last.
+
+    The span begins after the last entry before ``since`` and ends before the first entry after
+    ``until``. Both are still in the database, so archived entries next to them are in the span.
+    """
+
+    def seq(sql: str, *given: Any) -> int | None:
+        [(found,)] = ledger.select(f"SELECT {sql} AND seq < ?", (*given, size))
+        return None if found is None else int(found)
+
+    first, end = 0, size
+    if since is not None:
+        inside = seq("min(seq) FROM entries WHERE timestamp >= ?", since)
+        before = seq("max(seq) FROM entries WHERE seq < ?", size if inside is None else inside)
+        first = 0 if before is None else before + 1
+    if until is not None:
+        last = seq("max(seq) FROM entries WHERE timestamp < ?", until)
+        after = seq("min(seq) FROM entries WHERE seq > ?", -1 if last is None else last)
+        end = size if after is None else after
+    return first, max(first, end)
+
+
 def _read(there: Mapping[str, int], most: int) -> int:
-    """How many entries a report reads one by one, at least."""
+    """Return how many entries a report reads one by one, at least."""
     counted = [event for table in _OF_ENTRIES for event in table.events]
     listed = {
         event: min(there.get(event, 0), most) if section.is_bounded else there.get(event, 0)
@@ -192,17 +224,19 @@ def _read(there: Mapping[str, int], most: int) -> int:
 
 
 def _table(
-    table: _Table,
+    table: Table,
     groups: Mapping[tuple[str, ...], Spent] | Mapping[tuple[str, ...], Counted],
     there: Mapping[str, int],
     most: int,
 ) -> dict[str, Any]:
-    """Its lines, the dearest first; ``is_whole``: all entries that they add up are listed."""
+    """Return a table as data, the most expensive line first.
+
+    ``is_whole`` is True if all entries that the table adds up are listed.
+    """
     rows = [{"of": list(of), **asdict(one)} for of, one in groups.items()]
     if not table.by and not rows:
         rows = [{"of": [], **asdict(Spent())}]
-    is_usage = table in _OF_USAGE
-    number = "calls" if is_usage else "entries"
+    number = "calls" if table.is_usage else "entries"
     rows.sort(key=lambda row: (-row["nano"], -row[number], row["of"]))
     return {
         "name": table.name,
@@ -210,18 +244,15 @@ def _table(
         "heads": list(table.heads),
         "by": list(table.by),
         "events": list(table.events),
-        "is_usage": is_usage,
+        "is_usage": table.is_usage,
         "is_whole": all(there.get(event, 0) <= most for event in table.events),
-        "rows": rows[:_MOST_GROUPS],
-        "left_out": len(rows[_MOST_GROUPS:]),
+        "rows": rows[:MOST_LINES],
+        "left_out": len(rows[MOST_LINES:]),
     }
 
 
-def _section(
-    section: Section, there: Mapping[str, int], most: int, rows: Iterator[dict[str, Any]]
-) -> dict[str, Any]:
-    counts = [there.get(event, 0) for event in section.events]
-    listed = [min(count, most) if section.is_bounded else count for count in counts]
+def _section(section: Section, there: Mapping[str, int], entries: ReportEntries) -> dict[str, Any]:
+    seqs = entries.seqs_of(section)
     return {
         "name": section.name,
         "title": section.title,
@@ -229,9 +260,10 @@ def _section(
         "about": section.about,
         "events": list(section.events),
         "is_of_range": True,
-        "there": sum(counts),
-        "listed": sum(listed),
-        "entries": rows,
+        "there": sum(there.get(event, 0) for event in section.events),
+        "listed": len(seqs),
+        "seqs": seqs,
+        "entries": map(entries.row, seqs),
     }
 
 
@@ -242,23 +274,24 @@ def _named_sections(
     gates: Mapping[str, Any] | None,
     since: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Entries that are not of the range and say something of it: keys used in it, gates now."""
+    """Yield sections of entries outside the range that explain it: keys used in it, gates now."""
     keys: dict[str, str] = {}
     if used and since is not None:
         for entry in ledger.query(event_type="KEY_CREATED", until=since, with_content=False):
             if (name := entry.metadata.get("key_id")) in used and is_authentic(entry):
                 keys[name] = entry.id
-    ids = [str(one.get("entry_id") or "") for one in (gates or {}).get("gates", ())]
+    checked = [str(one.get("entry_id") or "") for one in (gates or {}).get("gates", ())]
     for name, title, part, events, of in (
-        ("used", "Keys that were used, made before this range", "asked", ("KEY_CREATED",),
+        ("used", "Keys used in this range and created before it", "asked", ("KEY_CREATED",),
          list(keys.values())),
-        ("gates", "Gates, checked for this report", "checks", ("GATE_PASSED", "GATE_FAILED"),
-         [one for one in ids if one]),
+        ("gates", "Gates checked for this report", "checks", ("GATE_PASSED", "GATE_FAILED"),
+         checked),
     ):  # fmt: skip
+        seqs = entries.covered(of)
         yield {
             "name": name, "title": title, "part": part, "about": "", "events": list(events),
-            "is_of_range": False, "there": len(of), "listed": len(of),
-            "entries": entries.named(of),
+            "is_of_range": False, "there": len(seqs), "listed": len(seqs), "seqs": seqs,
+            "entries": map(entries.row, seqs),
         }  # fmt: skip
 
 

@@ -1,34 +1,35 @@
-"""The entries of a report: which are shown where, what of each record, and their proofs."""
+"""The entries that a report lists: their sections, the values shown of each, and their proofs."""
 
 from __future__ import annotations
 
 import base64
-import heapq
-import itertools
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
+from remit.ledger import LedgerClient, LedgerEntry, entry_id, is_authentic, parse_entry_id
 from remit.views.report_sums import CALLS, at
 from remit.views.wording import shown_value
 
-__all__ = ["SECTIONS", "ReportEntries", "Section"]
+__all__ = ["SECTIONS", "SHOWN", "ReportEntries", "Section", "read_records"]
+
+_BATCH = 200  # records read by one statement
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the report that lists entries.
+    """A list of entries in a report.
 
     Attributes:
-        name: its anchor.
-        title: for people.
-        part: the heading that it stands under.
-        events: the event types that it lists.
-        is_bounded: whether it lists only the latest of each type.
-        about: a sentence for people.
+        name: the anchor in the page.
+        title: the heading.
+        part: the part of the page that holds the list.
+        events: the event types that are listed.
+        is_bounded: True if a long range lists only the latest entries of each type.
+        about: an explanation below the heading.
     """
 
     name: str
@@ -42,25 +43,27 @@ class Section:
 SECTIONS = (
     Section("calls", "Calls to models", "ran", CALLS, is_bounded=True),
     Section("debits", "Charged outside the gateway", "cost", ("BUDGET_DEBIT",), is_bounded=True,
-            about="Prices of tools, and what programs charged themselves."),
+            about="Prices of tools, and charges that programs made themselves."),
     Section("rejected", "Requests refused before anything was sent", "refused",
             ("PROMPT_REJECTED", "BUDGET_WARNING"), is_bounded=True,
-            about="BUDGET_WARNING is a call that went out over its limit, in the mode warn."),
-    Section("denied", "Tool calls that a person refused", "refused", ("APPROVAL_DENIED",)),
-    Section("granted", "Tool calls that a person let go on", "refused",
+            about="BUDGET_WARNING: in the mode warn, a call over its limit was sent all the same."),
+    Section("denied", "Tool calls that a person denied", "refused", ("APPROVAL_DENIED",)),
+    Section("granted", "Tool calls that a person approved", "refused",
             ("APPROVAL_GRANTED", "APPROVAL_SIGNED", "APPROVAL_DELEGATED")),
     Section("packages", "Packages", "changed", ("INSTALLED", "REMOVED")),
     Section("keys", "Keys and their roles", "changed", ("KEY_CREATED", "KEY_REVOKED")),
     Section("budgets", "Budgets", "changed", ("BUDGET_ALLOCATED",), is_bounded=True,
-            about="RESET is a new window of a limit, no change of it."),
+            about="RESET: a new window of an unchanged limit began."),
     Section("settings", "Settings, prices, trust and waivers", "changed", ("CONFIG_CHANGED",)),
     Section("pins", "Tools of MCP servers", "changed", ("TOOL_PINNED",)),
-    Section("learning", "Learning: proposals, and what was decided", "changed",
+    Section("learning", "Learning: proposals and decisions", "changed",
             ("SIGNAL_PROPOSED", "SIGNAL_ADOPTED", "SIGNAL_REJECTED", "SIGNAL_ROLLED_BACK")),
     Section("erasures", "Erasures", "changed", ("ERASURE",),
-            about="The content is gone; the records that committed to it still verify."),
+            about="The content was deleted. The records that committed to it still verify."),
+    Section("archives", "Archives", "changed", ("ARCHIVED",),
+            about="The entries were moved to an archive. Their hashes stayed in the ledger."),
 )  # fmt: skip
-"""What a report lists of its range, in its order."""
+"""The lists of a report, in the order of the page."""
 
 _CALLER = ("agent_id", "key_id", "user_id", "session_id")
 _APPROVAL = (
@@ -75,7 +78,7 @@ _KEY = (
     "key_id", "name", "role", "user_id", "team_id", "organisation_id", "models", "agents",
     "tiers", "expires", "rotated", "changed", "requested_by",
 )  # fmt: skip
-_KEYS: dict[str, tuple[str, ...]] = {
+_METADATA: dict[str, tuple[str, ...]] = {
     "EXCHANGE": (
         "model_id", "outcome", "error_code", *_CALLER, "work_order_id", "contract_id",
         "contract_version", "input_tokens", "output_tokens", "cost_usd", "cost_certainty",
@@ -119,23 +122,34 @@ _KEYS: dict[str, tuple[str, ...]] = {
         "target", "erased_entry_id", "erased_session_id", "erased_event_type", "retention_days",
         "erased_count", "requested_by",
     ),
+    "ARCHIVED": ("first", "end", "entries", "by"),
     "GATE_PASSED": ("gate", "by"),
     "GATE_FAILED": ("gate", "by", "errors"),
 }  # fmt: skip
-"""Of each event type, what of its metadata is shown."""
 
-_NO_REASON = frozenset({"EXCHANGE", "BUDGET_DEBIT"})  # it says what the rest says
+_WITHOUT_REASON = frozenset({"EXCHANGE", "BUDGET_DEBIT"})  # the reason repeats other values
+_WITH_ERROR = frozenset({"PROMPT_REJECTED", "BUDGET_WARNING"})
+
+SHOWN = {
+    event: (
+        *(f"/metadata/{name}" for name in names),
+        *(() if event in _WITHOUT_REASON else ("/reason",)),
+        *(("/metadata/error_message",) if event in _WITH_ERROR else ()),
+    )
+    for event, names in _METADATA.items()
+}
+"""The values shown of each event type, as JSON pointers into its record."""
 
 
 class ReportEntries:
-    """Entries with proofs under one checkpoint.
+    """Entries of a range of time, with proofs under one checkpoint.
 
     Args:
-        ledger: the record.
-        size: entries under the checkpoint; later ones are left out.
+        ledger: the ledger.
+        size: entries under the checkpoint; later entries are left out.
         since: first instant, inclusive; ``None``: from the beginning.
         until: last instant, exclusive; ``None``: to the end.
-        most: how many of each type the sections list that are bounded.
+        most: the largest number of entries of each type in a bounded section.
     """
 
     def __init__(
@@ -147,62 +161,65 @@ class ReportEntries:
         self._most = most
         self._prove: Callable[[int], list[bytes]] = ledger.checkpoints.inclusions(size)
 
-    def of(self, section: Section) -> Iterator[dict[str, Any]]:
-        """The entries of a section, in ledger order, each made when it is asked for."""
-        each = [self._latest(event) if section.is_bounded else self._all(event)
-                for event in section.events]  # fmt: skip
-        return map(self._row, heapq.merge(*each, key=_seq))
+    def seqs_of(self, section: Section) -> list[int]:
+        """Return the sequence numbers of a section's entries, ascending."""
+        limits = [("timestamp >= ?", self._since), ("timestamp < ?", self._until)]
+        given = [(clause, value) for clause, value in limits if value is not None]
+        sql = " AND ".join(["event_type = ?", "seq < ?", *(clause for clause, _ in given)])
+        sql = f"SELECT seq FROM entries WHERE {sql} ORDER BY seq DESC"
+        sql += f" LIMIT {self._most}" if section.is_bounded else ""
+        values = [self._size, *(value for _, value in given)]
+        rows = (self._ledger.select(sql, [event, *values]) for event in section.events)
+        return sorted(int(seq) for found in rows for (seq,) in found)
 
-    def named(self, entry_ids: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """Entries by id, as far as the checkpoint covers them, in ledger order."""
-        ids = sorted({one for one in entry_ids if (parse_entry_id(one) or 0) < self._size})
-        return (self._row(self._ledger.read(one, with_content=False)) for one in ids)
+    def covered(self, entry_ids: Iterable[str]) -> list[int]:
+        """Return the sequence numbers of the entries that the checkpoint covers, ascending."""
+        seqs = {parse_entry_id(one) for one in entry_ids}
+        return sorted(seq for seq in seqs if seq is not None and seq < self._size)
 
     def between(self, event: str) -> Iterator[LedgerEntry]:
-        """All entries of a type in the range, the latest first, without content."""
+        """Yield all entries of a type in the range, latest first, without content."""
         return self._ledger.query(
             event_type=event, since=self._since, until=self._until, after=self._size,
             order="desc", with_content=False,
         )  # fmt: skip
 
-    def _latest(self, event: str) -> list[LedgerEntry]:
-        return list(itertools.islice(self.between(event), self._most))[::-1]
-
-    def _all(self, event: str) -> Iterator[LedgerEntry]:
-        found = self._ledger.query(
-            event_type=event, since=self._since, until=self._until, with_content=False
-        )
-        return itertools.takewhile(lambda entry: _seq(entry) < self._size, found)
-
-    def _row(self, entry: LedgerEntry) -> dict[str, Any]:
-        data = self._ledger.read_record(entry.id)
+    def row(self, seq: int) -> dict[str, Any]:
+        """Return one entry as data: shown values, record and proof."""
+        data = self._ledger.read_record(entry_id(seq))
         record = orjson.loads(data)
-        names = _KEYS.get(entry.event_type, ())
-        pointers = [f"/metadata/{name}" for name in names]
-        pointers += [] if entry.event_type in _NO_REASON else ["/reason"]
-        if entry.event_type in ("PROMPT_REJECTED", "BUDGET_WARNING"):
-            pointers.append("/metadata/error_message")
+        entry = LedgerEntry(record["event_type"], "", "", "", metadata=record["metadata"])
         return {
-            "entry_id": entry.id,
-            "timestamp": entry.timestamp,
-            "event_type": entry.event_type,
-            "decision": entry.decision,
-            "shown": _shown(record, pointers),
+            "entry_id": record["id"],
+            "timestamp": record["timestamp"],
+            "event_type": record["event_type"],
+            "decision": record["decision"],
+            "shown": _shown(record, SHOWN.get(record["event_type"], ("/reason",))),
             "counts": is_authentic(entry),
-            "seq": record["seq"],
-            "entry_hash": entry.entry_hash,
+            "seq": seq,
+            "entry_hash": hashlib.sha256(data).hexdigest(),
             "record": data.decode(),
-            "proof": [base64.b64encode(item).decode() for item in self._prove(record["seq"])],
+            "proof": [base64.b64encode(item).decode() for item in self._prove(seq)],
         }
 
 
+def read_records(ledger: LedgerClient, seqs: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield the canonical records of entries, in the order of ``seqs``, ascending."""
+    for start in range(0, len(seqs), _BATCH):
+        batch = seqs[start : start + _BATCH]
+        rows = ledger.select(
+            f"SELECT seq, record FROM entries WHERE seq IN ({', '.join('?' * len(batch))}) "
+            "ORDER BY seq",
+            batch,
+        )
+        for seq, record in rows:
+            # A damaged row may hold bytes: the reader's script then finds the wrong hash.
+            yield seq, record if isinstance(record, str) else bytes(record).decode(errors="replace")
+
+
 def _shown(record: dict[str, Any], pointers: Sequence[str]) -> dict[str, str]:
-    """Values by pointer, without those that say nothing."""
+    """Return the values to show by pointer, without empty ones."""
     found = ((pointer, at(record, pointer)) for pointer in pointers)
     return {
         pointer: shown_value(value) for pointer, value in found if value not in (None, "", [], {})
     }
-
-
-def _seq(entry: LedgerEntry) -> int:
-    return parse_entry_id(entry.id) or 0

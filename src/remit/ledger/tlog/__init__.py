@@ -19,6 +19,7 @@ from remit.ledger.tlog.merkle import (
     leaf_hash,
     node_hash,
     tree_root,
+    unlisted_subtrees,
     verify_consistency,
     verify_inclusion,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "read_tile",
     "tile_path",
     "tree_root",
+    "unlisted_subtrees",
     "verify_consistency",
     "verify_inclusion",
 ]

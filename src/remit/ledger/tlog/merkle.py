@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 
 from remit.ledger.tlog.errors import ProofError
 
@@ -89,6 +90,27 @@ def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
     if not is_branch:
         path.append(range_hash(start, end))
     return path[::-1]
+
+
+def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield, from left to right, the largest subtrees that hold none of the listed leaves.
+
+    The root of a tree follows from its listed leaves and the roots of these subtrees. They are
+    also called the multiproof of the leaves.
+
+    Args:
+        leaves: the leaves' indexes, ascending.
+        start: the first leaf of the tree, or of a node of it.
+        end: the leaf after the last one.
+    """
+    place = bisect_left(leaves, start)
+    if place == len(leaves) or leaves[place] >= end:
+        if start < end:
+            yield start, end
+    elif end - start > 1:
+        middle = start + split_point(end - start)
+        yield from unlisted_subtrees(leaves, start, middle)
+        yield from unlisted_subtrees(leaves, middle, end)
 
 
 def verify_inclusion(

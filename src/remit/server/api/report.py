@@ -18,36 +18,38 @@ from remit.server.api.routes import Routes
 from remit.server.replies import Receive, Scope, Send
 from remit.views import audit_report, instant_of, report_parts
 
-_AT_MOST = 10_000  # entries of one report: each takes the processor about a millisecond
+_AT_MOST = 10_000  # entries that a report may read one by one
 _PART = 64 * 1024
 _HEADERS = {"content-disposition": 'attachment; filename="remit-report.html"'}
 
 
 class ReportQuery(BaseModel):
-    """Of which time, and how much."""
+    """The range of a report, and the length of its lists."""
 
     model_config = ConfigDict(extra="forbid")
 
     since: str = Field(
         "", max_length=64,
-        description="first instant: `today`, `yesterday`, `24h`, ISO 8601; taken down to a "
-        "quarter of an hour; from the beginning when left out",
+        description="entries at or after this time: `today`, `yesterday`, `24h`, ISO 8601; rounded "
+        "down to a quarter of an hour; default: from the beginning",
     )  # fmt: skip
     until: str = Field(
-        "", max_length=64, description="the end, exclusive, taken up to a quarter; likewise"
+        "",
+        max_length=64,
+        description="entries before this time, rounded up to a quarter of an hour",
     )
-    time_zone: str = Field("UTC", max_length=64, description="whose midnight begins a day")
+    time_zone: str = Field("UTC", max_length=64, description="the time zone of dates and days")
     most: int = Field(
-        500, ge=0, le=_AT_MOST, description="list so many calls, refusals, charges and budgets "
-        "at most, the latest of each event type; sums count all",
+        500, ge=0, le=_AT_MOST, description="in a range of more than 20,000 entries, list only so "
+        "many calls, refusals, charges and budgets, the latest of each event type",
     )  # fmt: skip
 
 
 class Streamed(StreamingResponse):
-    """A file, whose reading ends with the answer: also where nobody waits for it any longer."""
+    """A streamed file; reading the ledger ends with the answer, even if the client is gone."""
 
     def __init__(self, parts: Generator[str]) -> None:
-        first = next(parts)  # what cannot be made is refused before an answer begins
+        first = next(parts)  # a report that cannot be made is refused before the answer begins
         super().__init__(chain([first], parts), media_type="text/html", headers=_HEADERS)
         self._parts = parts
 
@@ -60,16 +62,17 @@ class Streamed(StreamingResponse):
 
 
 def report_routes(runtime: Runtime) -> Routes:
-    """The report as ``remit report --html`` writes it."""
+    """Return the route of the report that ``remit report --html`` writes."""
     routes = Routes("report")
 
     @routes.add("GET", "/report", "Report for an auditor", needs="verify", media_type="text/html")
     def report(query: Annotated[ReportQuery, Query()]) -> Response:
-        """One HTML file that verifies itself offline in a browser: what ran, who asked, what it
-        cost, what was refused and changed, with proofs.
+        """Return one HTML file that verifies itself offline in a browser.
 
-        Gates and the whole ledger are not checked for it, as `remit report` does. It leads to a
-        checkpoint of all that is on record, which is signed where there is none.
+        The file lists runs, callers, costs, refusals and changes, with proofs.
+
+        The proofs lead to a checkpoint of the whole ledger. The ledger and the gates are not
+        checked for this file; `remit report` checks both.
         """
         since, until = (
             instant_of(one, query.time_zone) if one else None for one in (query.since, query.until)
@@ -82,14 +85,14 @@ def report_routes(runtime: Runtime) -> Routes:
 def _file(
     runtime: Runtime, since: datetime | None, until: datetime | None, most: int
 ) -> Generator[str]:
-    """Pieces of the file, read over a connection that calls do not wait for."""
+    """Yield pieces of the file, read over a connection that no call waits for."""
     checkpoint = SignedCheckpoint.parse(runtime.ledger.checkpoint())
     with open_root_ledger(runtime.root, runtime.loaded.settings.ledger, signing=False) as ledger:
         made = audit_report(
             ledger, checkpoint=checkpoint, since=since, until=until, most=most, at_most=_AT_MOST
         )
         waiting, size = [], 0
-        for part in report_parts(made):
+        for part in report_parts(ledger, made):
             waiting.append(part)
             size += len(part)
             if size >= _PART:

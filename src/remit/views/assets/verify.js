@@ -10,8 +10,7 @@
  *     -> {state, entry, step, message, steps}, a promise that is never rejected
  *   RemitProof.missing()       why this browser cannot check anything; "" where it can
  *   RemitProof.checkpoint(note, vkey)   -> {origin, size, root, key}, or a Failure
- *   RemitProof.entry(item, head)        item: {seq, entry_hash, record, proof}; head: of checkpoint
- *     -> the parsed record, or a Failure
+ *   RemitProof.bytes                    what report.js needs: utf8, hex, join, sha256, unbase64
  *
  * state is "verified", "failed" (step and message say what failed) or "unsupported": then nothing
  * was checked. steps lists what was checked, in order: {step, ok, message}.
@@ -177,12 +176,6 @@ const RemitProof = (() => {
     need(leads, "inclusion", "The inclusion proof does not lead to the checkpoint's root.");
   }
 
-  async function entry(item, head) {
-    const { bytes, parsed } = await readRecord(item);
-    await climb(await sha256(join([0], bytes)), item.seq, item.proof, head);
-    return parsed;
-  }
-
   // -- all of it ----------------------------------------------------------------------------
 
   async function verify(bundle) {
@@ -211,5 +204,6 @@ const RemitProof = (() => {
     }
   }
 
-  return Object.freeze({ Failure, missing, checkpoint, entry, entryId, verify });
+  const bytes = Object.freeze({ utf8, hex, join, sha256, unbase64 });
+  return Object.freeze({ Failure, missing, checkpoint, entryId, verify, bytes });
 })();
