@@ -191,9 +191,14 @@ def test_turns_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("0 8 * * 1-5", "America/New_York", datetime(2026, 12, 5), []),
         ("0 */12 * * *", "UTC", datetime(2026, 12, 5), ["00:00", "12:00"]),
         # Clocks set back by half an hour show 01:45 twice, 30 minutes apart.
-        ("45 * 5 4 *", "Australia/Lord_Howe", datetime(2026, 4, 4, 13),
-         ["13:45", "14:45", "15:15", "16:15"] + [f"{hour:02}:15" for hour in range(17, 24)]
-         + [f"{hour:02}:15" for hour in range(13)]),
+        (
+            "45 * 5 4 *",
+            "Australia/Lord_Howe",
+            datetime(2026, 4, 4, 13),
+            ["13:45", "14:45", "15:15", "16:15"]
+            + [f"{hour:02}:15" for hour in range(17, 24)]
+            + [f"{hour:02}:15" for hour in range(13)],
+        ),
         ("15 2 * * *", "Australia/Lord_Howe", datetime(2026, 10, 3, 12), ["15:30"]),
     ],
 )

@@ -85,7 +85,10 @@ def assemble_providers(
     reachable: dict[str, AnyProvider] = {}
     configured: list[str] = []
     for name, provider in settings.providers.items():
-        key = variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
+        # A key that was pasted with its line end cannot be put into a header.
+        key = (
+            variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
+        ).strip()
         own_url = variables.get(provider.base_url_env, "")
         shipped = bool(provider.base_url_env)
         if not (key or own_url or not shipped or _is_elsewhere(name, provider)):

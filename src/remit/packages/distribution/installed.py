@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import io
 import errno
 import hashlib
 import json
@@ -170,7 +171,7 @@ def _record(info: Path) -> tuple[dict[str, list[str]], list[str]]:
     """The rows of the package and its metadata by path, without compiled forms; and problems."""
     try:
         text = _plain_file(info / "RECORD").decode()
-        table = list(csv.reader(text.splitlines(), strict=True))
+        table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         return {}, [f"{info / 'RECORD'} cannot be read: {error}."]
     rows: dict[str, list[str]] = {}
