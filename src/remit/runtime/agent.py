@@ -341,7 +341,7 @@ class Agent(Generic[OutputT]):
             queue: where it waits.
             priority: from -1000 to 1000; a lower number goes first.
             due: not before then.
-            key: names the work: of what is submitted again with the same key there is one order.
+            key: names the work: work that is submitted again with its key is one order.
             by: who submits it, for the record.
             for_key: name or id of the virtual key for which it is done: its models, agents and
                 tiers, its budgets and rates hold for the order's calls, and none is made once it
@@ -353,7 +353,8 @@ class Agent(Generic[OutputT]):
             max_attempts: attempts until it is set aside; as configured when left out.
 
         Raises:
-            InvalidInputError: it cannot be submitted so, or not for that key.
+            InvalidInputError: it cannot be submitted so, or not for that key; or `key` was used
+                for other work.
             VirtualKeyNotFoundError: there is no such key.
             VirtualKeyError: the key is revoked or expired.
         """
@@ -369,6 +370,8 @@ class Agent(Generic[OutputT]):
             wanted = await asyncio.to_thread(held_to, self.shared.ledger, wanted, for_key)
         order_id, put = self.shared.orders.prepare(wanted, by=by, key=key)
         await self.shared.ledger.submit(put)
+        if key:
+            await asyncio.to_thread(self.shared.orders.require_same_work, order_id, wanted)
         return self.order(order_id)
 
     submit = blocking(asubmit)

@@ -33,6 +33,7 @@ from remit.agents.workorders import (
 )
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.exchange import GatewayPort
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerPort, LedgerWriteError
@@ -58,6 +59,9 @@ class HO1Executor:
         enforce: whether tools that a budget cannot pay are refused.
         context_tokens: where an order's conversation is longer, by estimate, the oldest results of
             its tools are left out of what models are shown; ``None``: none are.
+
+    Raises:
+        InvalidInputError: a dependency lacks a method that the worker calls.
     """
 
     def __init__(
@@ -76,6 +80,12 @@ class HO1Executor:
         enforce: bool = True,
         context_tokens: int | None = None,
     ) -> None:
+        _require_methods("gateway", gateway, *_methods(GatewayPort))
+        _require_methods("ledger", ledger, *_methods(LedgerPort))
+        if budgeter is not None:
+            _require_methods("budgeter", budgeter, *_methods(BudgetPort))
+        _require_methods("tool_dispatcher", tool_dispatcher, "aexecute", "tools")
+        _require_methods("contract_loader", contract_loader, "in_place_of", "load", "load_pack")
         self._services = Services(
             gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model,
             session_usage, on_request, enforce, context_tokens,
@@ -219,3 +229,17 @@ def _failure(error: Exception) -> WorkFailedError:
     _log.warning("an order failed unexpectedly: %s", type(error).__name__)
     _log.debug("where it failed", exc_info=error)
     return WorkFailedError("internal_error", f"{type(error).__name__} in the worker")
+
+
+def _methods(port: type) -> list[str]:
+    return [name for name in dir(port) if not name.startswith("_")]
+
+
+def _require_methods(name: str, given: object, *methods: str) -> None:
+    """Raise InvalidInputError if a dependency lacks one of the methods that the worker calls."""
+    missing = [method for method in methods if not hasattr(given, method)]
+    if missing:
+        raise InvalidInputError(
+            f"The {name} of the worker, {type(given).__name__}, has no method {missing[0]}().",
+            next_step=f"Give a {name} with {', '.join(f'{method}()' for method in methods)}.",
+        )
