@@ -123,7 +123,8 @@ def _files(place: Root) -> Iterator[_Check]:
 def _spaces(place: Root, settings: Settings) -> Iterator[_Check]:
     """Characters that no editor shows and that other programs may not accept."""
     marked = place.config.is_file() and place.config.read_bytes().startswith(codecs.BOM_UTF8)
-    yield _held("remit.toml", not marked, "begins with a byte order mark" if marked else "plain text",
+    how = "begins with a byte order mark" if marked else "plain text"
+    yield _held("remit.toml", not marked, how,
                 f"Save {place.config} as UTF-8 without a byte order mark.", "advice")  # fmt: skip
     for name, provider in settings.providers.items():
         keys = {

@@ -99,6 +99,7 @@ class Agent(Generic[OutputT]):
             contracts,
             settings.worker,
             agent_id=shape.agent_id,
+            agent_class=shape.agent_class,
             model=shape.model,
             session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
             on_request=shared.approvals.announce,
@@ -386,7 +387,7 @@ class Agent(Generic[OutputT]):
         shared, shape = self.shared, self._shape
         return agent_record(
             shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
-            shape.package_id, shape.output,
+            shape.package_id, shared.own_providers, shape.output,
         )  # fmt: skip
 
     def _aside_policy(self) -> AsidePolicy:

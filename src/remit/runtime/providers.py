@@ -112,6 +112,13 @@ def assemble_providers(
                 f"{name!r} cannot name a provider.",
                 next_step="Use letters, digits, '_' and '-', at most 64.",
             )
+        can_answer = any(hasattr(brought, name) for name in ("send", "asend", "astream"))
+        if isinstance(brought, type) or not can_answer:
+            raise ConfigError(
+                f"providers[{name!r}] is {brought!r}, which is not a provider.",
+                next_step="Give an object with a method send(), asend() or astream(); a model's "
+                "name goes to agent(model=…).",
+            )
         models[name] = str(getattr(brought, "default_model", name))
     reachable.update(own or {})
     others = (name for name in configured if name not in models)

@@ -32,8 +32,8 @@ from remit.agents.workorders import (
     moved_by,
 )
 from remit.contracts import ContractError, ContractLoader
-from remit.kernel.exchange import GatewayPort
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerPort, LedgerWriteError
@@ -53,6 +53,7 @@ class HO1Executor:
         contract_loader: finds contracts and packs.
         config: limits where the order names none.
         agent_id: whose work it is: on the record, and in the budgets.
+        agent_class: the agent's class, recorded if a contract names none.
         model: provider and model that are asked where a contract fixes none.
         session_usage: what a sub-agent's session has used, by its id.
         on_request: called with the id of each request for approval; it returns at once.
@@ -74,6 +75,7 @@ class HO1Executor:
         config: WorkerSettings,
         *,
         agent_id: str = "ho1-worker",
+        agent_class: str = "RESIDENT",
         model: tuple[str, str] | None = None,
         session_usage: Callable[[str], Usage] = lambda _: Usage(),
         on_request: Callable[[str], None] = lambda _: None,
@@ -87,7 +89,7 @@ class HO1Executor:
         _require_methods("tool_dispatcher", tool_dispatcher, "aexecute", "tools")
         _require_methods("contract_loader", contract_loader, "in_place_of", "load", "load_pack")
         self._services = Services(
-            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model,
+            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, agent_class, model,
             session_usage, on_request, enforce, context_tokens,
         )  # fmt: skip
 

@@ -119,7 +119,8 @@ def check_places(view: PackageView) -> Iterator[Finding]:
             if not is_in_plane(package.manifest, asset.path):
                 problem = (
                     f"{package_id}, of the plane {plane_id}, owns {asset.path}; it may own files "
-                    f"below {', '.join(PLANES[plane_id])}, its specification and its acceptance cases."
+                    f"below {', '.join(PLANES[plane_id])}, its specification and its acceptance "
+                    "cases."
                 )
                 yield Finding(problem, "Move the file, or give the package another plane.")
             if framework is not None and not allows_path(framework.paths, asset.path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import csv
-import io
 import errno
 import hashlib
+import io
 import json
 import os
 import re
