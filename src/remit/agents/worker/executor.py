@@ -89,8 +89,8 @@ class HO1Executor:
         _require_methods("tool_dispatcher", tool_dispatcher, "aexecute", "tools")
         _require_methods("contract_loader", contract_loader, "in_place_of", "load", "load_pack")
         self._services = Services(
-            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, agent_class, model,
-            session_usage, on_request, enforce, context_tokens,
+            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id,
+            agent_class, model, session_usage, on_request, enforce, context_tokens,
         )  # fmt: skip
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
