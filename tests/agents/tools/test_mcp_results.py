@@ -47,8 +47,13 @@ def test_questions_that_nobody_answered_are_named() -> None:
 
 
 def test_the_description_of_a_linked_resource_reaches_the_model() -> None:
-    link = {"type": "resource_link", "name": "plan", "uri": "file:///plan.pdf",
-            "description": "The plan of the second floor", "mimeType": "application/pdf"}  # fmt: skip
+    link = {
+        "type": "resource_link",
+        "name": "plan",
+        "uri": "file:///plan.pdf",
+        "description": "The plan of the second floor",
+        "mimeType": "application/pdf",
+    }
     (block,) = CallToolResult.model_validate({"content": [link]}).content
     text = said(block)
     assert "The plan of the second floor" in text

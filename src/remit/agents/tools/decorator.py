@@ -91,12 +91,6 @@ def tool(
         signature = _Signature(function, names)
         summary, parameters = _docstring(function)
         identity = tool_id or getattr(function, "__name__", "")
-        if not (description or summary):
-            raise ToolError(
-                f"The tool {identity!r} has no docstring, so no model can know its purpose.",
-                next_step="Write one sentence that says what the function does, or give "
-                "@tool(description=…).",
-            )
         if on_unknown not in typing.get_args(OnUnknown):
             raise ToolError(
                 f"on_unknown of the tool {identity!r} is {on_unknown!r}.",
@@ -105,7 +99,7 @@ def tool(
         model = signature.model(parameters)
         result = Tool(
             identity,
-            description or summary,
+            description or summary or identity.replace("_", " "),
             signature.schema(model),
             function,
             tuple(examples),
@@ -125,6 +119,12 @@ def tool(
                 _prepared(model, arguments)
             except ToolError as error:
                 raise ToolError(f"The example {phrase!r} does not fit: {error.message}") from error
+        if not (description or summary):
+            raise ToolError(
+                f"The tool {identity!r} has no docstring, so no model can know its purpose.",
+                next_step="Write one sentence that says what the function does, or give "
+                "@tool(description=…).",
+            )
         return result
 
     return made if function is None else made(function)

@@ -113,8 +113,9 @@ def current_schema(schema: Any) -> Any:
     """Return a server's schema as one of draft 2020-12, without its regular expressions.
 
     Servers may write older drafts, which have boolean ``exclusiveMinimum`` and ``required``, and
-    lists in ``items``. A schema without these is unchanged, so that its pin stays the same. A regular expression that backtracks without end would block this
-    process, and a server is a stranger; it checks by itself what it gets.
+    lists in ``items``. A schema without these is unchanged, so that its pin stays the same. A
+    regular expression that backtracks without end would block this process, and a server is a
+    stranger; it checks by itself what it gets.
     """
     if isinstance(schema, list):
         return [current_schema(item) for item in schema]
