@@ -190,6 +190,16 @@ def test_turns_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("0 8 * * 1-5", "America/New_York", datetime(2026, 12, 1), ["13:00"]),
         ("0 8 * * 1-5", "America/New_York", datetime(2026, 12, 5), []),
         ("0 */12 * * *", "UTC", datetime(2026, 12, 5), ["00:00", "12:00"]),
+        # Clocks set back by half an hour show 01:45 twice, 30 minutes apart.
+        (
+            "45 * 5 4 *",
+            "Australia/Lord_Howe",
+            datetime(2026, 4, 4, 13),
+            ["13:45", "14:45", "15:15", "16:15"]
+            + [f"{hour:02}:15" for hour in range(17, 24)]
+            + [f"{hour:02}:15" for hour in range(13)],
+        ),
+        ("15 2 * * *", "Australia/Lord_Howe", datetime(2026, 10, 3, 12), ["15:30"]),
     ],
 )
 def test_ticks_of_a_time_zone(cron: str, zone: str, day: datetime, expected: list[str]) -> None:
@@ -201,6 +211,24 @@ def test_ticks_of_a_time_zone(cron: str, zone: str, day: datetime, expected: lis
         found.append(f"{datetime.fromtimestamp(tick, UTC):%H:%M}")
         tick = ticks.following(tick)
     assert found == expected
+
+
+def test_a_clock_that_is_ahead_for_one_tick_does_not_silence_a_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+        hourly = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR)
+        assert _due(hourly, NOON) is None
+        assert _due(hourly, NOON + HOUR).response == "Counted."
+        assert _due(hourly, NOON + 1000 * HOUR).response == "Counted."
+        for number in (2, 3):  # after the first, by what the record says
+            assert _due(hourly, NOON + number * HOUR).response == "Counted."
+            assert _due(hourly, NOON + number * HOUR + 1) is None
+            hourly = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR)
+            assert _due(hourly, NOON + number * HOUR + 2) is None
+        assert _due(hourly, NOON + 1000 * HOUR) is None, "this tick was done early"
+        assert len(server.calls) == 4
 
 
 @pytest.mark.parametrize(

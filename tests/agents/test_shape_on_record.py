@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from remit.agents.tools import Tool
 from remit.contracts import ContractLoader
 from remit.ledger import LedgerEntry
 from remit.packages.gates import GateResult, check_gates
+from remit.testing import ScriptedModel, ToolUse
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
-from tests.support.wire import message, tool_use
+from tests.support.processes import run_program
+from tests.support.wire import completion, message, serve, tool_use
 
 _LOOK = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
 _CONTRACT = {
@@ -91,6 +94,56 @@ def test_a_program_with_tools_contracts_and_instructions_says_so_and_passes(
         assert named in told.message
 
 
+def test_worker_entries_name_the_class_of_the_contract_or_else_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = _own_folder(tmp_path / "own")
+    classed = {**_CONTRACT, "contract_id": "PRC-CLASSED-001", "agent_class": "KERNEL.semantic"}
+    (own / "contracts/PRC-CLASSED-001.json").write_text(json.dumps(classed))
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
+        found = {}
+        for contract_id in ("PRC-HOME-001", "PRC-CLASSED-001"):
+            runtime.agent("a", contract=contract_id, contracts=own).run("hello")
+            entries = runtime.ledger.query(tier="ho1", event_type="WO_COMPLETED", order="desc")
+            found[contract_id] = next(entries).metadata["provenance"]["agent_class"]
+    assert found == {"PRC-HOME-001": "RESIDENT", "PRC-CLASSED-001": "KERNEL.semantic"}
+
+
+def test_a_provider_of_the_program_is_stated_by_its_sessions_and_passes_the_gates(
+    tmp_path: Path,
+) -> None:
+    models = {"scripted": ScriptedModel("Hello."), "other": ScriptedModel("Hi.")}
+    with Runtime.open(tmp_path / "root", create=True, providers=models) as runtime:
+        runtime.agent("a").run("hello")
+        (start,) = _starts(runtime)
+        assert start.metadata["own_providers"] == dict.fromkeys(
+            ("scripted", "other"), "remit.testing.ScriptedModel"
+        )
+        assert _g3(runtime).passed
+        assert "the provider scripted" in _g3(runtime).message
+    done = run_program("-m", "remit", "gate", "check", "--all", "--enforce",
+                       "--root", str(tmp_path / "root"), environment=os.environ)  # fmt: skip
+    assert "8 of 8 gates pass" in done.stdout
+
+
+def test_a_value_of_a_contract_that_the_model_does_not_take_is_recorded_as_changed(
+    tmp_path: Path,
+) -> None:
+    with serve(completion("Hi.")) as server:
+        flags = {
+            "providers.fake.kind": "openai", "providers.fake.base_url": server.url,
+            "providers.fake.default_model": "o3-mini", "model.default": "fake",
+            "providers.fake.max_completion_tokens_models": ["o3"],
+        }  # fmt: skip
+        with Runtime.open(tmp_path / "root", create=True, flags=flags) as runtime:
+            runtime.agent("a").run("hello")
+            (exchange,) = runtime.ledger.read_by_event_type("EXCHANGE")
+        (call,) = server.calls
+    assert "temperature" not in call.body
+    (change,) = exchange.metadata["changed"]
+    assert change["path"] == "/temperature"
+
+
 def _without(*keys: str) -> Any:
     """Sessions that do not say all of what shapes their agent."""
 
@@ -107,6 +160,7 @@ def _without(*keys: str) -> Any:
         ("own_tools", "tool look was used"),
         ("own_contracts", "contract PRC-HOME-001"),
         ("settings_sha256", "contract PRC-HOME-001"),
+        ("own_providers", "model scripted/scripted was used"),
     ],
 )
 def test_what_is_used_and_not_on_record_fails(
@@ -114,8 +168,8 @@ def test_what_is_used_and_not_on_record_fails(
 ) -> None:
     monkeypatch.setattr("remit.agents.sessions.SessionManager.start_entry", _without(hidden))
     own = _own_folder(tmp_path / "own")
-    script = tools_only(tool_use("look", {"text": "a"})), message("Seen.")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    models = {"scripted": ScriptedModel(ToolUse("look", {"text": "a"}), "Seen.")}
+    with Runtime.open(tmp_path / "root", create=True, providers=models) as runtime:
         runtime.agent("a", tools=[_LOOK], contract="PRC-HOME-001", contracts=own).run("look")
         told = _g3(runtime)
     assert not told.passed

@@ -84,7 +84,7 @@ def test_a_tool_loop_over_the_anthropic_wire(ledger: LedgerClient, root: Root) -
         assert entry.metadata["scope"] == {"tier": "ho1"}
         assert entry.metadata["provenance"] == {
             "agent_id": "ho1-worker",
-            "agent_class": "KERNEL.semantic",
+            "agent_class": "ADMIN",
             "work_order_id": ORDER,
             "session_id": SESSION,
         }

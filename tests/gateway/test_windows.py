@@ -61,6 +61,27 @@ def test_an_instant_is_in_one_window_and_the_next_begins_where_it_ends(
 
 
 @pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("America/St_Johns", "2006-10-29"),  # from 00:01 back to 23:01 of the day before
+        ("America/St_Johns", "2006-04-02"),
+        ("Asia/Pyongyang", "2018-05-04"),  # half an hour, to midnight
+        ("Pacific/Apia", "2011-12-30"),  # this day was left out
+        ("Africa/Cairo", "2026-04-24"),
+    ],
+)
+@pytest.mark.parametrize("window", ["day", "week", "month"])
+def test_each_minute_around_a_change_of_clocks_is_in_one_window(
+    window: str, zone: str, day: str
+) -> None:
+    noon = int(datetime.fromisoformat(f"{day}T12:00:00Z").timestamp())
+    for at in range(noon - 43_200, noon + 86_400, 60):
+        start, end = window_at(window, zone, at)
+        assert start <= at < end
+        assert window_at(window, zone, end - 1) == (start, end)
+
+
+@pytest.mark.parametrize(
     ("window", "zone", "at", "end"),
     [
         ("day", BERLIN, "2026-03-29T00:30:00Z", "2026-03-29T22:00:00Z"),  # 23 hours

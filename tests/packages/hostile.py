@@ -414,8 +414,9 @@ PLACES = [
                    "HOT/registries/x.json", "HOT/keys/x.pem", "HOT/Installed/x", "HOT/registries")),
     Case("the ledger's place", "reserved_path", "a place of Remit",
          disturbed(_ledger_moved, install(at("HO1/ledger.db"))), True),
-    Case("a plane violated", "plane_path", "HO1/ only",
-         install(at("HO2/agents/x.json", plane_id="ho1"))),
+    *(Case(f"a plane violated by {path}", "plane_path", "HO1/, its specification",
+           install(at(path, plane_id="ho1")))
+      for path in ("HO2/agents/x.json", "HOT/specs/SPEC-KERNEL-001.json", "HOT/acceptance/x.json")),
     Case("a framework's paths violated", "gate_failed", "FMWK-POLICY-001",
          install(at("HOT/other/x.md"))),
     Case("a framework's ceiling exceeded", "gate_failed", "token_budget",

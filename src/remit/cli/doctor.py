@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import importlib.util
 import os
@@ -90,6 +91,7 @@ def _checks(root: Path | None, full: bool) -> Iterator[_Check]:
     settings = loaded.settings
     yield _Check("root", "ok", str(place.path))
     yield from _files(place)
+    yield from _spaces(place, settings)
     with open_ledger(root) as client:
         yield from _ledger(client, root, full)
         yield from _limits(client)
@@ -116,6 +118,23 @@ def _files(place: Root) -> Iterator[_Check]:
     free = shutil.disk_usage(place.path).free
     yield _held("disk", free > _FREE_BYTES, f"{free // (1 << 20):,} MiB free",
                 "Free space: calls are refused when nothing can be recorded.")  # fmt: skip
+
+
+def _spaces(place: Root, settings: Settings) -> Iterator[_Check]:
+    """Characters that no editor shows and that other programs may not accept."""
+    marked = place.config.is_file() and place.config.read_bytes().startswith(codecs.BOM_UTF8)
+    how = "begins with a byte order mark" if marked else "plain text"
+    yield _held("remit.toml", not marked, how,
+                f"Save {place.config} as UTF-8 without a byte order mark.", "advice")  # fmt: skip
+    for name, provider in settings.providers.items():
+        keys = {
+            provider.api_key_env: os.environ.get(provider.api_key_env, ""),
+            f"[providers.{name}] api_key": provider.api_key.get_secret_value(),
+        }
+        for source, key in keys.items():
+            if key != key.strip():
+                yield _Check("keys", "advice", f"{source} begins or ends in white space",
+                             "Set the key again without it; Remit ignores it.")  # fmt: skip
 
 
 def _others_read(path: Path) -> bool:

@@ -18,6 +18,7 @@ from remit.kernel.errors import ConfigError
 
 _TABLES = ("mcpServers", "servers")  # Claude and most others; VS Code
 _HTTP = ("http", "streamable-http", "streamableHttp")
+_REPLACED = ("type", "command", "args", "env", "cwd", "url", "headers")
 _PLACEHOLDER = re.compile(r"\$\{|\$\w")
 _BACKUP = ".before-remit"
 
@@ -54,6 +55,8 @@ def wrap(root: Path | None, file: Path, undo: bool) -> None:
         settings, environment = _moved(name, entry)
         added.append(_toml(name, settings))
         servers[name] = {
+            # Whatever else the client keeps there, such as `disabled` or `alwaysAllow`, stays.
+            **{key: value for key, value in entry.items() if key not in _REPLACED},
             **({"type": "stdio"} if "type" in entry else {}),
             "command": shutil.which("remit") or sys.executable,
             "args": [

@@ -141,10 +141,12 @@ def _name(key: Any) -> str:
 
 
 def _lines(output: Any) -> list[str]:
-    """A tool's output for people: rows as a table, anything else as it is."""
+    """Return a tool's output in lines of words: a list of objects is a table, the rest indented."""
     if isinstance(output, str):
         return output.splitlines()
-    if not isinstance(output, Mapping):
+    if isinstance(output, list) and output:
+        return [f"- {line}" for item in output for line in (_lines(item) or [_text(item)])]
+    if not isinstance(output, Mapping) or not output:
         return [json_text(output)]
     lines: list[str] = []
     for key, value in output.items():
@@ -154,8 +156,10 @@ def _lines(output: Any) -> list[str]:
             lines += table(names, rows[:_MAX_ROWS], indent=_INDENT)
             if len(rows) > _MAX_ROWS:
                 lines.append(f"… and {len(rows) - _MAX_ROWS} more")
-        elif isinstance(value, str) and "\n" in value:
-            lines += [f"{key}:", *(f"  {line}" for line in value.splitlines())]
+        elif (isinstance(value, str) and "\n" in value) or (
+            isinstance(value, Mapping | list) and value
+        ):
+            lines += [f"{key}:", *(f"  {line}" for line in _lines(value))]
         else:
             lines.append(f"{key}: {_text(value)}")
     return lines

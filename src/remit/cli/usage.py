@@ -186,8 +186,9 @@ def _records(by: Sequence[str], rows: Sequence[UsageRow]) -> tuple[list[str], li
 
 def _csv(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
     names, records = _records(by, rows)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    text = io.StringIO(newline="")
+    # With the line end of RFC 4180 the writer quotes a field that holds a bare CR or LF.
+    writer = csv.DictWriter(text, names, lineterminator="\r\n")
     writer.writeheader()
     for record in records:
         writer.writerow({name: _inert(value) for name, value in record.items()})

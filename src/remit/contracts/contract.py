@@ -50,7 +50,7 @@ class PromptContract:
     version: str
     prompt_pack_id: str
     boundary: Boundary
-    agent_class: str = "RESIDENT"
+    agent_class: str = ""
     tier: str = "ho1"
     required_context: Mapping[str, Any] = field(default_factory=dict)
     input_schema: Mapping[str, Any] | None = None

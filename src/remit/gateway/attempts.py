@@ -298,8 +298,10 @@ class Attempts:
         if hold is not None:
             if hold.exceeded_by(usage):
                 entry.metadata.update(hold.overrun(usage))
-            if hold.output is not None and "changed" not in entry.metadata:
-                entry.metadata["changed"] = Content([{"path": "/max_tokens", "reason": LOWERED}])
+            if hold.output is not None and request.body is None:
+                changed = entry.metadata.get("changed", Content([])).value
+                lowered = {"path": "/max_tokens", "reason": LOWERED}
+                entry.metadata["changed"] = Content([*changed, lowered])
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
             kept = request.keeper.on_record(entry.metadata, attempt, result)

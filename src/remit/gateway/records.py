@@ -202,6 +202,8 @@ def _add_neutral(
     request, sent = attempt.to.request, attempt.to.sent
     prompt = request.prompt if request.messages is None else list(sent.messages)
     metadata["prompt"] = Content(prompt, sent.encoded)
+    if attempt.to.outgoing is not None and attempt.to.outgoing.body.changed:
+        metadata["changed"] = Content(attempt.to.outgoing.body.changed)
     if request.tools:
         metadata["tools"] = Content([dict(tool) for tool in request.tools])
         blocks = () if isinstance(result, Failure) else result.content_blocks

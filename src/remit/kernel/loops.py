@@ -72,17 +72,41 @@ def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
         raise
 
 
-def blocking(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
-    """The form of an async function or method for callers without an event loop.
+def blocking(
+    function: Callable[_P, Coroutine[Any, Any, _T]], *, is_brief: bool = False
+) -> Callable[_P, _T]:
+    """Return the form of an async function or method for callers without an event loop.
 
-    Its arguments, result and errors are those of ``function``, whose docstring it bears.
+    The arguments, result and errors are those of ``function``, whose docstring the form bears.
+    Called where an event loop runs, the form raises InvalidInputError: no other task of the loop
+    would run until it returns.
+
+    Args:
+        function: the async function or method.
+        is_brief: True if a running loop may wait for the result, as for one write.
     """
+    async_name = function.__name__
+    name = async_name.removeprefix("a").removesuffix("_")
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if not is_brief and has_running_loop():
+            raise InvalidInputError(
+                f"{name}() was called where an event loop runs, which would stand still.",
+                next_step=f"Write `await …{async_name}(…)`.",
+            )
         return run_blocking(function(*args, **kwargs))
 
     return call
+
+
+def has_running_loop() -> bool:
+    """Return True if the calling thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:

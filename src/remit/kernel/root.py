@@ -63,7 +63,7 @@ class Root:
         if not self.exists():
             raise RootError(
                 f"There is no root at {self.path}.",
-                next_step="Run `remit init`, or name one with --root.",
+                next_step="Run `remit init`, or name another root.",
             )
         return self
 
@@ -87,7 +87,7 @@ class Root:
         except OSError as error:
             raise RootError(
                 f"The root {self.path} cannot be made: {error.strerror or error}.",
-                next_step="Choose another directory with --root, or correct its permissions.",
+                next_step="Choose another directory, or correct its permissions.",
             ) from error
         return made
 

@@ -39,6 +39,7 @@ class ConfiguredSecrets:
         for value in _secret_values(settings.model_dump()):
             known |= {value, *(os.environ.get(name, "") for name in _VARIABLE.findall(value))}
         known.update(found[1] for value in [*known] if (found := _CREDENTIAL.fullmatch(value)))
+        known.update([value.strip() for value in known])
         self.values = frozenset(value for value in known if len(value) >= _SHORTEST)
         longest_first = sorted(self.values, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, longest_first))) if self.values else None

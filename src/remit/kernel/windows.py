@@ -11,44 +11,57 @@ __all__ = ["window_at", "zone_of"]
 
 
 def window_at(window: str, time_zone: str, at: float) -> tuple[int, int]:
-    """Beginning and end of the window that an instant is in, in seconds since 1970.
+    """Return the beginning and the end of the window that contains an instant.
 
-    A day begins at midnight by the clocks of the zone, a week on Monday, a month on its first;
-    the end is the next one's beginning. So a day in which clocks are changed has 23 or 25 hours.
+    A day begins at midnight by the clocks of the zone, a week on Monday, a month on its first day.
+    The end of a window is the beginning of the next. A day in which clocks are changed is longer
+    or shorter than 24 hours.
 
     Args:
         window: ``day``, ``week`` or ``month``.
-        time_zone: a name of the IANA's, such as ``Europe/Berlin``.
+        time_zone: an IANA name, such as ``Europe/Berlin``.
         at: seconds since 1970.
+
+    Returns:
+        Both in seconds since 1970.
 
     Raises:
         InvalidInputError: this machine does not know the zone.
     """
     zone = zone_of(time_zone)
-    first = datetime.fromtimestamp(at, UTC).astimezone(zone).replace(tzinfo=None)
-    first = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    local = datetime.fromtimestamp(at, UTC).astimezone(zone).replace(tzinfo=None)
+    # Clocks that are changed across midnight may show the date of the neighbouring window.
+    for days in (0, -1, 1):
+        first, after = _dates(window, local + timedelta(days=days))
+        begin, end = _seconds(first, zone), _seconds(after, zone)
+        if begin <= at < end:
+            return begin, end
+    raise AssertionError(f"no {window} of {time_zone} contains {at}")
+
+
+def _dates(window: str, local: datetime) -> tuple[datetime, datetime]:
+    """Return the first midnight of the window that contains a local time, and of the next."""
+    first = local.replace(hour=0, minute=0, second=0, microsecond=0)
     if window == "month":
         first = first.replace(day=1)
-        after = (first + timedelta(days=32)).replace(day=1)
-    elif window == "week":
+        return first, (first + timedelta(days=32)).replace(day=1)
+    if window == "week":
         first -= timedelta(days=first.weekday())
-        after = first + timedelta(days=7)
-    else:
-        after = first + timedelta(days=1)
-    return _seconds(first, zone), _seconds(after, zone)
+        return first, first + timedelta(days=7)
+    return first, first + timedelta(days=1)
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """A time zone by name.
+    """Return a time zone by its IANA name.
 
     Raises:
-        InvalidInputError: this machine does not know it.
+        InvalidInputError: this machine does not know the zone.
     """
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as error:
         raise InvalidInputError(
-            f"{name!r} is no time zone that this machine knows.",
+            f"{name!r} is not a time zone that this machine knows.",
             next_step="Give a name such as UTC or Europe/Berlin; without any zones at all, install "
             "the package tzdata.",
         ) from error

@@ -90,7 +90,7 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
             "There is nothing to grade answers by: the contract has no output schema."
             if not schema
             else f"The schema is {problem}.",
-            next_step="Give --schema or --references.",
+            next_step="Give a schema or references.",
         )
 
     def by_schema(entry: LedgerEntry, text: str) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
@@ -38,6 +39,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     Args:
         path_or_url: the SQLite file of the ledger, made when it is not there; or the
             ``postgresql://…`` URL of a database, whose tables are made when they are not there.
+        ledger_path: another name of ``path_or_url``; give one of the two.
         settings: content keys and limits; the shipped defaults when left out.
         create: make the ledger when there is none; ``False`` makes that an error.
         signer: the ledger's key. With it checkpoints are signed as the ledger grows.
@@ -51,6 +53,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         checkpoints: signed tree heads, their cosignatures, consistency proofs.
 
     Raises:
+        InvalidInputError: neither or both of ``path_or_url`` and ``ledger_path`` are given.
         LedgerFormatError: the path or database holds something else.
         LedgerKeyError: it is a ledger of another key.
         LedgerError: it cannot be opened or made.
@@ -58,8 +61,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
     def __init__(
         self,
-        path_or_url: str | Path,
+        path_or_url: str | Path | None = None,
         *,
+        ledger_path: str | Path | None = None,
         settings: LedgerSettings | None = None,
         create: bool = True,
         signer: Signer | None = None,
@@ -68,10 +72,16 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         checks: Sequence[StateCheck] = (),
         kept: KeptHead | None = None,
     ) -> None:
+        place = path_or_url if ledger_path is None else ledger_path
+        if place is None or (path_or_url is not None and ledger_path is not None):
+            raise InvalidInputError(
+                "LedgerClient needs the path or URL of one ledger.",
+                next_step='Give it once: LedgerClient("ledger.db").',
+            )
         self.marks = marks
         self._checks = checks
         self._settings = settings = settings or default_settings().ledger
-        self._reopen = functools.partial(open_store, str(path_or_url), settings, create=False)
+        self._reopen = functools.partial(open_store, str(place), settings, create=False)
         self._content_keys = frozenset(settings.content_keys)
         key = verifier_key if signer is None else signer.verifier_key
         require = None

@@ -100,7 +100,7 @@ _TABLE = (
           "`overrides` are the settings in force that differ from the packages'.",
           ("user_id", "caller", "schedule", "order_id", "key_id", "team_id", "organisation_id",
            "settings_sha256", "overrides", "package_id", "instructions", "own_tools",
-           "own_contracts", "criteria", "output_schema_sha256")),
+           "own_contracts", "own_providers", "criteria", "output_schema_sha256")),
     Event("SESSION_END", "sessions", (*_WO, "turn_count", "total_cost"),
           "A session ended."),
     Event("TURN_RECORDED", "sessions",

@@ -109,8 +109,8 @@ class Import:
         if tx.execute("SELECT 1 FROM entries LIMIT 1"):
             raise ExportFormatError(
                 f"The ledger {self._store.location} is not empty.",
-                next_step="Import into a new root: `remit init --bare NEW`, import with --root "
-                "NEW; then `remit init NEW` installs what comes with Remit.",
+                next_step="Import into a new root: `remit init --bare NEW`, `remit ledger import "
+                "--root NEW`; then `remit init NEW` installs what comes with Remit.",
             )
         lines = _lines(source)
         header: Any = next(lines, (0, None))[1]

@@ -10,10 +10,23 @@ from remit.kernel.canonical import sha256_hex
 from remit.packages.archive import Archive
 from remit.packages.errors import PackageError
 from remit.packages.files import check_folders, holds
+from remit.packages.manifest import Manifest
 from remit.packages.paths import folded
 from remit.packages.registry import Registry
 
 PLANES = {"hot": ("HOT/", "HO2/", "HO1/"), "ho2": ("HO2/", "HO1/"), "ho1": ("HO1/",)}
+
+
+def is_in_plane(manifest: Manifest, path: str) -> bool:
+    """Return True if a package's plane lets it own a file.
+
+    The specification and the acceptance cases of every package are files of the kernel, which
+    checks the package by them.
+    """
+    own = (f"HOT/specs/{manifest.spec_id}.json", f"HOT/acceptance/{manifest.package_id}.json")
+    return path in own or path.startswith(PLANES[manifest.plane_id])
+
+
 """By plane, the folders in which its packages may own files."""
 
 RESERVED = ("HOT/installed/", "HOT/registries/", "HOT/keys/")
@@ -50,11 +63,12 @@ def check_placement(
                 f"{who}: that is a place of Remit itself.",
                 next_step="Give the file another path.",
             )
-        if not path.startswith(PLANES[manifest.plane_id]):
+        if not is_in_plane(manifest, path):
             raise PackageError(
                 "plane_path",
                 f"{who}: a package of plane {manifest.plane_id} owns files in "
-                f"{', '.join(PLANES[manifest.plane_id])} only.",
+                f"{', '.join(PLANES[manifest.plane_id])}, its specification and its acceptance "
+                "cases only.",
                 next_step="Give the package another plane_id, or the file another path.",
             )
         above = (files.get(str(folder)) for folder in PurePosixPath(key).parents)

@@ -287,8 +287,8 @@ def _approved(
         + ("nothing" if before is None else "it had")
         + f": {'; '.join(more[:_MAX_NAMED])}"
         + (f"; and {len(more) - _MAX_NAMED} more." if len(more) > _MAX_NAMED else "."),
-        next_step="Look at it (`remit package show`), and run the command again with "
-        "--approve if it may.",
+        next_step="Look at them with `remit package show`; `remit package install --approve` "
+        "grants them.",
     )
 
 

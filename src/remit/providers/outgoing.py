@@ -77,6 +77,8 @@ class WireDialect(ABC):
                 value.pop("temperature", None)
         if request.body is None and request.stream:
             value["stream"] = True
+            if self.home is CHAT:
+                value["stream_options"] = {"include_usage": True}
         changed = [] if request.body is None else [*request.body.changed]
         if reason:
             changed.append({"path": "", "reason": reason})
@@ -90,6 +92,10 @@ class WireDialect(ABC):
         value = body.value
         if not self.send_temperature and "temperature" in value:
             body = body.without_member(("temperature",), "this server takes no temperature")
+        elif request.body is None and request.temperature not in (None, value.get("temperature")):
+            # A contract's value, which the model's own form of the request has no place for.
+            why = "the model does not take this temperature"
+            body.changed.append({"path": "/temperature", "reason": why})
         asks_usage, stream = False, body.stream
         if stream and body.endpoint in (CHAT, COMPLETIONS):
             options = value.get("stream_options")

@@ -99,6 +99,7 @@ class Agent(Generic[OutputT]):
             contracts,
             settings.worker,
             agent_id=shape.agent_id,
+            agent_class=shape.agent_class,
             model=shape.model,
             session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
             on_request=shared.approvals.announce,
@@ -341,7 +342,7 @@ class Agent(Generic[OutputT]):
             queue: where it waits.
             priority: from -1000 to 1000; a lower number goes first.
             due: not before then.
-            key: names the work: of what is submitted again with the same key there is one order.
+            key: names the work: work that is submitted again with its key is one order.
             by: who submits it, for the record.
             for_key: name or id of the virtual key for which it is done: its models, agents and
                 tiers, its budgets and rates hold for the order's calls, and none is made once it
@@ -353,7 +354,8 @@ class Agent(Generic[OutputT]):
             max_attempts: attempts until it is set aside; as configured when left out.
 
         Raises:
-            InvalidInputError: it cannot be submitted so, or not for that key.
+            InvalidInputError: it cannot be submitted so, or not for that key; or `key` was used
+                for other work.
             VirtualKeyNotFoundError: there is no such key.
             VirtualKeyError: the key is revoked or expired.
         """
@@ -369,6 +371,8 @@ class Agent(Generic[OutputT]):
             wanted = await asyncio.to_thread(held_to, self.shared.ledger, wanted, for_key)
         order_id, put = self.shared.orders.prepare(wanted, by=by, key=key)
         await self.shared.ledger.submit(put)
+        if key:
+            await asyncio.to_thread(self.shared.orders.require_same_work, order_id, wanted)
         return self.order(order_id)
 
     submit = blocking(asubmit)
@@ -383,7 +387,7 @@ class Agent(Generic[OutputT]):
         shared, shape = self.shared, self._shape
         return agent_record(
             shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
-            shape.package_id, shape.output,
+            shape.package_id, shared.own_providers, shape.output,
         )  # fmt: skip
 
     def _aside_policy(self) -> AsidePolicy:

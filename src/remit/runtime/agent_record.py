@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -27,6 +27,7 @@ def agent_record(
     contracts: ContractLoader,
     own: Sequence[Tool],
     package_id: str,
+    providers: Mapping[str, str],
     output: OutputType[Any] | None = None,
 ) -> dict[str, Any]:
     """The metadata of an agent's ``SESSION_START``: ids and hashes; texts as content.
@@ -38,6 +39,7 @@ def agent_record(
         contracts: where its contracts are.
         own: the tools that it brings.
         package_id: the package that brought the agent; empty for a program's.
+        providers: providers that the program brought, by id, each with its class's name.
         output: the type of its answers.
     """
     limits = {
@@ -62,6 +64,8 @@ def agent_record(
         record["instructions"] = content({"sha256": sha256_hex(text.encode()), "text": text})
     if tools := {tool.tool_id: tool.digest for tool in own if tool not in _BY_CODE}:
         record["own_tools"] = fitting(tools)
+    if providers:
+        record["own_providers"] = fitting(providers)
     if found := _own_contracts(step.contract_id, contracts):
         record["own_contracts"] = fitting(found)
     if output is not None and output.schema is not None:

@@ -174,7 +174,7 @@ def _founding(
         if new_ledger and recorded_trust(ledger):
             raise RootError(
                 f"The ledger of {root.path} is there and knows this root: nothing is lost.",
-                next_step="Run `remit init` without --new-ledger.",
+                next_step="Run `remit init`, without asking for a new ledger.",
             )
         if new_ledger:  # what was checked of the one that is gone says nothing of this one
             shutil.rmtree(root.marks, ignore_errors=True)
@@ -220,7 +220,7 @@ def _refuse_links(root: Root) -> None:
             raise RootError(
                 f"{folder} is a link. The folders of a root are never links: what is written "
                 "there would go elsewhere.",
-                next_step="Move the link away. To keep a root elsewhere, name that place: --root.",
+                next_step="Move the link away. To keep a root elsewhere, name that place.",
             )
 
 

@@ -26,9 +26,7 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
     """
     module, _, name = place.partition(":")
     if not module or not name:
-        raise InvalidInputError(
-            f"{place!r} names no function.", next_step="Write --app module:function."
-        )
+        raise InvalidInputError(f"{place!r} names no function.", next_step="Write module:function.")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

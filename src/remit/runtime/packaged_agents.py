@@ -153,7 +153,7 @@ def _check_model(
     if not (stated or asked) and granted.models and not allows_named(granted.models, answers):
         raise AgentNotInstalledError(
             f"{who} may use {permitted}, not {answers}, which is the model here.",
-            next_step="Choose another model with --model or [model] default.",
+            next_step="Choose another model: as `model`, or in [model] default.",
         )
 
 

@@ -187,6 +187,6 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
         if not is_free:
             raise TenantError(
                 f"A server still serves the tenant {name}, and its calls did not end.",
-                next_step="Nothing was changed. Try again, or with a longer --wait.",
+                next_step="Nothing was changed. Try again, or wait longer for its calls.",
             )
         yield

@@ -85,7 +85,10 @@ def assemble_providers(
     reachable: dict[str, AnyProvider] = {}
     configured: list[str] = []
     for name, provider in settings.providers.items():
-        key = variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
+        # A key that was pasted with its line end cannot be put into a header.
+        key = (
+            variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
+        ).strip()
         own_url = variables.get(provider.base_url_env, "")
         shipped = bool(provider.base_url_env)
         if not (key or own_url or not shipped or _is_elsewhere(name, provider)):
@@ -108,6 +111,13 @@ def assemble_providers(
             raise ConfigError(
                 f"{name!r} cannot name a provider.",
                 next_step="Use letters, digits, '_' and '-', at most 64.",
+            )
+        can_answer = any(hasattr(brought, name) for name in ("send", "asend", "astream"))
+        if isinstance(brought, type) or not can_answer:
+            raise ConfigError(
+                f"providers[{name!r}] is {brought!r}, which is not a provider.",
+                next_step="Give an object with a method send(), asend() or astream(); a model's "
+                "name goes to agent(model=…).",
             )
         models[name] = str(getattr(brought, "default_model", name))
     reachable.update(own or {})

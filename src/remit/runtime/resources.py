@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from remit.agents.approvals import ApprovalQueue
@@ -17,7 +18,11 @@ from remit.ledger import LedgerClient
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What of an open root all its agents share."""
+    """The parts of an open root that all its agents share.
+
+    Attributes:
+        own_providers: providers that the program brought, by id, each with its class's name.
+    """
 
     root: Root
     loaded: LoadedSettings
@@ -30,6 +35,7 @@ class Resources:
     effective: EffectiveSettings
     orders: OrderQueue
     default_model: tuple[str, str]
+    own_providers: Mapping[str, str]
 
     @property
     def settings(self) -> Settings:

@@ -165,6 +165,7 @@ class Runtime(Closeable):
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
             ConfiguredSecrets(settings), self.approvals, self.effective, self.orders,
             (self.provider_id, self.model_id),
+            {name: f"{type(one).__module__}.{type(one).__qualname__}" for name, one in own.items()},
         )  # fmt: skip
         self._agents = AgentFactory(self._shared, self._contracts)
         native = providers.have_native_tools(self.provider_id, self.model_id)

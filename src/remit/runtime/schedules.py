@@ -86,14 +86,25 @@ class _Cron:
                 next_step="Write minute, hour, day of month, month and day of week: '0 8 * * 1-5'.",
             ) from error
 
+    # CronSim steps by whole hours, so that forwards and backwards it passes over different ticks
+    # where clocks are set by half an hour. Both methods return the union of the two.
+
     def latest(self, now: int) -> int:
-        # The iterator leaves out the moment that it starts from.
-        start = datetime.fromtimestamp(now + 1, self._zone)
-        found: datetime = next(self._iterate(self._expression, start, reverse=True))
-        return int(found.timestamp())
+        found = self._step(now + 1, reverse=True)
+        while (after := self._step(found)) <= now:
+            found = after
+        return found
 
     def following(self, tick: int) -> int:
-        found = next(self._iterate(self._expression, datetime.fromtimestamp(tick, self._zone)))
+        found = self._step(tick)
+        while (before := self._step(found, reverse=True)) > tick:
+            found = before
+        return found
+
+    def _step(self, moment: int, *, reverse: bool = False) -> int:
+        """Return the next tick after, or before, a moment."""
+        start = datetime.fromtimestamp(moment, self._zone)
+        found: datetime = next(self._iterate(self._expression, start, reverse=reverse))
         return int(found.timestamp())
 
 
@@ -212,17 +223,15 @@ class Schedule(Generic[OutputT]):
         if self._looked_at == due and not self._open:
             return None
         async with self._agent.shared.leases.hold(self._name, wait_s=math.inf):
-            last = self._last()
-            if last is not None and last[1]:
-                self._open.setdefault(last[1], last[0])
+            last = self._last(due)
             for session_id, tick in [*self._open.items()]:
                 result = await self._go_on(self._agent.session(session_id), tick, deps)
                 if result is not None and not result.waiting:
                     return result
-            if last is not None and due <= last[0]:
+            if last == due:
                 self._looked_at = due
                 return None
-            missed = 0 if last is None else self._ticks_between(last[0], due)
+            missed = 0 if last is None else self._ticks_between(last, due)
             is_missed = now - due > _LATE_S and not self._catches_up
             if last is None or is_missed:
                 await self._skip(due, missed + (last is not None))
@@ -262,8 +271,12 @@ class Schedule(Generic[OutputT]):
             sub_session_id(key), self._principal, tokens, usd, {"schedule": schedule}
         )
 
-    def _last(self) -> tuple[int, str] | None:
-        """The latest tick on record, and its session where the tick was not skipped."""
+    def _last(self, due: int) -> int | None:
+        """Return the latest recorded tick up to `due`; note sessions that may be unfinished.
+
+        A tick after `due` was recorded while a clock was ahead, and says nothing about `due`.
+        """
+        is_newest = True
         for entry in self._agent.shared.ledger.query(
             agent_id=self._agent.agent_id, event_type="SESSION_START", order="desc",
             limit=_SESSIONS_LOOKED_AT, with_content=False,
@@ -271,7 +284,11 @@ class Schedule(Generic[OutputT]):
             about = entry.metadata.get("schedule") or {}
             if about.get("id") == self._about["id"] and is_authentic(entry):
                 tick = int(datetime.fromisoformat(about["tick"]).timestamp())
-                return tick, "" if about.get("skipped") else entry.submission_id
+                if is_newest and not about.get("skipped"):
+                    self._open.setdefault(entry.submission_id, tick)
+                if tick <= due:
+                    return tick
+                is_newest = False
         return None
 
     def _ticks_between(self, first: int, last: int) -> int:

@@ -61,7 +61,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         listening.close()
         raise ServerError(
             f"{host}:{port} cannot be listened on: {error.strerror}.",
-            next_step="Choose another --port, or end what listens there.",
+            next_step="Choose another port, or stop the program that listens there.",
         ) from error
     listening.set_inheritable(True)
     return listening
@@ -94,7 +94,7 @@ def require_loopback(host: str) -> None:
     if not loopback:
         raise ServerError(
             f"Dev mode lets everybody in, so it listens on loopback only, not on {host}.",
-            next_step="Leave out --dev and make keys with `remit key create`.",
+            next_step="Serve without dev mode and make keys with `remit key create`.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,50 @@ def test_large_objects_fit_too() -> None:
     fitted = fit({f"key {number}": number for number in range(10_000)}, 4096)
     assert len(orjson.dumps(fitted.value)) <= 4096
     assert fitted.cut
+
+
+_NAMES = ["secret", "api_key", "password", "a", "x-token"]
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12)
+    | st.sampled_from(["hunter2hunter2", 'say "hunter2hunter2"', "a\\b", "sk-" + "a" * 20,
+                       "-----BEGIN PRIVATE KEY-----\nMIIB", "https://u:p@h/", "{x}", "[y", "it's"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(_NAMES),
+                      inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=4), st.integers(0, 2))
+def test_a_json_document_is_one_after_redaction(document: dict[str, Any], depth: int) -> None:
+    text = json.dumps(document)
+    for _ in range(depth):  # a document within a text of another
+        text = json.dumps({"said": text})
+    redactor = Redactor()
+    for shown in (redactor.text(text), redact_assignments(text)):
+        found = json.loads(shown)
+        for _ in range(depth):
+            found = json.loads(found["said"])
+        assert found.keys() == document.keys()
+    for name, value in document.items():
+        if name in ("secret", "password", "api_key") and value == "hunter2hunter2":
+            assert value not in json.dumps(json.loads(redactor.text(json.dumps({name: value}))))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"api_key": "abc123def"}', '{"api_key": "[hidden]"}'),
+        (r'{"said": "{\"api_key\": \"abc123def\"}"}', r'{"said": "{\"api_key\": \"[hidden]\"}"}'),
+        ('{"secret": 12345, "a": 1}', '{"secret": "[hidden]", "a": 1}'),
+        ('{"secret": ["a", "b"], "a": 1}', '{"secret": "[hidden]", "a": 1}'),
+        ('{"note": "password: hunter2", "a": 1}', '{"note": "password: [hidden]", "a": 1}'),
+        ("password = 'it''s'", "password = '[hidden]'"),
+        ('api_key = ab"cd', "api_key = [hidden]"),
+        ('password: "hunter2', 'password: "[hidden]"'),
+        ("secret: {hunter2}", "secret: [hidden]"),
+        ("secret: [hunter2", "secret: [hidden]"),
+    ],
+)
+def test_the_quotes_of_a_hidden_value_stay(text: str, expected: str) -> None:
+    assert Redactor().text(text).startswith(expected)

@@ -106,7 +106,7 @@ def test_submitted_turns_are_done_and_their_results_come_back(
             results = [handle.result(60) for handle in handles]
             again = other.agent("clerk").order(handles[0].order_id)
             assert again.result(60).response == "Done."
-            assert clerk.submit("Task 0.", key="k0").order_id == handles[0].order_id
+            assert clerk.submit("Task 0.", user="u-1", key="k0").order_id == handles[0].order_id
         assert [one.output for one in results] == ["Done."] * 4
         assert len({one.session_id for one in results}) == 4
         assert (len(server.calls), results[0].turn_number) == (4, 1)

@@ -66,7 +66,8 @@ def text(value: str, **more: Any) -> dict[str, Any]:
 def called(params: dict[str, Any]) -> dict[str, Any] | None:
     name, arguments = params["name"], params.get("arguments") or {}
     if name == "echo":
-        return text("not this", structuredContent={"value": arguments.get("value")})
+        value = {"value": arguments.get("value")}
+        return text(json.dumps(value), structuredContent=value)
     if name == "environment":
         return text(json.dumps(dict(os.environ)))
     if name == "pid":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import date, datetime
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -166,13 +166,14 @@ def test_it_can_still_be_called() -> None:
 
     @tool
     async def later(n: int) -> int:
+        """Return it later."""
         return n
 
     assert twice(4) == 8
     assert asyncio.run(later(4)) == 4
     assert _use(twice, n=4).output == 8
     assert _use(later, n=4).output == 4
-    assert later.description == "later"
+    assert later.description == "Return it later."
 
 
 def test_types_known_only_where_it_stands() -> None:
@@ -181,6 +182,7 @@ def test_types_known_only_where_it_stands() -> None:
 
     @tool
     def fits(size: Size) -> str:
+        """Name a size."""
         return size.name
 
     assert _use(fits, size=1).output == "SMALL"
@@ -236,6 +238,26 @@ def test_what_cannot_be_a_tool_is_refused_at_once(function: Any, word: str) -> N
         tool(function)
     assert word in str(caught.value)
     assert caught.value.next_step or word == "not a function"
+
+
+def test_a_generator_and_a_function_without_a_docstring_are_refused() -> None:
+    def many(a: int) -> Iterator[int]:
+        """Count."""
+        yield a
+
+    async def later(a: int) -> AsyncIterator[int]:
+        """Count."""
+        yield a
+
+    def silent(a: int) -> int:
+        return a
+
+    for function in (many, later):
+        with pytest.raises(ToolError, match="is a generator function"):
+            tool(function)
+    with pytest.raises(ToolError, match="'silent' has no docstring"):
+        tool(silent)
+    assert tool(description="Return it.")(silent).description == "Return it."
 
 
 def test_bad_options_are_refused() -> None:

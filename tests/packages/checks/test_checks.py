@@ -198,7 +198,7 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
         (permitted(tools=["list_files"], models=["local/a"]), "asks the model local/tiny"),
         (changed(AGENT_FILE, token_budget=1001), "has a token_budget of 1001, where 1000 is the"),
         (changed(AGENT_FILE, usd_budget="0.51"), "has a usd_budget of 0.51, where 0.50 is the"),
-        (manifest(plane_id="ho2"), "of the plane ho2, owns HOT/specs/"),
+        (manifest(plane_id="ho2"), "of the plane ho2, owns HOT/frameworks/"),
         (
             changed(FRAMEWORK_FILE, rules={"paths": ["HOT/", "HO1/"]}),
             "owns HO2/agents/greeter.json, where FMWK-GREET-001 lets its packages own nothing",

@@ -470,7 +470,7 @@ async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
 def test_where_it_cannot_listen(served: Served) -> None:
     with pytest.raises(ServerError, match="listens on loopback only") as refused:
         serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
-    assert "Leave out --dev" in refused.value.next_step
+    assert "Serve without dev mode" in refused.value.next_step
     port = urlsplit(served.url).port
     with pytest.raises(ServerError, match="cannot be listened on"):
         serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)

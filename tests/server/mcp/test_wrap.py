@@ -34,11 +34,12 @@ async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
     before = json.dumps({
         "mcpServers": {
             "by hand": {
-                "command": sys.executable, "args": [SCRIPT], "env": {"TOKEN": "horse-battery"}
+                "command": sys.executable, "args": [SCRIPT], "env": {"TOKEN": "horse-battery"},
+                "disabled": False, "alwaysAllow": ["echo"], "x-own": {"a": [1]},
             },
             "web": {
                 "type": "http", "url": "http://127.0.0.1:9/mcp",
-                "headers": {"Authorization": "Bearer ${KEY}"},
+                "headers": {"Authorization": "Bearer ${KEY}"}, "timeout": 60,
             },
             "old": {"type": "sse", "url": "http://127.0.0.1:9/sse"},
             "workspace": {"command": "run", "args": ["${workspaceFolder}"]},
@@ -62,7 +63,13 @@ async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
     assert web["env"] == {"MCP_WEB_AUTHORIZATION": "Bearer ${KEY}"}
     assert own["web"]["headers"] == {"Authorization": "${MCP_WEB_AUTHORIZATION}"}
 
+    assert web["timeout"] == 60
+    assert "url" not in web
+
     entry = config["mcpServers"]["by hand"]
+    assert entry["alwaysAllow"] == ["echo"]
+    assert entry["disabled"] is False
+    assert entry["x-own"] == {"a": [1]}
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "remit", *entry["args"][-5:]],

@@ -21,7 +21,6 @@ _EntryId = Annotated[str, Field(pattern="^LED-[0-9a-f]{8,}$")] | SkipJsonSchema[
 _OrderId = Annotated[str, Field(pattern="^WO-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
 _Event = Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})] | SkipJsonSchema[None]
 
-_REASON_CHARS = 200
 _MAX_PROBLEMS = 10
 _MAX_TURNS = 20
 # What the ledger adds to an entry is for verifying it, not for reading.
@@ -124,7 +123,7 @@ class LedgerTools(Toolset):
                 "event_type": entry.event_type,
                 "submission_id": entry.submission_id,
                 "decision": entry.decision,
-                "reason": self.redactor.text(str(entry.reason))[:_REASON_CHARS],
+                "reason": self.redactor.text(str(entry.reason))[: self.settings.reason_chars],
                 "timestamp": entry.timestamp,
                 "metadata_keys": sorted(entry.metadata),
             }

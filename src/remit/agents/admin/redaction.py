@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from remit.kernel.secrets import ConfiguredSecrets
@@ -12,20 +13,30 @@ from remit.kernel.settings import LoadedSettings
 HIDDEN = "[hidden]"
 """Replaces a secret."""
 
-_VALUE = r"""( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3} | "[^"\n]*" | '[^'\n]*' | [^\s,}\]]+ )"""
+# The value of a name: a text in its quotes, which are escaped in a JSON text within another; a list
+# of plain values; or a bare word. An object is left to the names within it. Quotes that close a
+# JSON text are never part of a value, so that a JSON document stays one.
+_VALUE = r"""( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3}
+    | \\{1,8}" (?: (?! \\{1,8}" ) [^\n] )* \\{1,8}"
+    | "(?: [^"\\\n] | \\. )*" | '(?: [^'\\\n] | \\. )*' | ["'] [^\s,}\]"'\\]+ (?! ["'] )
+    | \[ (?: [^\[\]{}] | \[ [^\[\]{}]* \] )* \] | \[ (?! true|false|null ) [a-z] [^\s,}\]\["'\\{]*
+    | \{ [^{}"'=:]+ \} | (?: [^\s,}\]"'\\\[{] | ["'] (?= [a-z0-9] ) )+ )"""
 _IN_FILE = re.compile(
     rf"""(?ix) ( [\w.-]* (?: key | token | secret | password ) ["']? \s* [=:] \s* ) {_VALUE}"""
 )
 # In what people say, a key is a word like others; only what can be nothing else is taken out.
 _IN_TEXT = re.compile(
     rf"""(?ix) ( (?: api[_-]?key | access[_-]?key | (?<!idempotency)[_-]key | [_-]token | secret
-    | passw(?:or)?d ) \\?["']? \s* [=:] \s* \\? ) {_VALUE}"""
+    | passw(?:or)?d ) (?: \\{{0,8}}["'] )? \s* [=:] \s* ) {_VALUE}"""
 )
 _BY_FORM = re.compile(
     r"""(?x) \bsk-[A-Za-z0-9_-]{16,} | \bPRIVATE\+KEY\+[^\s"'\\]+
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)"""
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[^"']*?
+      (?:-----END[ ][A-Z ]*PRIVATE[ ]KEY----- | (?= ["'] ) | \Z)"""
 )
-_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/@]+(?=@)", re.IGNORECASE)
+_IN_URL = re.compile(r"""(\b[a-z][a-z0-9+.-]*://[^\s:/@"'\\]*:)[^\s/@"'\\]+(?=@)""", re.IGNORECASE)
+_QUOTES = re.compile(r"""("{3}|'{3}|\\{1,8}"|"|')""")
+_QUOTES_OF_NAME = re.compile(r"""(\\{0,8}["'])\s*[=:]\s*$""")
 _NAME = re.compile(
     r"(?i)(?:^|[_.-])(?:api_?key|access_?key|private_?key|secret|password|passwd|authorization"
     r"|x-api-key|(?:auth|access|refresh|bearer)[_-]?token)$"
@@ -36,11 +47,11 @@ _OPTION = re.compile(r"(?i)^--?[\w-]*(?:key|token|secret|password)$")
 
 
 def redact_assignments(text: str) -> str:
-    """The text of a file without the values that are given to keys, tokens and passwords.
+    """Return the text of a file without the values that are given to keys, tokens and passwords.
 
-    A short number given to a key or token is none of these: a price, a limit, a position.
+    A short number given to a key or token is a price, a limit or a position, and stays.
     """
-    return _IN_FILE.sub(_without_value, text)
+    return _in_json(text, _without_assigned) or _IN_FILE.sub(_without_value, text)
 
 
 class Redactor:
@@ -56,13 +67,22 @@ class Redactor:
         return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:
-        """``text`` without what is secret by its form, its name, or because it is known."""
+        """Return `text` without secrets, known by their form, their name or their value.
+
+        A JSON document is one afterwards.
+        """
+        return _in_json(text, self._without_named) or self._in_plain(text)
+
+    def _in_plain(self, text: str) -> str:
         text = _IN_URL.sub(rf"\1{HIDDEN}", _BY_FORM.sub(HIDDEN, text))
         text = _IN_TEXT.sub(_without_value, text)
         return self._known.sub(HIDDEN, text) if self._known else text
 
+    def _without_named(self, value: Any) -> Any:
+        return self.value(_hide_named(value, _IN_TEXT))
+
     def value(self, value: Any) -> Any:
-        """The same for every text inside a JSON value."""
+        """Return a JSON value with every text in it redacted like :meth:`text`."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -82,11 +102,55 @@ class Redactor:
         return value
 
 
+def _in_json(text: str, redacted: Callable[[Any], Any]) -> str:
+    """Return a JSON object or array with its values redacted; empty if `text` is neither."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return ""
+    try:
+        value = json.loads(text)
+        shown = redacted(value)
+    except (ValueError, RecursionError):
+        return ""
+    if shown == value:
+        return text
+    return json.dumps(shown, ensure_ascii=False, indent=2 if "\n" in text.strip() else None)
+
+
+def _without_assigned(value: Any) -> Any:
+    return _hide_named(value, _IN_FILE)
+
+
+def _hide_named(value: Any, assignment: re.Pattern[str]) -> Any:
+    """Return a JSON value without the plain values whose names `assignment` finds secret."""
+    if isinstance(value, list):
+        return [_hide_named(item, assignment) for item in value]
+    if not isinstance(value, dict):
+        return value
+    shown = {}
+    for name, item in value.items():
+        plain = item if isinstance(item, list) else [item]
+        is_plain = not any(isinstance(one, dict | list) for one in plain)
+        # A name without its value: the pattern decides by the name, `_PLAIN` by the value.
+        probe = assignment.search(f'{name}": "x"') if is_plain and item else None
+        if probe is not None and not all(_is_harmless(name, one) for one in plain):
+            shown[name] = HIDDEN
+        else:
+            shown[name] = _hide_named(item, assignment)
+    return shown
+
+
+def _is_harmless(name: str, value: Any) -> bool:
+    return bool(_PLAIN.fullmatch(json.dumps(value))) and not _ALWAYS_SECRET.search(name)
+
+
 def _without_value(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
     if _PLAIN.fullmatch(value) and not _ALWAYS_SECRET.search(name):
         return found[0]
-    return f"{name}{HIDDEN}"
+    # A value without quotes gets those of its name: JSON has no bare words.
+    quotes = _QUOTES.match(value) or _QUOTES_OF_NAME.search(name)
+    mark = quotes[1] if quotes else ""
+    return f"{name}{mark}{HIDDEN}{mark}"
 
 
 def _is_secret(name: Any, item: Any) -> bool:

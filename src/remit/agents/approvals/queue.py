@@ -233,7 +233,7 @@ class ApprovalQueue:
         """
         if not same(by):
             raise ApprovalError(
-                "The name of who decides is missing.", next_step="Say who decides, with --by NAME."
+                "The name of the person who decides is missing.", next_step="Give it as `by`."
             )
         while True:
             request, said = self._request(request_id), self._said(request_id)

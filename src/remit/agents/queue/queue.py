@@ -61,17 +61,37 @@ class OrderQueue:
     # -- submitting --------------------------------------------------------------------------
 
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
-        """Submit an order; returns its id, once both its entry and its row are durable.
+        """Submit an order and return its id, once its entry and its row are durable.
 
         Args:
-            wanted: what is to be done.
-            by: who submits it, for the record.
-            key: names the work for its agent: of what is submitted again with the same key there
-                is one order, the first.
+            wanted: the work.
+            by: who submits the order, for the record.
+            key: names the work for its agent. Work that is submitted again with its key is one
+                order, the first.
+
+        Raises:
+            InvalidInputError: the key was used for other work.
         """
         order_id, put = self.prepare(wanted, by=by, key=key)
         self._ledger.transact(put)
+        if key:
+            self.require_same_work(order_id, wanted)
         return order_id
+
+    def require_same_work(self, order_id: str, wanted: Submission) -> None:
+        """Raise InvalidInputError if an order is recorded for other work than `wanted`.
+
+        A task that was erased counts as the same.
+        """
+        said = self.submission(order_id).metadata
+        if isinstance(said["task"], Erased):
+            return
+        recorded = said["kind"], said["task"], said.get("user_id", "")
+        if recorded != (wanted.kind, wanted.task, wanted.user_id):
+            raise InvalidInputError(
+                f"The key of {order_id} was used for other work.",
+                next_step="Use a key that names the input, such as the row's own id.",
+            )
 
     def prepare(
         self, wanted: Submission, *, by: str, key: str = "", forked_from: str = ""

@@ -81,8 +81,9 @@ def tool(
         max_output_bytes: longest output.
 
     Raises:
-        ToolError: a parameter has no type, or one that JSON cannot carry; ``*args`` and the
-            like; an id or an example that cannot be used.
+        ToolError: the function is a generator function, or has no description; a parameter has no
+            type, or one that JSON cannot carry; ``*args`` and the like; an id or an example that
+            cannot be used.
     """
     names = sys._getframe(1).f_locals  # types may be local where the decorator is used
 
@@ -118,6 +119,12 @@ def tool(
                 _prepared(model, arguments)
             except ToolError as error:
                 raise ToolError(f"The example {phrase!r} does not fit: {error.message}") from error
+        if not (description or summary):
+            raise ToolError(
+                f"The tool {identity!r} has no docstring, so no model can know its purpose.",
+                next_step="Write one sentence that says what the function does, or give "
+                "@tool(description=…).",
+            )
         return result
 
     return made if function is None else made(function)
@@ -147,6 +154,11 @@ class _Signature:
         self._name = getattr(function, "__qualname__", type(function).__name__)
         if not callable(function) or inspect.isclass(function):
             raise ToolError(f"{self._name} is not a function, so it cannot be a tool.")
+        if _yields(function):
+            raise ToolError(
+                f"{self._name} is a generator function; a tool returns one value.",
+                next_step="Collect the values in a list and return it.",
+            )
         try:
             found = inspect.signature(function).parameters.values()
             self._parameters = [parameter for number, parameter in enumerate(found)
@@ -229,6 +241,15 @@ class _Signature:
                 "pydantic models.",
             ) from error
         return model
+
+
+def _yields(function: _Function) -> bool:
+    called = getattr(function, "func", function)  # of a functools.partial
+    return any(
+        is_generator(one)
+        for one in (called, getattr(called, "__call__", None))  # noqa: B004 - of an object
+        for is_generator in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    )
 
 
 def _is_context(wanted: Any) -> bool:

@@ -121,7 +121,7 @@ class Pins:
         """
         if not by.strip():
             raise PinError(
-                "The name of who accepts it is missing.", next_step="Say who it is, with --by NAME."
+                "The name of the person who accepts it is missing.", next_step="Give it as `by`."
             )
         given = [(state, state.change) for state in changes if state.change is not None]
         for server in {state.server for state, _ in given}:

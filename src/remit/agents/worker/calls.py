@@ -70,7 +70,7 @@ class ModelCalls:
             contract_id=contract.contract_id,
             contract_version=contract.version,
             agent_id=self._services.agent_id,
-            agent_class=contract.agent_class,
+            agent_class=contract.agent_class or self._services.agent_class,
             framework_id=contract.framework_id,
             package_id=contract.package_id,
             work_order_id=order.wo_id,

@@ -86,6 +86,7 @@ class Services:
     contracts: ContractLoader
     config: WorkerSettings
     agent_id: str
+    agent_class: str
     model: tuple[str, str] | None
     session_usage: Callable[[str], Usage]
     on_request: Callable[[str], None]
@@ -128,7 +129,7 @@ class Execution:
             "ho1",
             order.session_id,
             services.agent_id,
-            "KERNEL.semantic",
+            services.agent_class,
             work_order_id=order.wo_id,
             buffer=buffer,
             subject_id=principal.subject_id,

@@ -32,6 +32,7 @@ from remit.agents.workorders import (
     moved_by,
 )
 from remit.contracts import ContractError, ContractLoader
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
@@ -52,12 +53,16 @@ class HO1Executor:
         contract_loader: finds contracts and packs.
         config: limits where the order names none.
         agent_id: whose work it is: on the record, and in the budgets.
+        agent_class: the agent's class, recorded if a contract names none.
         model: provider and model that are asked where a contract fixes none.
         session_usage: what a sub-agent's session has used, by its id.
         on_request: called with the id of each request for approval; it returns at once.
         enforce: whether tools that a budget cannot pay are refused.
         context_tokens: where an order's conversation is longer, by estimate, the oldest results of
             its tools are left out of what models are shown; ``None``: none are.
+
+    Raises:
+        InvalidInputError: a dependency lacks a method that the worker calls.
     """
 
     def __init__(
@@ -70,15 +75,22 @@ class HO1Executor:
         config: WorkerSettings,
         *,
         agent_id: str = "ho1-worker",
+        agent_class: str = "RESIDENT",
         model: tuple[str, str] | None = None,
         session_usage: Callable[[str], Usage] = lambda _: Usage(),
         on_request: Callable[[str], None] = lambda _: None,
         enforce: bool = True,
         context_tokens: int | None = None,
     ) -> None:
+        _require_methods("gateway", gateway, *_methods(GatewayPort))
+        _require_methods("ledger", ledger, *_methods(LedgerPort))
+        if budgeter is not None:
+            _require_methods("budgeter", budgeter, *_methods(BudgetPort))
+        _require_methods("tool_dispatcher", tool_dispatcher, "aexecute", "tools")
+        _require_methods("contract_loader", contract_loader, "in_place_of", "load", "load_pack")
         self._services = Services(
-            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model,
-            session_usage, on_request, enforce, context_tokens,
+            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id,
+            agent_class, model, session_usage, on_request, enforce, context_tokens,
         )  # fmt: skip
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
@@ -219,3 +231,17 @@ def _failure(error: Exception) -> WorkFailedError:
     _log.warning("an order failed unexpectedly: %s", type(error).__name__)
     _log.debug("where it failed", exc_info=error)
     return WorkFailedError("internal_error", f"{type(error).__name__} in the worker")
+
+
+def _methods(port: type) -> list[str]:
+    return [name for name in dir(port) if not name.startswith("_")]
+
+
+def _require_methods(name: str, given: object, *methods: str) -> None:
+    """Raise InvalidInputError if a dependency lacks one of the methods that the worker calls."""
+    missing = [method for method in methods if not hasattr(given, method)]
+    if missing:
+        raise InvalidInputError(
+            f"The {name} of the worker, {type(given).__name__}, has no method {missing[0]}().",
+            next_step=f"Give a {name} with {', '.join(f'{method}()' for method in methods)}.",
+        )

@@ -71,6 +71,7 @@ class Run:
             self.begin()
             raise
         self._journal.prompts_used = [contract.prompt_pack_id]
+        self._journal.agent_class = contract.agent_class or self._services.agent_class
         self.begin(
             contract_version=contract.version,
             contract_digest=contract.digest,

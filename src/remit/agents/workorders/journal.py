@@ -92,7 +92,7 @@ class Journal:
         self.prompts_used: list[str] = []
         self.buffer = WriteBuffer() if buffer is None else buffer
         self._tier = tier
-        self._agent_class = agent_class
+        self.agent_class = agent_class
         self._work_order_id = work_order_id
 
     def entry(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> LedgerEntry:
@@ -108,7 +108,7 @@ class Journal:
             metadata={
                 "provenance": {
                     "agent_id": self.agent_id,
-                    "agent_class": self._agent_class,
+                    "agent_class": self.agent_class,
                     "session_id": self.session_id,
                     **({"work_order_id": work_order_id} if work_order_id else {}),
                 },

@@ -12,7 +12,9 @@ from typing import Any
 
 from remit.kernel.errors import ConfigError
 
-__all__ = ["set_values"]
+__all__ = ["BYTE_ORDER_MARK", "parse_toml", "set_values"]
+
+BYTE_ORDER_MARK = "\ufeff"
 
 
 def set_values(path: Path, values: Mapping[str, str]) -> None:
@@ -27,8 +29,8 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
             cannot be written; nothing was changed.
     """
     try:
-        text = path.read_text("utf-8") if path.exists() else ""
-        wanted = _parsed(text, path)
+        text = path.read_text("utf-8-sig") if path.exists() else ""
+        wanted = parse_toml(text, path)
         for dotted, value in values.items():
             text = _with(text, dotted, value)
             *tables, name = dotted.split(".")
@@ -36,7 +38,7 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
             for table in tables:
                 place = place.setdefault(table, {})
             place[name] = value
-        if _parsed(text, path) != wanted:
+        if parse_toml(text, path) != wanted:
             raise ConfigError(
                 f"{path} is written in a way that cannot be changed here.",
                 next_step="Set it by hand: "
@@ -53,10 +55,23 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
         raise ConfigError(f"{path} cannot be changed: {error.strerror}.") from error
 
 
-def _parsed(text: str, path: Path) -> dict[str, Any]:
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """Return the TOML document in a file's text, which may begin with a byte order mark.
+
+    Raises:
+        ConfigError: the text is not TOML. The message names a byte order mark in the text by its
+            line, because an editor does not show one.
+    """
+    text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         return tomllib.loads(text)
     except ValueError as error:
+        lines = [n for n, line in enumerate(text.splitlines(), 1) if BYTE_ORDER_MARK in line]
+        if lines:
+            raise ConfigError(
+                f"{path} holds a byte order mark (U+FEFF) in line {lines[0]}, which TOML forbids.",
+                next_step="Delete the invisible character at that place and save the file again.",
+            ) from error
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
 

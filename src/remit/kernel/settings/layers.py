@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.kernel.settings.edit import parse_toml
 from remit.kernel.settings.learned import learned_layers
 from remit.kernel.settings.settings import Settings
 from remit.kernel.tenant import HOST, TenantFile
@@ -45,7 +46,6 @@ _REMOVED = frozenset(
         "supervisor": "degraded_max_tokens",
         "supervisor.attention": "commitment_weight time_weight recency_weight half_life_hours "
         "horizon_hours min_score most_candidates most_told",
-        "tools": "reason_chars",
     }.items()
     for key in keys.split()
 )
@@ -174,9 +174,7 @@ def _of_known(layer: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+        return parse_toml(path.read_text("utf-8"), path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
 

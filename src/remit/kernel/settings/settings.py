@@ -249,6 +249,9 @@ class ToolSettings(Section):
 
     timeout_s: float = Field(gt=0, description="longest run")
     max_output_bytes: int = Field(ge=256, description="longest result")
+    reason_chars: int = Field(
+        ge=1, description="characters of an entry's reason that ADMIN's query_ledger shows"
+    )
     hidden_files: list[str] = Field(description="name patterns that ADMIN neither lists nor reads")
 
 

@@ -170,7 +170,7 @@ class Governance:
             raise ProposalError(
                 "no_reason",
                 "A decision on a proposal needs a reason.",
-                next_step="Say why: --reason. It stays on record; name no person in it.",
+                next_step="Give a reason. It is recorded permanently; name no person in it.",
             )
         return self.proposals.get(proposal_id)
 

@@ -61,7 +61,7 @@ class Archive:
                 raise LedgerError(
                     f"The entries {one.first} to {one.end - 1} were archived, and are not in the "
                     "archive that was given.",
-                    next_step="Give --archive for each directory that holds a part of it.",
+                    next_step="Name each directory that holds a part of the archive.",
                 )
 
     def parts(self) -> Iterator[Path]:
@@ -109,7 +109,7 @@ class Archive:
                         return line, path
         raise EntryNotFoundError(
             f"The entry {entry_id} is not in the archive.",
-            next_step="Entries that did not leave are in the database: leave --archive away.",
+            next_step="Entries that did not leave are in the database: read them there.",
         )
 
     def query(

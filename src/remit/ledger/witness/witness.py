@@ -296,7 +296,7 @@ async def serve(
         except OSError as error:
             raise WitnessError(
                 f"{host} port {port} cannot be listened on: {error.strerror or error}.",
-                next_step="Choose another --port, or stop what uses it.",
+                next_step="Choose another port, or stop the program that uses it.",
             ) from error
         bound = runner.addresses[0][1]
         on_listening(f"http://{f'[{host}]' if ':' in host else host}:{bound}/")

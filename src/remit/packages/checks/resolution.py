@@ -11,7 +11,7 @@ from remit.packages.checks.permissions import check_agents, check_contracts
 from remit.packages.checks.view import RULES, SHAPES, PackageView
 from remit.packages.dependencies import unmet
 from remit.packages.permissions import allows_path
-from remit.packages.placement import PLANES
+from remit.packages.placement import PLANES, is_in_plane
 from remit.packages.registry import Registry
 
 __all__ = [
@@ -116,10 +116,11 @@ def check_places(view: PackageView) -> Iterator[Finding]:
     for package_id, package in view.registry.packages.items():
         plane_id, framework = package.manifest.plane_id, view.framework_of(package_id)
         for asset in package.manifest.assets:
-            if not asset.path.startswith(PLANES[plane_id]):
+            if not is_in_plane(package.manifest, asset.path):
                 problem = (
                     f"{package_id}, of the plane {plane_id}, owns {asset.path}; it may own files "
-                    f"below {', '.join(PLANES[plane_id])}."
+                    f"below {', '.join(PLANES[plane_id])}, its specification and its acceptance "
+                    "cases."
                 )
                 yield Finding(problem, "Move the file, or give the package another plane.")
             if framework is not None and not allows_path(framework.paths, asset.path):

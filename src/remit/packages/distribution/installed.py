@@ -6,6 +6,7 @@ import base64
 import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -170,7 +171,7 @@ def _record(info: Path) -> tuple[dict[str, list[str]], list[str]]:
     """The rows of the package and its metadata by path, without compiled forms; and problems."""
     try:
         text = _plain_file(info / "RECORD").decode()
-        table = list(csv.reader(text.splitlines(), strict=True))
+        table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         return {}, [f"{info / 'RECORD'} cannot be read: {error}."]
     rows: dict[str, list[str]] = {}

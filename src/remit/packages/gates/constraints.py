@@ -82,7 +82,7 @@ def check_constraints(context: GateContext) -> GateRun:
     for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
         context.progress("G3", seq_of(entry), entries)
-        if not (allowed or permitted(use) or (use.kind == "tool" and stated.tool(entry, use.name))):
+        if not (allowed or permitted(use) or _is_stated(stated, entry, use)):
             used[use] = first or entry.id, times + 1
         if entry.event_type == "EXCHANGE" and (contract_id := stated.contract(entry)):
             contracts.setdefault(contract_id, entry.id)
@@ -110,6 +110,12 @@ def check_constraints(context: GateContext) -> GateRun:
     if mark.verified:
         message += f"; uses in the {mark.verified_entries} entries before were {mark.verified}"
     return Summary(message, {"verified_entries": entries})
+
+
+def _is_stated(stated: Stated, entry: LedgerEntry, use: Use) -> bool:
+    if use.kind == "tool":
+        return stated.tool(entry, use.name)
+    return stated.provider(entry, use.provider_id)
 
 
 def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:

@@ -20,14 +20,15 @@ _SESSIONS = 4096  # looked up and kept
 
 
 class _Own(NamedTuple):
-    """What a session says that its agent has of its own; ``None`` where it was erased."""
+    """Parts of an agent that no package brought, as its session states; ``None`` if erased."""
 
     tools: Mapping[str, Any] | None
     contracts: Mapping[str, Any] | None
+    providers: Mapping[str, Any] | None
 
 
 class Stated:
-    """What sessions put on record of their agents' own tools and contracts.
+    """Agents' own tools, providers and contracts, as their sessions record them.
 
     Attributes:
         used: what of it was used, for people.
@@ -44,6 +45,14 @@ class Stated:
         if own is None or (own.tools is not None and tool_id not in own.tools):
             return False
         self.used.setdefault(f"the tool {tool_id}", entry.id)
+        return True
+
+    def provider(self, exchange: LedgerEntry, provider_id: str) -> bool:
+        """Return True if the session of a call states that its program brought the provider."""
+        own = self._of(str(exchange.metadata.get("session_id", "")))
+        if own is None or (own.providers is not None and provider_id not in own.providers):
+            return False
+        self.used.setdefault(f"the provider {provider_id}", exchange.id)
         return True
 
     def contract(self, exchange: LedgerEntry) -> str:
@@ -70,11 +79,9 @@ class Stated:
         start = next(filter(is_authentic, found), None)
         if start is None or "settings_sha256" not in start.metadata:
             return None
-        tools, contracts = (start.metadata.get(key, {}) for key in ("own_tools", "own_contracts"))
-        return _Own(
-            tools if isinstance(tools, Mapping) else None,
-            contracts if isinstance(contracts, Mapping) else None,
-        )
+        keys = ("own_tools", "own_contracts", "own_providers")
+        stated = (start.metadata.get(key, {}) for key in keys)
+        return _Own(*(own if isinstance(own, Mapping) else None for own in stated))
 
 
 def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:

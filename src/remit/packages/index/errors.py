@@ -41,7 +41,7 @@ _NEXT_STEPS = {
     "shows you an old state.",
     "index_too_large": "Raise packages.compressed_bytes if you trust the index.",
     "index_unreachable": "Check its address, the network and the server, and try again.",
-    "package_in_several": "Say which you mean, with --index NAME.",
+    "package_in_several": "Name the index that you mean.",
     "package_not_in_index": "`remit package index search` shows what the indexes have.",
 }
 

@@ -141,9 +141,9 @@ def parse_location(text: str, *, insecure_http: bool = False) -> str:
     if problem:
         raise InvalidInputError(
             f"The index's address {problem}.",
-            next_step="Write it as https://host/path, without a user. --insecure-http allows "
-            "http: what is installed is verified all the same, but everybody in between sees "
-            "what you fetch and can keep it from you.",
+            next_step="Write it as https://host/path, without a user. `remit package index add "
+            "--insecure-http` allows http: what is installed is verified all the same, but "
+            "everybody in between sees what you fetch and can keep it from you.",
         )
     return text.rstrip("/")
 

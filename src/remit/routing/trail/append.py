@@ -87,7 +87,7 @@ async def acreate_thought_record(
     return placed
 
 
-create_thought_record = blocking(acreate_thought_record)
+create_thought_record = blocking(acreate_thought_record, is_brief=True)
 
 
 def thought_beside(

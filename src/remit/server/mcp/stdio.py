@@ -73,7 +73,7 @@ def serve_stdio(root: Path, *, model: str | None = None, upstream: str = "", key
     if sys.__stdin__ is None or sys.__stdout__ is None:
         raise ServerError(
             "Standard input or output is closed: there is no client to talk to.",
-            next_step="Have an MCP client start `remit mcp`, or listen with --http.",
+            next_step="Have an MCP client start `remit mcp`, or run `remit mcp --http`.",
         )
     with _own_stdio() as (incoming, outgoing), Runtime.open(root, model=model) as runtime:
         runtime.allow_without_limits(LOCAL)  # counted; the operator may limit it

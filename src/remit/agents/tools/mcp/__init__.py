@@ -15,7 +15,7 @@ except ImportError as error:
     ) from error
 
 from remit.agents.tools.mcp.origin import origin_of
-from remit.agents.tools.mcp.results import identity, without_patterns
+from remit.agents.tools.mcp.results import current_schema, identity
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.server import McpServer
 from remit.agents.tools.mcp.transports import transport_to
@@ -29,10 +29,10 @@ __all__ = [
     "PinnedTool",
     "Pins",
     "Secrets",
+    "current_schema",
     "identity",
     "origin_of",
     "transport_to",
-    "without_patterns",
 ]
 
 # The SDK logs what servers say, and the HTTP client complete addresses: both may be secret.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcp.types import (
@@ -39,26 +40,47 @@ def identity(server: str, name: str) -> str:
 
 
 def output(result: CallToolResult, asked: Sequence[str] = ()) -> Any:
-    """The structured answer where there is one, else its texts; media become a short note.
+    """Return the answer of a server's tool: its data, its texts, or both if they differ.
+
+    Media become a short note.
 
     Args:
-        result: of the server.
-        asked: what the server asked a person meanwhile, and got no answer to; the model should
-            know, so that it can ask.
+        result: the server's answer.
+        asked: questions that the server put to a person while the tool ran, and that nobody
+            answered; the model should know them, so that it can ask.
+
+    Raises:
+        ToolError: the server says that the tool failed.
     """
     notes = [_DECLINED.format(question) for question in asked]
+    texts = [text for block in result.content if (text := said(block))]
     if result.is_error:
-        text = _text(result) or "The tool failed and does not say why."
+        text = "\n".join(texts) or "The tool failed and does not say why."
         raise ToolError("\n".join([text, *notes]))
-    if result.structured_content is None:
-        return "\n".join([_text(result), *notes])
-    if notes:
-        return {**result.structured_content, "unanswered_questions": [*asked]}
-    return result.structured_content
+    data = result.structured_content
+    if data is None:
+        return "\n".join([*texts, *notes])
+    shown = data if _repeats(texts, data) else {"text": "\n".join(texts), "structuredContent": data}
+    return {**shown, "unanswered_questions": [*asked]} if notes else shown
 
 
-def _text(result: CallToolResult) -> str:
-    return "\n".join(said(block) for block in result.content)
+def _repeats(texts: Sequence[str], data: Mapping[str, Any]) -> bool:
+    """Return True if texts say no more than structured content, as the protocol recommends.
+
+    Servers put a value that is no object under ``result``, and a list in one text an item.
+    """
+    plain = data["result"] if data.keys() == {"result"} else data
+    values = [_parsed(text) for text in texts]
+    if not values or values in ([data], [plain], plain):
+        return True
+    return texts in ([plain], plain)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def said(block: Any) -> str:
@@ -68,7 +90,8 @@ def said(block: Any) -> str:
     if isinstance(block, (ImageContent, AudioContent)):
         return _note(block.type, block.mime_type, block.data)
     if isinstance(block, ResourceLink):
-        return f"[resource {block.name}: {block.uri}]"
+        about = [block.title, block.description, block.mime_type]
+        return f"[resource {block.name}: {'; '.join([str(block.uri), *filter(None, about)])}]"
     if isinstance(block, EmbeddedResource):
         return said_resource(block.resource)
     return f"[{type(block).__name__}]"
@@ -86,14 +109,16 @@ def _note(kind: str, media_type: str, base64: str) -> str:
     return f"[{kind}, {media_type}, {size:,} bytes, not shown]"
 
 
-def without_patterns(schema: Any) -> Any:
-    """A server's schema without its regular expressions.
+def current_schema(schema: Any) -> Any:
+    """Return a server's schema as one of draft 2020-12, without its regular expressions.
 
-    One that backtracks without end would block this process, and a server is a stranger.
-    It checks what it gets by itself.
+    Servers may write older drafts, which have boolean ``exclusiveMinimum`` and ``required``, and
+    lists in ``items``. A schema without these is unchanged, so that its pin stays the same. A
+    regular expression that backtracks without end would block this process, and a server is a
+    stranger; it checks by itself what it gets.
     """
     if isinstance(schema, list):
-        return [without_patterns(item) for item in schema]
+        return [current_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept: dict[str, Any] = {}
@@ -103,9 +128,18 @@ def without_patterns(schema: Any) -> Any:
         if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
             value, dict
         ):
-            kept[name] = {key: without_patterns(item) for key, item in value.items()}
+            kept[name] = {key: current_schema(item) for key, item in value.items()}
         elif name in ("enum", "const", "default", "examples", "required"):
             kept[name] = value
         else:
-            kept[name] = without_patterns(value)
+            kept[name] = current_schema(value)
+    for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(kept.get(exclusive), bool) and kept.pop(exclusive) and limit in kept:
+            kept[exclusive] = kept.pop(limit)
+    if isinstance(kept.get("items"), list):
+        kept["prefixItems"] = kept.pop("items")
+        if "additionalItems" in kept:
+            kept["items"] = kept.pop("additionalItems")
+    if isinstance(kept.get("required"), bool):  # of draft 3
+        del kept["required"]
     return kept

@@ -23,7 +23,7 @@ from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, 
 from remit.agents.tools.mcp.origin import origin_of
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.resources import ContextTool, call_context_tool, context_tools
-from remit.agents.tools.mcp.results import identity, output, without_patterns
+from remit.agents.tools.mcp.results import current_schema, identity, output
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.transports import transport_to
 from remit.agents.tools.pins import Pins, Refused
@@ -259,7 +259,7 @@ class McpServer(Closeable):
         for tool in offered:
             if allowed and tool.name not in allowed:
                 continue
-            if schema_problem(without_patterns(tool.input_schema)):
+            if schema_problem(current_schema(tool.input_schema)):
                 _log.warning("left out: tool %s of the MCP server %s: its input schema is not a "
                              "JSON Schema", tool.name, self.name)  # fmt: skip
                 continue
@@ -289,7 +289,7 @@ class McpServer(Closeable):
         return Tool(
             tool_id,
             offered.description or offered.title or name,
-            without_patterns(offered.input_schema),
+            current_schema(offered.input_schema),
             function,
             on_unknown="retry" if repeatable else "ask",
             timeout_s=self._settings.timeout_s,

@@ -12,7 +12,7 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR
 
 from remit.agents.tools import Tool
-from remit.agents.tools.mcp import Pins, identity, without_patterns
+from remit.agents.tools.mcp import Pins, current_schema, identity
 
 _FRESH_S = 60.0  # a change that a server does not speak of is seen within this time
 _MOST_PAGES = 100
@@ -126,7 +126,7 @@ class Definitions:
         taken = {}
         for raw in found:
             tool, schema = tools[raw["name"]], raw.get("outputSchema")
-            schema = without_patterns(schema) if isinstance(schema, dict) else None
+            schema = current_schema(schema) if isinstance(schema, dict) else None
             if (why := refused.get(tool.tool_id)) is None:
                 taken[raw["name"]] = Definition(tool, schema)
                 continue
@@ -156,7 +156,7 @@ def _tool(server: str, raw: Mapping[str, Any]) -> Tool:
     return Tool(
         identity(server, raw["name"]),
         str(description),
-        without_patterns(raw["inputSchema"]),
+        current_schema(raw["inputSchema"]),
         _none,
         stated={key: raw[key] for key in raw if key not in ("name", "description")},
     )

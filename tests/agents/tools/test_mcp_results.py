@@ -1,0 +1,90 @@
+"""Answers and schemas of MCP servers, as a model and a validator are given them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mcp.types import CallToolResult, TextContent
+
+from remit.agents.tools.mcp.results import current_schema, output, said
+from remit.kernel.schemas import first_problem, schema_problem
+
+
+def _answer(*texts: str, data: dict[str, Any] | None = None) -> CallToolResult:
+    content = [{"type": "text", "text": text} for text in texts]
+    return CallToolResult.model_validate({"content": content, "structuredContent": data})
+
+
+@pytest.mark.parametrize(
+    ("texts", "data", "shown"),
+    [
+        (["12 degrees"], None, "12 degrees"),
+        (['{"t": 12}'], {"t": 12}, {"t": 12}),
+        ([], {"t": 12}, {"t": 12}),
+        ([""], {"t": 12}, {"t": 12}),
+        (["3"], {"result": 3}, {"result": 3}),
+        (["three"], {"result": "three"}, {"result": "three"}),
+        (["1", '{"a": 2}'], {"result": [1, {"a": 2}]}, {"result": [1, {"a": 2}]}),
+        (["12 degrees; a storm is near"], {"t": 12},
+         {"text": "12 degrees; a storm is near", "structuredContent": {"t": 12}}),
+        (['{"t": 12}', "a storm is near"], {"t": 12},
+         {"text": '{"t": 12}\na storm is near', "structuredContent": {"t": 12}}),
+    ],
+)  # fmt: skip
+def test_texts_and_structured_content_both_reach_the_model(
+    texts: list[str], data: dict[str, Any] | None, shown: Any
+) -> None:
+    assert output(_answer(*texts, data=data)) == shown
+
+
+def test_questions_that_nobody_answered_are_named() -> None:
+    assert isinstance(_answer("a").content[0], TextContent)
+    assert "Which city?" in output(_answer("a"), ["Which city?"])
+    shown = output(_answer("b", data={"a": 1}), ["Which city?"])
+    assert shown["text"] == "b"
+    assert shown["unanswered_questions"] == ["Which city?"]
+
+
+def test_the_description_of_a_linked_resource_reaches_the_model() -> None:
+    link = {
+        "type": "resource_link",
+        "name": "plan",
+        "uri": "file:///plan.pdf",
+        "description": "The plan of the second floor",
+        "mimeType": "application/pdf",
+    }
+    (block,) = CallToolResult.model_validate({"content": [link]}).content
+    text = said(block)
+    assert "The plan of the second floor" in text
+    assert "file:///plan.pdf" in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"properties": {"n": {"minimum": 0, "exclusiveMinimum": True}}}, {"n": 1}, {"n": 0}),
+        ({"properties": {"n": {"minimum": 0, "exclusiveMinimum": False}}}, {"n": 0}, {"n": -1}),
+        ({"properties": {"n": {"maximum": 9, "exclusiveMaximum": True}}}, {"n": 8}, {"n": 9}),
+        ({"properties": {"p": {"items": [{"type": "integer"}], "additionalItems": False}}},
+         {"p": [1]}, {"p": [1, 2]}),
+        ({"properties": {"p": {"items": [{"type": "integer"}]}}}, {"p": [1, "x"]}, {"p": ["x"]}),
+        ({"properties": {"p": {"type": "string", "required": True}}}, {"p": "x"}, {"p": 1}),
+    ],
+)  # fmt: skip
+def test_schemas_of_older_drafts_are_used(
+    schema: dict[str, Any], good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", **schema}
+    current = current_schema(old)
+    assert schema_problem(old)
+    assert not schema_problem(current)
+    assert not first_problem(current, good)
+    assert first_problem(current, bad)
+
+
+def test_a_schema_without_old_keywords_keeps_its_form() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+              "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"],
+              "dependencies": {"a": ["b"]}}  # fmt: skip
+    assert current_schema(schema) == schema
