@@ -19,7 +19,7 @@ import asyncpg
 
 from remit.gateway.leases import LeaseManager
 from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerWriteError
 from remit.ledger.archive import ArchiveReport, archive, removal
 from remit.ledger.archive.files import Kind
 from remit.ledger.postgres.batch import PostgresBatch
@@ -40,8 +40,9 @@ _FUNCTIONS = ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync")
 _LASTING = {
     "ENOSPC": {"open", "write", "mkdir", "fsync"},
     "EROFS": {"open", "write", *_FUNCTIONS},
-    "database full": {"statement", "commit"},
+    "full": {"statement", "commit"},
 }
+_KINDS = ("file", "statement", "commit")
 
 
 class Faults:
@@ -49,16 +50,18 @@ class Faults:
 
     Args:
         directory: of the archive.
-        fault: ``EIO``, ``ENOSPC``, ``EROFS`` of a file operation, ``kill`` at a file operation,
-            ``database full`` or ``database kill`` at a statement or commit; ``""`` only counts.
-        at: the operation, counted from 0 among those of the fault's kind.
+        kind: of the operation: ``file``, ``statement`` or ``commit``.
+        fault: ``EIO``, ``ENOSPC`` or ``EROFS`` of a file operation, ``full`` of the database, or
+            ``kill``; ``""`` only counts.
+        at: the operation, counted from 0 among those of its kind.
     """
 
-    def __init__(self, directory: Path, fault: str = "", at: int = -1) -> None:
+    def __init__(self, directory: Path, kind: str = "", fault: str = "", at: int = -1) -> None:
         self._directory = str(directory.absolute())
+        self._kind = kind
         self._fault = fault
         self._at = at
-        self.counts = {"file": 0, "database": 0}
+        self.counts = dict.fromkeys(_KINDS, 0)
         self.failed = ""
 
     def __enter__(self) -> Faults:
@@ -70,8 +73,8 @@ class Faults:
         for owner, full in ((SqliteBatch, _sqlite_full), (PostgresBatch, _postgres_full)):
             for name in ("_read", "execute_many", "_insert_all"):
                 self._patch(owner, name, functools.partial(self._statement, full))
-        for store in (SqliteStore, PostgresStore):
-            self._patch(store, "run", self._commit)
+        for store, full in ((SqliteStore, _sqlite_full), (PostgresStore, _postgres_full)):
+            self._patch(store, "run", functools.partial(self._commit, full))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,16 +94,16 @@ class Faults:
         """Count an operation; if its turn has come, do it partly and fail or die."""
         count = self.counts[kind]
         self.counts[kind] += 1
-        if kind != ("database" if self._fault.startswith("database") else "file"):
+        if not self._fault or self._kind not in (kind, "commit" if kind == "statement" else kind):
             return
         lasts = self.failed and operation in _LASTING.get(self._fault, ())
-        if not lasts and (self.failed or count != self._at or not self._fault):
+        if not lasts and (self.failed or (self._kind, self._at) != (kind, count)):
             return
         self.failed = self.failed or operation
         partly()
-        if self._fault.endswith("kill"):
+        if self._fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._fault == "database full":
+        if self._fault == "full":
             raise full()
         code = getattr(errno, self._fault)
         raise OSError(code, os.strerror(code), self._directory)
@@ -130,16 +133,20 @@ class Faults:
 
     def _statement(self, full: Callable[[], Exception], name: str, plain: Any) -> Any:
         def call(*given: Any) -> Any:
-            self.reach("database", "statement", full=full)
+            self.reach("statement", "statement", full=full)
             return plain(*given)
 
         return call
 
-    def _commit(self, name: str, plain: Any) -> Any:
+    def _commit(self, full: Callable[[], Exception], name: str, plain: Any) -> Any:
+        """Fail before a transaction is committed, or die after it: its writer never learns that."""
+
         def call(*given: Any) -> Any:
+            if self._fault != "kill":
+                self.reach("commit", "commit", full=lambda: LedgerWriteError(str(full())))
             done = plain(*given)
-            if self._fault == "database kill":  # committed, and the writer does not learn that
-                self.reach("database", "commit")
+            if self._fault == "kill":
+                self.reach("commit", "commit")
             return done
 
         return call
@@ -168,7 +175,8 @@ class _File:
             self._file.write(bytes(data)[: len(data) // 2])
             self._file.flush()
 
-        self._faults.reach("file", "write", partly)
+        if len(data):
+            self._faults.reach("file", "write", partly)
         written: int = self._file.write(data)
         return written
 
@@ -198,9 +206,9 @@ def archive_all(
 
 
 def archive_with_fault(
-    target: str, key: bytes, directory: str, kind: Kind, fault: str, at: int
+    target: str, key: bytes, directory: str, kind: str, fault: str, at: int
 ) -> None:
     """Archive in a process of its own; be killed on the way."""
     signer = Signer.from_pem(SIGNER.verifier_key.name, key)
-    with LedgerClient(target, signer=signer) as client, Faults(Path(directory), fault, at):
-        archive_all(client, Path(directory), kind)
+    with LedgerClient(target, signer=signer) as client, Faults(Path(directory), kind, fault, at):
+        archive_all(client, Path(directory))

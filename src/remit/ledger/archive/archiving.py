@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.ledger.archive.checking import check_range
+from remit.ledger.archive.checking import check_range, root_of
 from remit.ledger.archive.copying import RangeCopy
 from remit.ledger.archive.erasing import purge
 from remit.ledger.archive.files import Kind, kind_there, parts_in, range_name, ranges_in
@@ -186,7 +186,7 @@ def finish(
             "directory that contains it.",
         ):
             purge(ledger, parts_in(path), guard)
-            held = check_range(ledger, path, one.first, one.end, bytes.fromhex(one.root), one.left)
+            held = check_range(ledger, path, one.first, one.end, root_of(one), one.left)
             removed += remove(ledger, here, held, guard, progress and progress("removing"))
     with _phase(
         "The space of the removed entries could not be given back",

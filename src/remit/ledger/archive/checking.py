@@ -42,7 +42,7 @@ from remit.ledger.tlog import (
 )
 from remit.ledger.tree import LedgerTree
 
-__all__ = ["RangeCheck", "check_archive", "check_range", "digest"]
+__all__ = ["RangeCheck", "check_archive", "check_range", "digest", "root_of"]
 
 _MOST = 20
 _AT_ONCE = 400
@@ -79,7 +79,7 @@ def check_archive(
             report.add(one.first, "archive", f"the entries {one.first} to {one.end - 1} are not in "
                                              "the archive")  # fmt: skip
             continue
-        check = RangeCheck(path, one.first, one.end, _root(one), ledger.verifier_key, tree)
+        check = RangeCheck(path, one.first, one.end, root_of(one), ledger.verifier_key, tree)
         check.last_hash = last_hash
         check.check(one.left, ledger._store.erasures, progress, total)
         last_hash = check.last_hash
@@ -113,7 +113,8 @@ def check_range(
     return check.held
 
 
-def _root(one: ArchivedRange) -> bytes:
+def root_of(one: ArchivedRange) -> bytes:
+    """Return the root that is recorded of a range; no bytes if it cannot be read."""
     try:
         return bytes.fromhex(one.root)
     except ValueError:
@@ -264,7 +265,7 @@ class RangeCheck:
         if sha256_hex(line.record) != line.entry_hash:
             raise ValueError("the record does not match entry_hash")
         record = orjson.loads(line.record)
-        self.held.add(digest("entry", line.entry_hash, line.record))
+        self.held.add(digest("entry", str(line.seq), line.entry_hash, line.record))
         subject = commitment_in(record["metadata"])
         scope = content_scope(columns_of(record["metadata"]).session_id, line.seq)
         own = known[scope]
@@ -283,8 +284,10 @@ class RangeCheck:
                 if commit(nonce, encoded) != mac:
                     raise ValueError("a value does not match its commitment")
                 self.contents += 1
-                self.held.add(digest(codec, mac, nonce, encoded))
-                self.held.update(digest("person", mac, one) for one in item.get("subjects", ()))
+                self.held.add(digest("value", mac, nonce, codec, encoded))
+                self.held.update(
+                    digest("person of the value", mac, one) for one in item.get("subjects", ())
+                )
             own.add(mac)
         for step in line.steps:
             parent, mac = step["parent"], step["commitment"]
@@ -296,7 +299,7 @@ class RangeCheck:
                     raise ValueError("a message is said to be erased, and no ERASURE says so")
             elif mac not in own:
                 raise ValueError("a message is missing")
-            self.held.add(digest("step", step["step"], mac))
+            self.held.add(digest("message", step["step"], mac))
             steps[step["step"]] = (scope, position + 1)
         for item in commitments_in([record["metadata"], record["reason"]]):
             if "$messages" in item:

@@ -23,6 +23,13 @@ _AT_ONCE = 2_000  # entries in one transaction; more if one session has more
 Guard = Callable[[Transaction], None]
 """Raises an error, in a transaction, if this run does not hold the lease any more."""
 
+_STEPS = "SELECT step, commitment FROM message_steps WHERE step_id"
+_VALUES = "SELECT commitment, nonce, codec, value FROM contents WHERE content_id"
+_PERSONS = (
+    "SELECT c.commitment, o.subject_id FROM content_subjects AS o "
+    "JOIN contents AS c ON c.content_id = o.content_id WHERE o.content_id"
+)
+
 
 def remove(
     ledger: LedgerClient,
@@ -75,6 +82,19 @@ def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
         yield batch
 
 
+def _unchanged(*parts: str) -> tuple[str, ...]:
+    return parts
+
+
+def _record(entry_hash: str, record: Any) -> tuple[str, bytes]:
+    return entry_hash, as_bytes(record)
+
+
+def _value(nonce: bytes, codec: str, value: str | bytes) -> tuple[bytes, str, bytes]:
+    stored = StoredValue(codec, value)
+    return bytes(nonce), "json" if stored.is_exact else "jcs", stored.encoded()
+
+
 class _Removal:
     """One transaction."""
 
@@ -82,7 +102,7 @@ class _Removal:
         self, store: Store, index: TextIndex, batch: dict[str, list[int]], held: set[bytes],
         guard: Guard,
     ) -> None:  # fmt: skip
-        self._record_sql = store.record_sql
+        self._entries_sql = f"SELECT seq, entry_hash, {store.record_sql} FROM entries WHERE seq"
         self._index = index
         self._batch = batch
         self._held = held
@@ -97,15 +117,16 @@ class _Removal:
         if steps:
             # A session that has gone on since shows again what it said: that stays.
             steps -= self._go_on(tx)
-        self._require_entries(tx)
-        self._require_steps(tx, sorted(steps))
+        self._require(tx, "entry", self._entries_sql, self._seqs, _record)
+        self._require(tx, "message", _STEPS, sorted(steps))
         for part in chunks(self._seqs):
             for table in ("shown_contents", "shown_lists", "entries"):
                 tx.execute(f"DELETE FROM {table} WHERE seq IN ({marks(part)})", part)
         for part in chunks(sorted(steps)):
             tx.execute(f"DELETE FROM message_steps WHERE step_id IN ({marks(part)})", part)
         gone = sorted(contents - self._still_shown(tx, contents))
-        self._require_values(tx, gone)
+        self._require(tx, "value", _VALUES, gone, _value)
+        self._require(tx, "person of the value", _PERSONS, gone)
         self._index.forget(tx, gone, merge=False)
         for part in chunks(gone):
             for table in ("content_subjects", "contents"):
@@ -113,46 +134,16 @@ class _Removal:
         self._index.lower_mark(tx)
         tx.forget()
 
-    # -- comparison with the archive -----------------------------------------------------
-
-    def _require_entries(self, tx: Any) -> None:
-        for part in chunks(self._seqs):
-            for seq, entry_hash, record in tx.execute(
-                f"SELECT seq, entry_hash, {self._record_sql} FROM entries "
-                f"WHERE seq IN ({marks(part)})",
-                part,
-            ):
-                self._require(f"entry {seq}", "entry", entry_hash, as_bytes(record))
-
-    def _require_steps(self, tx: Any, steps: list[int]) -> None:
-        for part in chunks(steps):
-            for step, commitment in tx.execute(
-                f"SELECT step, commitment FROM message_steps WHERE step_id IN ({marks(part)})", part
-            ):
-                self._require(f"message {commitment}", "step", step, commitment)
-
-    def _require_values(self, tx: Any, contents: list[int]) -> None:
-        for part in chunks(contents):
-            which = f"content_id IN ({marks(part)})"
-            macs: dict[int, str] = {}
-            for content_id, mac, nonce, codec, value in tx.execute(
-                f"SELECT content_id, commitment, nonce, codec, value FROM contents WHERE {which}",
-                part,
-            ):
-                stored, macs[content_id] = StoredValue(codec, value), mac
-                kind = "json" if stored.is_exact else "jcs"
-                self._require(f"value {mac}", kind, mac, bytes(nonce), stored.encoded())
-            for content_id, subject in tx.execute(
-                f"SELECT content_id, subject_id FROM content_subjects WHERE {which}", part
-            ):
-                mac = macs.get(content_id, "")
-                self._require(f"person of the value {mac}", "person", mac, subject)
-
-    def _require(self, what: str, *row: str | bytes) -> None:
-        if digest(*row) not in self._held:
-            raise LedgerError(f"The {what} is not in the archive as it is in the database.")
-
-    # -- rows --------------------------------------------------------------------------------
+    def _require(
+        self, tx: Any, kind: str, sql: str, ids: list[int], parts: Callable[..., Any] = _unchanged
+    ) -> None:
+        """Raise LedgerError if a row that is to be deleted is not in the archive."""
+        for part in chunks(ids):
+            for name, *more in tx.execute(f"{sql} IN ({marks(part)})", part):
+                if digest(kind, str(name), *parts(*more)) not in self._held:
+                    raise LedgerError(
+                        f"The {kind} {name} is not in the archive as it is in the database."
+                    )
 
     @staticmethod
     def _ids(tx: Any, column: str, table: str, seqs: list[int]) -> set[int]:
