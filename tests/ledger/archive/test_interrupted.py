@@ -27,7 +27,7 @@ import orjson
 import pytest
 
 from remit.gateway.leases import LeaseBusyError
-from remit.ledger import LedgerClient, LedgerError, entry_id
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError, entry_id
 from remit.ledger.archive import Archive, archiving, check_archive, finish, joined, removal
 from remit.ledger.archive.copying import RangeCopy
 from remit.ledger.archive.files import Kind, range_name, write_part
@@ -75,8 +75,13 @@ def copies(
 
 
 def _fill(target: str) -> None:
+    """Write 252 entries that can leave: sessions with content of persons, and many without."""
     with LedgerClient(target, signer=SIGNER) as client:
-        sessions(client, 47)
+        sessions(client, 8)
+        for number in range(6):
+            shown = {"session_id": f"SES-PLAIN{number}"}
+            client.write_many([LedgerEntry("EXCHANGE", "P", "D", "r", metadata=dict(shown))] * 34)
+        client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(25)])
         client.index_text()
 
 
