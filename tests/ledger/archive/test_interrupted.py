@@ -27,8 +27,17 @@ import orjson
 import pytest
 
 from remit.gateway.leases import LeaseBusyError
-from remit.ledger import LedgerClient, LedgerEntry, LedgerError, entry_id
-from remit.ledger.archive import Archive, archiving, check_archive, finish, joined, removal
+from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
+from remit.ledger.archive import (
+    Archive,
+    archiving,
+    check_archive,
+    erase_archived,
+    finish,
+    joined,
+    purge,
+    removal,
+)
 from remit.ledger.archive.copying import RangeCopy
 from remit.ledger.archive.files import Kind, range_name, write_part
 from remit.ledger.tlog import TlogProof
@@ -438,6 +447,60 @@ def test_a_value_erased_before_its_row_is_removed_leaves_the_archive(
     _finish(target, directory)
     with LedgerClient(target, signer=SIGNER) as client:
         assert check_archive(client, [directory]).problems == []
+
+
+# -- an erasure in the archive's parts -----------------------------------------------------------
+
+
+def _archived(copies: Copies, directory: Path) -> LedgerClient:
+    client = LedgerClient(copies(), signer=SIGNER)
+    archive_all(client, directory)
+    return client
+
+
+@pytest.mark.soak
+def test_an_erasure_interrupted_anywhere_keeps_all_other_content(
+    copies: Copies, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"session_id": "SES-4", "reason": "r", "guard": unguarded}
+    with _archived(copies, tmp_path / "counted") as client, Faults(tmp_path / "counted") as counted:
+        erase_archived(client, Archive([tmp_path / "counted"]), **given)
+    for at in sample(range(counted.counts["file"]), 2):
+        directory = tmp_path / str(at)
+        with _archived(copies, directory) as client:
+            lines = [(line.seq, line.record) for line in Archive([directory]).lines()]
+            with (
+                contextlib.suppress(LedgerError, OSError),
+                Faults(directory, "file", sample(DISK_FAULTS, 1)[0], at),
+            ):
+                erase_archived(client, Archive([directory]), **given)
+            assert [(line.seq, line.record) for line in Archive([directory]).lines()] == lines
+            with contextlib.suppress(ErasureError):  # recorded
+                erase_archived(client, Archive([directory]), **given)
+            purge(client, Archive([directory]).parts(), unguarded)
+            assert check_archive(client, [directory]).problems == []
+            assert not list(directory.rglob(".part-*"))
+    print(f"an erasure failed at {counted.counts['file']} operations: content missing 0")
+
+
+def test_a_part_that_does_not_read_back_does_not_replace_the_old_one(
+    copies: Copies, tmp_path: Path
+) -> None:
+    plain = os.fsync
+
+    def fsync(handle: int) -> None:  # of a disk that lost the end of what it was given
+        plain(handle)
+        if "part-" in os.readlink(f"/proc/self/fd/{handle}"):
+            os.ftruncate(handle, os.fstat(handle).st_size - 9)
+
+    with _archived(copies, tmp_path / "archive") as client:
+        found = Archive([tmp_path / "archive"])
+        lines = list(found.lines())
+        with mock.patch.object(os, "fsync", fsync), pytest.raises(LedgerError):
+            erase_archived(client, found, session_id="SES-4", reason="r", guard=unguarded)
+        assert list(found.lines()) == lines
+        assert purge(client, found.parts(), unguarded) == 23
+        assert check_archive(client, [tmp_path / "archive"]).problems == []
 
 
 # -- a disk that is really full ---------------------------------------------------------------

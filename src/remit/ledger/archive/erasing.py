@@ -49,6 +49,8 @@ def erase_archived(
         LedgerError: a part of the archive is missing, or cannot be read or written.
     """
     archive.require(ledger.archived_ranges())
+    if not dry_run:
+        purge(ledger, archive.parts(), guard)  # of an erasure that was interrupted
     seq = parse_entry_id(entry_id) if entry_id is not None else None
     if entry_id is not None and (seq is None or seq >= ledger.count()):
         raise InvalidInputError(f"There is no entry {entry_id!r}.")
@@ -91,6 +93,8 @@ def retain_archived(
     """:meth:`LedgerClient.retain`, in the database and in its archive; raises as
     :func:`erase_archived`."""
     archive.require(ledger.archived_ranges())
+    if not dry_run:
+        purge(ledger, archive.parts(), guard)
     days = dict(ledger.retention_days if days_by_event is None else days_by_event)
 
     def older(event_type: str, limit: str) -> Beside:
