@@ -7,6 +7,7 @@ from pathlib import Path
 
 from remit.ledger import LedgerClient, LedgerEntry, content, entry_id
 from remit.ledger.archive import archive
+from tests.ledger.archive.writing import unguarded
 from tests.server.console.conftest import Inside
 from tests.server.console.test_wrong_types import RECORD
 
