@@ -143,7 +143,7 @@ class Faults:
 
         def call(*given: Any) -> Any:
             if self._fault != "kill":
-                self.reach("commit", "commit", full=lambda: LedgerWriteError(str(full())))
+                self.reach("commit", "commit", full=lambda: _refused(full()))
             done = plain(*given)
             if self._fault == "kill":
                 self.reach("commit", "commit")
@@ -179,6 +179,10 @@ class _File:
             self._faults.reach("file", "write", partly)
         written: int = self._file.write(data)
         return written
+
+
+def _refused(error: Exception) -> LedgerWriteError:
+    return LedgerWriteError(f"The ledger did not take the write: {error}.", next_step="Make room.")
 
 
 def _sqlite_full() -> Exception:
