@@ -18,8 +18,9 @@ from typing import Any
 
 from benchmarks.console.root import grown
 from benchmarks.gateways.progress import tell
+from remit.gateway.leases import LeaseManager
 from remit.kernel.root import Root
-from remit.kernel.settings import load_settings
+from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerClient, open_root_ledger
 from remit.ledger.archive import archive, check_archive, cut_at
 from remit.ledger.relocation import copy_ledger
@@ -52,10 +53,11 @@ def main(entries: int = 1_000_000, url: str = "") -> None:
         rebuild_state(ledger)  # sessions of that root are copies, without rows of their own
         found: dict[str, Any] = {"before": _sizes(ledger, url)}
         directory = _HOME / "archive"
-        done = archive(
-            ledger, cut_at(ledger, str(entries * 9 // 10)), directory, by="benchmark",
-            carry=carried_state, jobs=_JOBS,
-        )  # fmt: skip
+        with LeaseManager(ledger, default_settings().leases).hold_blocking("archive") as lease:
+            done = archive(
+                ledger, cut_at(ledger, str(entries * 9 // 10)), directory, by="benchmark",
+                carry=carried_state, guard=lease.require_in, jobs=_JOBS,
+            )  # fmt: skip
         found |= {"archive": {name: getattr(done, name) for name in done.__slots__}}
         found["after"] = _sizes(ledger, url)
         found["archive_bytes"] = {

@@ -6,7 +6,8 @@ set -eu
 umask 077
 PATH="/opt/remit/bin:$PATH" # before /usr/local/bin/remit, which is for root
 to="${1:?where to, please}/$(date -u +%Y%m%dT%H%M%SZ)"
-mkdir -p "$to.part"
+mkdir -p "$1"
+mkdir "$to.part" # fails if another backup began in the same second
 # First the files, then the database: so the copy's head, HOT/keys/ledger.head, is never newer
 # than its ledger, and the copy opens.
 tar -C "${REMIT_ROOT:?}" --exclude='./ledger.db*' -cf - . | tar -C "$to.part" -xf -

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from remit.agents.sessions import SessionManager, SessionNotFoundError
+from remit.gateway.leases import LeaseManager
 from remit.kernel.root import Root
-from remit.kernel.settings import load_settings
+from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from tests.cli.conftest import Run
 from tests.ledger.archive.writing import sessions
@@ -80,6 +82,17 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     assert erased["values"] == 6 + 6 + 5 + 6
     assert _json(*ledger("retain", "--archive", archive), remit=remit) == {"erasures": []}
     assert _json(*ledger("verify", "--archive", archive), remit=remit)["verified"]
+    with (
+        open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client,
+        LeaseManager(client, default_settings().leases).hold_blocking("archive"),
+    ):
+        for given in (
+            ("archive", "--before", "511", "--out", archive), ("archive", "--finish"),
+            ("erase", "--session", "SES-5", *asked), ("retain", "--archive", archive),
+        ):  # fmt: skip
+            refused = remit(*map(str, ledger(*given)))
+            assert refused.returncode == 1, refused.stdout
+            assert f"Another process works on archive: process {os.getpid()} on" in refused.stderr
     (part,) = archive.glob("*/part-*")
     part.write_bytes(part.read_bytes()[:-20])
     broken = _json(*ledger("verify", "--archive", archive), remit=remit, code=1)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from remit.runtime import moving
 from remit.runtime.moving import hold_open, move_tenant
 from remit.runtime.removal import recover_tenants
 from remit.runtime.state import check_state
+from remit.runtime.tenant_export import export_tenant
 from remit.runtime.tenants import find_tenant
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
@@ -126,6 +128,53 @@ def test_a_move_between_engines_keeps_everything(tmp_path: Path, postgres: Postg
     run_remit("tenant", "checkpoint", "--root", host)
     with opened(tenant) as ledger:
         assert ledger.write(LedgerEntry("NOTE", "S", "D", "goes on")) == f"LED-{len(before[0]):08x}"
+
+
+def test_a_move_that_is_finished_is_repeated_without_effect(tmp_path: Path) -> None:
+    host = new_host(tmp_path / "host")
+    with opened(host / "tenants/acme") as ledger:
+        _fill(ledger)
+    done = _moved(host, tmp_path / "new")
+    assert _moved(host, tmp_path / "new") == done
+    again = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--remove-old",
+                      "--root", host)  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert not list((host / "tenants/acme").glob("*moved*"))
+    assert {**_moved(host, tmp_path / "new"), "aside": done["aside"]} == done
+    with opened(host) as ledger:
+        assert len(list(ledger.query(event_type="TENANT_MOVED"))) == 1
+
+
+def test_an_old_ledger_stays_while_the_new_one_does_not_verify(tmp_path: Path) -> None:
+    """The new one may have lost content since it was copied: then the old one has the only copy."""
+    host = new_host(tmp_path / "host")
+    with opened(host / "tenants/acme") as ledger:
+        _fill(ledger)
+    _moved(host, tmp_path / "new")
+    outside(
+        str(tmp_path / "new/ledger.db"),
+        "DELETE FROM contents WHERE content_id = (SELECT max(content_id) FROM contents)",
+    )
+    refused = run_remit("tenant", "clean", "acme", "--yes", "--root", host)
+    assert refused.returncode == 1
+    assert "only sound copy" in refused.stderr
+    assert list((host / "tenants/acme").glob("ledger.db.moved-*"))
+
+
+def test_an_export_of_a_tenant_is_on_disk_before_the_tenant_goes(tmp_path: Path) -> None:
+    host, synced = new_host(tmp_path / "host"), set[str]()
+    plain = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+        plain(handle)
+
+    with opened(host) as ledger, mock.patch.object(os, "fsync", fsync):
+        tenant = find_tenant(Root(host), "acme")
+        with opened(tenant.root.path) as log:
+            export_tenant(ledger, tenant, log, tmp_path / "out")
+    written = {str(path) for path in (tmp_path / "out").rglob("*")}
+    assert written <= synced
 
 
 def test_an_export_of_a_tenant_is_checked_by_strangers(tmp_path: Path) -> None:

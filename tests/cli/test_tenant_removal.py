@@ -62,6 +62,8 @@ def test_a_removed_tenant_leaves_its_last_head(
         assert run_sql(database, _SCHEMAS) == [("remit_tenant_globex",)]
     else:
         assert not list((tmp_path / "new").iterdir())
+    again = run("remove", "acme", "--reason", "ended", "--yes")  # as a retry does
+    assert (again["entries"], again["entry"]) == (size, done["entry"])
     removed, globex = run("list")["tenants"]
     assert (removed["name"], removed["reason"], globex["removed"]) == ("acme", "ended", "")
     assert removed["place"].startswith("removed 20")
@@ -99,6 +101,8 @@ def test_a_removal_that_is_killed_is_undone_or_finished(tmp_path: Path) -> None:
         assert TenantFile.removing_path(tenant).exists()
         if removed:
             TenantFile.path(tenant).unlink()  # as it goes on: the plan is what is left last
+            retry = run_remit("tenant", "remove", "acme", "--reason", "r", "--yes", "--root", host)
+            assert retry.returncode == 0, retry.stderr
         listed = json.loads(run_remit("tenant", "list", "--root", host, "--json").stdout)
         assert [bool(one["removed"]) for one in listed["tenants"]] == [removed, False]
         assert tenant.exists() != removed

@@ -16,6 +16,7 @@ from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient, LedgerEntry, ledger_key
 from remit.ledger.archive import archive, check_archive
 from remit.runtime.state import carried_state, check_state
+from tests.ledger.archive.writing import unguarded
 from tests.ledger.mutations import Mutation, found_in, is_listed, mutations, no_weight
 from tests.ledger.rich_root import Rich, make
 from tests.support.postgres import PostgresServer
@@ -105,7 +106,13 @@ def test_attacks_are_named_after_entries_left(rich: Rich, copy: str, tmp_path: P
     with LedgerClient(copy, signer=signer, checks=(check_state,)) as ledger:
         for cut in (256, 512):
             done = archive(
-                ledger, cut, tmp_path / "archive", by="ann", carry=carried_state, kind="jsonl"
+                ledger,
+                cut,
+                tmp_path / "archive",
+                by="ann",
+                carry=carried_state,
+                guard=unguarded,
+                kind="jsonl",
             )
             assert done.entries > 20
             assert ledger.verify(deep=False).problems == []

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from remit.cli.shared import emit, note, open_ledger, progress, reads, whoami
+from remit.cli.shared import emit, note, open_ledger, progress, reads, settings_of, whoami
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
-    from remit.ledger.archive import Archive
+    from remit.ledger.archive import Archive, Guard
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -46,6 +47,23 @@ def say_archived(client: LedgerClient) -> None:
         note(f"Entries before LED-{end:08x} may be in an archive: --archive DIR reads them too.")
 
 
+@contextlib.contextmanager
+def exclusive(client: LedgerClient, root: Path | None) -> Iterator[Guard]:
+    """Keep all other processes from changing the archive of a ledger while the block runs.
+
+    Returns:
+        The guard of the block's transactions, which raises LeaseExpiredError if another process
+        has taken over.
+
+    Raises:
+        LeaseBusyError: another process changes it.
+    """
+    from remit.gateway.leases import LeaseManager
+
+    with LeaseManager(client, settings_of(root).leases).hold_blocking("archive") as lease:
+        yield lease.require_in
+
+
 @click.command()
 @click.option("--before", metavar="WHEN|SEQ|ID", help="What is older: a time, or an entry.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Of the archive.")
@@ -54,7 +72,7 @@ def say_archived(client: LedgerClient) -> None:
     help="Of the parts (default: parquet where pyarrow is installed).",
 )  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes (default: one per core).")
-@click.option("--finish", is_flag=True, help="Only go on with what was stopped on the way.")
+@click.option("--finish", is_flag=True, help="Only complete an interrupted archive or erasure.")
 @from_archive
 @reads
 def archive(
@@ -81,13 +99,14 @@ def archive(
         return
     if not before or out is None or archives:
         raise click.UsageError("Give --before and --out, or --finish.")
-    with open_ledger(root, signing=True) as client:
+    with open_ledger(root, signing=True) as client, exclusive(client, root) as guard:
         done = package.archive(
             client,
             package.cut_at(client, before),
             out,
             by=whoami(),
             carry=carried_state,
+            guard=guard,
             jobs=jobs or os.cpu_count() or 1,
             kind=kind,
             progress=progress,
@@ -101,6 +120,8 @@ def archive(
             f"{done.stayed} entries of before {done.end} stay",
         ]
     emit(as_json, asdict(done), lines)
+    for path in package.interrupted_copies(out):
+        note(f"{path} is the copy of an interrupted run: remove it.")
     if done.remainder and not as_json:
         note(done.remainder)
     if done.archived_id and not as_json:
@@ -110,9 +131,9 @@ def archive(
 def _finish(root: Path | None, as_json: bool, archives: tuple[Path, ...]) -> None:
     from remit.ledger import archive as package
 
-    with open_ledger(root, signing=True) as client:
-        removed, remainder = package.finish(client, progress)
-        purged = package.purge(client, opened(archives)) if archives else 0
+    with open_ledger(root, signing=True) as client, exclusive(client, root) as guard:
+        purged = package.purge(client, opened(archives).parts(), guard) if archives else 0
+        removed, remainder = package.finish(client, archives, guard=guard, progress=progress)
     found = {"removed": removed, "purged": purged, "remainder": remainder or None}
     lines = [f"{removed} archived entries removed from the database"]
     if archives:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli import archives, proofs
-from remit.cli.archives import from_archive, opened, require_archive, say_archived
+from remit.cli.archives import exclusive, from_archive, opened, require_archive, say_archived
 from remit.cli.shared import (
     common,
     cut,
@@ -294,7 +294,8 @@ def erase(
         if archives:
             from remit.ledger.archive import erase_archived
 
-            report = erase_archived(client, opened(archives), **given)
+            with exclusive(client, root) as guard:
+                report = erase_archived(client, opened(archives), **given, guard=guard)
         else:
             report = client.erase(**given)
         gone = _forget(root, client) if yes else []
@@ -314,9 +315,10 @@ def retain(root: Path | None, as_json: bool, yes: bool, archives: tuple[Path, ..
         if archives:
             from remit.ledger.archive import retain_archived
 
-            reports = retain_archived(
-                client, opened(archives), requested_by=whoami(), dry_run=not yes
-            )
+            with exclusive(client, root) as guard:
+                reports = retain_archived(
+                    client, opened(archives), guard=guard, requested_by=whoami(), dry_run=not yes
+                )
         else:
             reports = client.retain(requested_by=whoami(), dry_run=not yes)
         if yes:

@@ -211,7 +211,7 @@ def move(
     shown = {"name": name, "entries": done.entries, "place": done.tenant.place,
              "aside": "" if removed else done.aside, "removed": removed}  # fmt: skip
     emit(as_json, shown, [f"{name}: {done.entries} entries are at {done.tenant.place}"])
-    if not as_json:
+    if not as_json and (removed or done.aside):
         note(_LEFT if removed else f"The old ledger is kept as {done.aside}, with all its content: "
              f"`remit tenant clean {name}` removes it, when the new one is in your "
              "backups.")  # fmt: skip
@@ -261,16 +261,18 @@ def remove(
     can be checked. Its name is not used again. An interrupted removal is undone, or finished once
     it is on the host's record, by the next `remit tenant` command and by the server.
     """
-    from remit.runtime.removal import remove_tenant
+    from remit.runtime.removal import remove_tenant, removed_before
     from remit.runtime.tenants import find_tenant
 
     with _host(root, signing=True) as (place, ledger):
-        find_tenant(place, name)
-        confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
-        done = remove_tenant(
-            place, ledger, name, reason=reason, wait_s=wait_s, export=out, by=whoami(),
-            host_path=open_settings(root)[1].settings.ledger.path, step=show_step,
-        )  # fmt: skip
+        done = removed_before(place, ledger, name)
+        if done is None:
+            find_tenant(place, name)
+            confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
+            done = remove_tenant(
+                place, ledger, name, reason=reason, wait_s=wait_s, export=out, by=whoami(),
+                host_path=open_settings(root)[1].settings.ledger.path, step=show_step,
+            )  # fmt: skip
     shown = {"name": name, "entries": done.entries, "taken": done.taken, "entry": done.entry_id,
              "export": str(out) if out else ""}  # fmt: skip
     line = (

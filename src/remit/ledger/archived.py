@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import operator
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,10 @@ class Places:
         """Put in those of another set, whose end is no greater."""
         both = int.from_bytes(self._bits, "little") | int.from_bytes(other._bits, "little")
         self._bits[:] = both.to_bytes(len(self._bits), "little")
+
+    def common(self, other: Places) -> Places:
+        """Return the numbers that are in both sets; the other's end is no smaller."""
+        return Places(self.end, bytearray(map(operator.and_, self._bits, other._bits)))
 
     def part(self, first: int, last: int) -> Places:
         """Those from ``first`` (a multiple of 8) to ``last``, numbered from 0 on."""

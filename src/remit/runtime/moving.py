@@ -23,7 +23,7 @@ from remit.ledger.relocation import copy_ledger
 from remit.ledger.sqlite.files import remove_file
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
-from remit.runtime.move_plan import MovePlan
+from remit.runtime.move_plan import MovePlan, old_plans
 from remit.runtime.places import (
     database_of,
     drained,
@@ -90,7 +90,7 @@ def move_tenant(
     by: str,
     step: Step = lambda _: None,
 ) -> Moved:
-    """Move a tenant's ledger.
+    """Move a tenant's ledger; if it is there already, only say so.
 
     Args:
         host: the host's root.
@@ -115,7 +115,12 @@ def move_tenant(
         before = find_tenant(host, name).file
         require_recorded(ledger, tenant)
         open_log(tenant).close()  # it is there, and this tenant's
-        plan = MovePlan(before, _target(before, to), secrets.token_hex(4))
+        after = _target(before, to)
+        if (after.database, after.ledger) == (before.database, before.ledger):
+            with open_log(tenant) as log:
+                old = [place_of(one.aside) for one in old_plans(root)]
+                return Moved(find_tenant(host, name), log.count(), "".join(old[-1:]))
+        plan = MovePlan(before, after, secrets.token_hex(4))
         settings = load_settings(root.config).settings.ledger
         _require_free(plan.after, root, host_path)
         step("drain")
@@ -204,12 +209,8 @@ def _write(root: Root, plan: MovePlan) -> None:
 
 def _target(file: TenantFile, to: str) -> TenantFile:
     if to == HOST or "://" in to:
-        after = replace(file, database=to, ledger=schema_of(file.name))
-    else:
-        after = replace(file, database="", ledger=str(Path(to).absolute() / "ledger.db"))
-    if (after.database, after.ledger) == (file.database, file.ledger):
-        raise TenantError(f"The ledger of the tenant {file.name} is there already.")
-    return after
+        return replace(file, database=to, ledger=schema_of(file.name))
+    return replace(file, database="", ledger=str(Path(to).absolute() / "ledger.db"))
 
 
 def _copy(plan: MovePlan, root: Root, host_path: str, settings: LedgerSettings) -> int:

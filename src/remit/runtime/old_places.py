@@ -86,7 +86,7 @@ def remove_old_place(
 
 
 def _require_copied(plan: MovePlan, root: Root, host_path: str) -> None:
-    """The tenant's ledger extends the old one."""
+    """Raise TenantError if the tenant's ledger lacks an entry of the old one or is damaged."""
     settings = load_settings(root.config).settings.ledger
     tenant = find_tenant(Root(root.path.parent.parent), root.path.name)
     with open_place(plan.aside, root, host_path, settings) as old, open_log(tenant) as log:
@@ -94,4 +94,10 @@ def _require_copied(plan: MovePlan, root: Root, host_path: str) -> None:
             raise TenantError(
                 f"The old ledger {place_of(plan.aside)} is not removed: {problem}",
                 next_step="`remit ledger verify` of the tenant checks its ledger.",
+            )
+        if problems := log.verify().problems:
+            raise TenantError(
+                f"The old ledger {place_of(plan.aside)} is not removed: the ledger in force does "
+                f"not verify ({problems[0]}).",
+                next_step="Keep the old ledger: it may be the only sound copy.",
             )

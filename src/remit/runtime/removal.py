@@ -34,12 +34,13 @@ from remit.runtime.tenants import (
     find_tenant,
     interrupted_tenants,
     recorded_key,
+    removals,
     require_recorded,
     root_of,
     take_checkpoint,
 )
 
-__all__ = ["Removed", "recover_tenant", "recover_tenants", "remove_tenant"]
+__all__ = ["Removed", "recover_tenant", "recover_tenants", "remove_tenant", "removed_before"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,15 @@ def remove_tenant(
         step("erase")
         _erase(ledger, root, plan, host_path)
     return removed
+
+
+def removed_before(host: Root, ledger: LedgerClient, name: str) -> Removed | None:
+    """Return what the removal of a tenant did, if it is finished; else None."""
+    entry = removals(ledger).get(name)
+    if entry is None or root_of(host, name).path.exists():
+        return None
+    head = latest_head(ledger, name)
+    return Removed(entry.metadata["size"], head.entry_id if head is not None else "", entry.id)
 
 
 def recover_tenants(host: Root, ledger: LedgerClient, host_path: str) -> dict[str, RemitError]:

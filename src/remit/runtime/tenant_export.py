@@ -7,6 +7,7 @@ from pathlib import Path
 
 from remit.kernel.tenant import TenantError
 from remit.ledger import LedgerClient, Progress, entry_id
+from remit.ledger.archive.files import fsync_tree
 from remit.ledger.log_of_logs import latest_head, prove_through
 from remit.runtime.tenants import Tenant, take_checkpoint
 
@@ -57,6 +58,7 @@ def export_tenant(
                 raise TenantError(f"{path} leads out of the tenant's root.")
             name = f"{path.parents[1].name}-{path.name}"
             shutil.copyfile(path, packages / name)
+        fsync_tree(directory)  # a removal may follow, and then this is the only copy
     except OSError as error:
         raise TenantError(
             f"The tenant cannot be written to {directory}: {error.strerror or error}.",

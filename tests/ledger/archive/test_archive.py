@@ -39,7 +39,7 @@ from remit.ledger.archive.files import Kind, write_part
 from remit.ledger.tlog import SignedCheckpoint, TlogProof, leaf_hash
 from remit.server.refusals import HttpError
 from remit.server.responses.turns import Turns
-from tests.ledger.archive.writing import sessions
+from tests.ledger.archive.writing import sessions, unguarded
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 
 _LIVE = "SES-LIVE"
@@ -47,7 +47,9 @@ _LIVE = "SES-LIVE"
 
 def cut_off(client: LedgerClient, directory: Path, end: int, kind: Kind = "jsonl") -> ArchiveReport:
     """Archive what is before ``end``."""
-    return archive(client, end, directory, by="ann", carry=lambda *_: {}, kind=kind)
+    return archive(
+        client, end, directory, by="ann", carry=lambda *_: {}, guard=unguarded, kind=kind
+    )
 
 
 @pytest.fixture
@@ -198,14 +200,16 @@ def test_erasure_reaches_the_archive(place: tuple[str, Path], tmp_path: Path) ->
                 client.erase(**given, reason="r")
         with pytest.raises(EntryArchivedError):
             client.erase(entry_id(20), reason="r")
-        planned = erase_archived(client, found, subject_id="person1", reason="r", dry_run=True)
-        done = erase_archived(client, found, subject_id="person1", reason="r")
+        planned = erase_archived(
+            client, found, subject_id="person1", reason="r", guard=unguarded, dry_run=True
+        )
+        done = erase_archived(client, found, subject_id="person1", reason="r", guard=unguarded)
         assert (done.values, done.entries) == (planned.values, planned.entries)
         # 17 sessions: six entries that each show two messages, an answer and the person's name.
         assert done.entries == 17 * 6
-        gone = erase_archived(client, found, entry_id(24), reason="r")  # of SES-4
+        gone = erase_archived(client, found, entry_id(24), reason="r", guard=unguarded)  # of SES-4
         assert gone.sessions == ["SES-4"]
-        erase_archived(client, found, session_id="SES-2", reason="r")
+        erase_archived(client, found, session_id="SES-2", reason="r", guard=unguarded)
         client.erase(session_id="SES-60", reason="r") if not client.has_left("SES-60") else None
         assert _is_sound(client, directory)
         entries = {entry.id: entry for entry in joined(client, found, None)}
@@ -218,7 +222,7 @@ def test_erasure_reaches_the_archive(place: tuple[str, Path], tmp_path: Path) ->
             assert said not in texts
         assert b"question 0 of SES-3" in texts
         days = {"EXCHANGE": 0}
-        (report,) = retain_archived(client, found, days)
+        (report,) = retain_archived(client, found, days, guard=unguarded)
         assert report.values > 100
         assert not any("nonce" in item for line in found.lines() for item in line.contents)
         assert _is_sound(client, directory)
@@ -230,10 +234,12 @@ def test_an_erasure_that_was_stopped_is_finished(client: LedgerClient, tmp_path:
     cut_off(client, directory, 256)
     kept = tmp_path / "kept"
     shutil.copytree(directory, kept)
-    erase_archived(client, Archive([directory]), session_id="SES-4", reason="r")
+    erase_archived(client, Archive([directory]), session_id="SES-4", reason="r", guard=unguarded)
     (problem, *_) = check_archive(client, [kept]).problems
     assert "erased is still here" in problem.message
-    assert purge(client, Archive([kept])) == 6 + 6 + 5 + 6  # said by both, and repeated; who it is
+    assert (
+        purge(client, Archive([kept]).parts(), unguarded) == 6 + 6 + 5 + 6
+    )  # said by both, and repeated; who it is
     assert check_archive(client, [kept]).problems == []
 
 
@@ -245,7 +251,7 @@ def test_an_export_comes_back_as_it_was(client: LedgerClient, tmp_path: Path) ->
     client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(200)])
     cut_off(client, directory, 512)
     conversation(client, "SES-0", 7)
-    erase_archived(client, Archive([directory]), session_id="SES-9", reason="r")
+    erase_archived(client, Archive([directory]), session_id="SES-9", reason="r", guard=unguarded)
     with pytest.raises(LedgerError, match="were archived"):
         client.export(tmp_path / "x", format="tiles")
     assert client.export(file) == client.count()
@@ -291,7 +297,7 @@ def test_an_archive_is_made_once_and_of_a_sound_ledger(
     assert cut_at(client, "LED-00000101") == 256
     assert cut_at(client, "2000-01-01") == 256
     assert cut_at(client, "10000") == client.count() // 256 * 256
-    assert finish(client) == (0, "")
+    assert finish(client, [], guard=unguarded) == (0, "")
     (place,) = directory.iterdir()
     shutil.rmtree(place)
     with pytest.raises(LedgerError, match="no archive"):

@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 
 from remit.ledger import ErasureError, LedgerClient, entry_id
 from remit.ledger.archive import Archive, archive, check_archive, cut_at, erase_archived, joined
-from tests.ledger.archive.writing import conversation_of
+from tests.ledger.archive.writing import conversation_of, unguarded
 from tests.support.stores import SIGNER
 
 _SCRIPT = Path(__file__).parents[3] / "docs/verify_standalone.py"
@@ -75,7 +75,15 @@ class _World:
     def archive(self) -> None:
         size = self._client.count()
         end = cut_at(self._client, str(self._chance.randint(size // 2, size)))
-        archive(self._client, end, self._directory, by="a", carry=lambda *_: {}, kind="jsonl")
+        archive(
+            self._client,
+            end,
+            self._directory,
+            by="a",
+            carry=lambda *_: {},
+            guard=unguarded,
+            kind="jsonl",
+        )
 
     def subject(self) -> None:
         person = f"person-number-{self._chance.randrange(_PEOPLE)}"
@@ -100,7 +108,9 @@ class _World:
     def _erase(self, **which: Any) -> None:
         try:
             if self._client.archived_to:
-                erase_archived(self._client, Archive([self._directory]), **which, reason="r")
+                erase_archived(
+                    self._client, Archive([self._directory]), **which, reason="r", guard=unguarded
+                )
             else:
                 self._client.erase(**which, reason="r")
         except ErasureError:

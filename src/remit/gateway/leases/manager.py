@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from remit.gateway.leases.owner import Owner
 from remit.kernel.errors import RemitError
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import Clock, LedgerClient, LedgerError, Transaction
 
@@ -69,6 +70,17 @@ class Lease:
     def release_in(self, tx: Transaction) -> None:
         """Release it in a transaction; set :attr:`released` when that is durable."""
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
+
+    def require_in(self, tx: Transaction) -> None:
+        """Raise LeaseExpiredError if, in this transaction, another process holds the lease."""
+        if not tx.execute(
+            "SELECT 1 FROM leases WHERE name = ? AND owner = ?", (self.name, self.owner)
+        ):
+            raise LeaseExpiredError(
+                f"The lease on {self.name} ran out while this process was suspended, and another "
+                "process took it.",
+                next_step="Wait until that process has ended, then run the command again.",
+            )
 
     def extended(self, asked_at: float) -> None:
         """Note that the lease was extended. It is counted from when that was asked for: the answer
@@ -138,6 +150,20 @@ class LeaseManager:
                 with contextlib.suppress(LedgerError):  # it runs out by itself
                     self._release(name, owner)
 
+    @contextlib.contextmanager
+    def hold_blocking(self, name: str) -> Iterator[Lease]:
+        """Hold ``name`` while the block runs, in code without an event loop.
+
+        Raises:
+            LeaseBusyError: another process holds it.
+        """
+        held = self.hold(name, wait_s=0)
+        lease = run_blocking(held.__aenter__())
+        try:
+            yield lease
+        finally:
+            run_blocking(held.__aexit__(None, None, None))
+
     def is_held(self, name: str, tx: Transaction | None = None) -> bool:
         """Whether a process holds ``name`` now; within a transaction, where one is given."""
         clock: Transaction | LedgerClient = self._ledger if tx is None else tx
@@ -175,22 +201,22 @@ class LeaseManager:
         deadline = time.monotonic() + wait_s
         pause = _FIRST_WAIT_S
 
-        def take(tx: Transaction) -> tuple[bool, Any]:
+        def take(tx: Transaction) -> tuple[str, Any]:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
             if rows and not self._is_free(str(rows[0][0]), int(rows[0][1]), tx):
-                return False, None
+                return str(rows[0][0]), None
             tx.execute_many(_TAKE, [(name, owner, tx.now_ms + self._lasts_ms)])
-            return True, None if read is None else read(tx)
+            return "", None if read is None else read(tx)
 
         while True:
             asked_at = _now()
-            taken, found = await self._ledger.submit(take)
-            if taken:
+            holder, found = await self._ledger.submit(take)
+            if not holder:
                 return Lease(name, owner, self._settings.lasts_s, asked_at, found)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LeaseBusyError(
-                    f"Another process works on {name}.",
+                    f"Another process works on {name}: {Owner.parse(holder) or holder}.",
                     next_step="Try again when it is done, or ask it to stop.",
                 )
             await asyncio.sleep(min(pause, left))

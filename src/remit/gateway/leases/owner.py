@@ -6,7 +6,9 @@ import functools
 import os
 import secrets
 import socket
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
@@ -25,7 +27,8 @@ class Owner:
         boot: id of the machine's boot; empty where the system has none.
         namespace: the pid namespace.
         start: start time of the process, in ticks since the boot.
-        token: random, for two owners in one process.
+        token: when it began to hold something, in seconds since 1970, and a random part that tells
+            two owners in one process apart.
     """
 
     host: str
@@ -38,7 +41,15 @@ class Owner:
     @classmethod
     def current(cls) -> Self:
         """This process."""
-        return cls(*_this_process(os.getpid()), secrets.token_hex(8))
+        return cls(*_this_process(os.getpid()), f"{int(time.time())}.{secrets.token_hex(8)}")
+
+    def __str__(self) -> str:
+        """Name the process and the time since when, for people."""
+        began, dot, _ = self.token.partition(".")
+        since = ""
+        if dot and began.isascii() and began.isdigit() and len(began) < 12:
+            since = f", since {datetime.fromtimestamp(int(began), UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"process {self.pid} on {self.host}{since}"
 
     @classmethod
     def parse(cls, text: str) -> Self | None:

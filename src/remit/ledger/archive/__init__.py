@@ -3,16 +3,20 @@
 from remit.ledger.archive.archiving import ArchiveReport, archive, cut_at, finish
 from remit.ledger.archive.checking import check_archive
 from remit.ledger.archive.erasing import erase_archived, purge, retain_archived
+from remit.ledger.archive.files import interrupted_copies
 from remit.ledger.archive.reading import Archive, joined, read_either
+from remit.ledger.archive.removal import Guard
 
 __all__ = [
     "Archive",
     "ArchiveReport",
+    "Guard",
     "archive",
     "check_archive",
     "cut_at",
     "erase_archived",
     "finish",
+    "interrupted_copies",
     "joined",
     "purge",
     "read_either",

@@ -1,28 +1,37 @@
-"""Archiving: a copy outside that is checked, an entry that says so, and then the rows go."""
+"""Archiving: copy old entries to files, check the copy, record it, then remove the rows."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remit.kernel.errors import RemitError
+from remit.ledger.archive.checking import check_range, root_of
 from remit.ledger.archive.copying import RangeCopy
-from remit.ledger.archive.files import (
-    Kind,
-    kind_there,
-)
+from remit.ledger.archive.erasing import purge
+from remit.ledger.archive.files import Kind, kind_there, parts_in, range_name, ranges_in
 from remit.ledger.archive.leaving import leaving, refers
-from remit.ledger.archive.removal import remove
-from remit.ledger.archived import ARCHIVED, ARCHIVED_TO, Places, archived_to
+from remit.ledger.archive.removal import Guard, remove
+from remit.ledger.archived import (
+    ARCHIVED,
+    ARCHIVED_TO,
+    ArchivedRange,
+    Places,
+    archived_ranges,
+    archived_to,
+    left_of,
+)
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import Content, content
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.report import Progress
-from remit.ledger.store import Transaction
+from remit.ledger.store import Store, Transaction
 from remit.ledger.tlog import TILE_WIDTH
 from remit.ledger.tree import LedgerTree
 from remit.ledger.usage_audit import carried_usage
@@ -34,26 +43,29 @@ Carry = Callable[[LedgerClient, int], dict[str, Any]]
 
 _ATTEMPTS = 3
 _TILES_AT_ONCE = 64
+_ROWS = 50_000
 _TILE = "INSERT INTO tree_hashes VALUES (0, ?, ?) ON CONFLICT (level, idx) DO NOTHING"
 _INFO = (
     f"INSERT INTO ledger_info VALUES ('{ARCHIVED_TO}', ?) ON CONFLICT (name) DO UPDATE "
     "SET value = excluded.value"
 )
+_IN_DATABASE = "All entries are in the database"
+_AGAIN = "run the same command again."
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What was archived.
+    """The result of a run.
 
     Attributes:
-        first: the first entry of the range; ``end`` the first after it. Equal where there was
-            nothing to archive.
-        entries: how many left the database.
-        stayed: how many of before ``end`` are still in it.
-        archived_id: the ``ARCHIVED`` entry; empty when there was nothing to archive.
+        first: the first entry of the range.
+        end: the first entry after the range; equal to ``first`` if there was nothing to archive.
+        entries: how many entries left the database.
+        stayed: how many entries before ``end`` are still in it.
+        archived_id: the ``ARCHIVED`` entry; empty if there was nothing to archive.
         directory: of the range.
-        remainder: what could not be done at once, and how it can be; empty when all was.
-        seconds: by step, how long it took.
+        remainder: the reason if :meth:`LedgerClient.compact` could not finish; else empty.
+        seconds: how long each step took.
     """
 
     first: int
@@ -67,7 +79,7 @@ class ArchiveReport:
 
 
 def cut_at(ledger: LedgerClient, before: str) -> int:
-    """The greatest cut that is at or below what was asked: a multiple of 256.
+    """Return the greatest multiple of 256 that is at or below the cut that was asked for.
 
     Args:
         ledger: to be cut.
@@ -98,55 +110,145 @@ def archive(
     *,
     by: str,
     carry: Carry,
+    guard: Guard,
     jobs: int = 1,
     kind: Kind | None = None,
     progress: Callable[[str], Progress] | None = None,
 ) -> ArchiveReport:
-    """Archive what is before ``end``: see ``docs/operations/growth.md``.
+    """Archive the entries before ``end``: see ``docs/operations/growth.md``.
 
-    The copy is on disk and checked before the ``ARCHIVED`` entry is written, and that before the
-    first row goes. Killed anywhere, the next call begins again, or goes on.
+    The copy is synced to disk and checked before the ``ARCHIVED`` entry is written. It is opened
+    again after that, and each row is compared with it in the transaction that deletes the row.
+    After an interruption anywhere, the same call begins again or finishes.
 
     Args:
-        ledger: with its key.
+        ledger: opened with its key.
         end: a multiple of 256 (:func:`cut_at`).
-        directory: of the archive; made where it is not there.
-        by: who asked, on record.
-        carry: :data:`Carry`; what it gives must be JSON.
-        jobs: processes for the verification before.
-        kind: of the parts; Parquet where pyarrow is installed.
-        progress: gives, for what is done just now, what is called with done and total.
+        directory: of the archive; made if it does not exist.
+        by: who asked, for the record.
+        carry: :data:`Carry`; its result must be JSON.
+        guard: raises an error in a transaction if another run has taken over this one's lease.
+        jobs: processes for the verification of the ledger.
+        kind: the format of the parts; Parquet if pyarrow is installed.
+        progress: returns, for a step's name, the function that reports its progress.
 
     Raises:
-        LedgerError: the ledger does not verify, is in use up to the cut, or the archive cannot be
-            written.
+        LedgerError: the ledger does not verify, or a phase failed. The message names the phase,
+            where the entries are and the next command.
         NoSignerError: the client holds no key.
     """
-    run = _Archiving(ledger, directory, by, carry, kind or kind_there(), progress)
+    run = _Archiving(ledger, directory, by, carry, guard, kind or kind_there(), progress)
     return run.run(end, jobs)
 
 
 def finish(
-    ledger: LedgerClient, progress: Callable[[str], Progress] | None = None
+    ledger: LedgerClient,
+    directories: Sequence[Path],
+    *,
+    guard: Guard,
+    progress: Callable[[str], Progress] | None = None,
+    copy_again: Callable[[ArchivedRange], Path] | None = None,
 ) -> tuple[int, str]:
-    """Remove what is on record as archived and still there; how many entries that was, and what
-    of :meth:`LedgerClient.compact` could not be done."""
-    if not archived_to(ledger.select):
-        return 0, ""
-    removed = remove(ledger._store, ledger.transact, progress and progress("removing"))
-    return removed, ledger._store.compact() if removed else ""
+    """Remove the entries that are recorded as archived and are still in the database.
+
+    The archive of each range is opened and checked, and each row is compared with it in the
+    transaction that deletes the row.
+
+    Args:
+        ledger: opened with its key.
+        directories: of the archive; empty if no removal was interrupted.
+        guard: as of :func:`archive`.
+        progress: as of :func:`archive`.
+        copy_again: copies a range again that is in none of the directories, and returns the
+            range's directory; called only if all entries of the range are in the database.
+
+    Returns:
+        How many entries were removed, and the reason if :meth:`LedgerClient.compact` could not
+        finish.
+
+    Raises:
+        LedgerError: the archive of entries that are still in the database was not given, or does
+            not match them; these entries stay.
+    """
+    removed = 0
+    for one, here in _unfinished(ledger._store):
+        there = (found for directory in directories for found in ranges_in(directory))
+        path = next((path for *name, path in there if name == [one.first, one.end]), None)
+        if path is None and copy_again is not None and len(here) == one.count:
+            path = copy_again(one)
+        if path is None:
+            raise _not_given(one, len(here))
+        with _phase(
+            f"The entries {one.first} to {one.end - 1} could not be removed from the database",
+            f"Those that were not removed are in the database; {path}, recorded by "
+            f"{one.entry.id}, is the only copy of the others.",
+            "Keep that directory, and run `remit ledger archive --finish --archive DIR` with the "
+            "directory that contains it.",
+        ):
+            purge(ledger, parts_in(path), guard)
+            held = check_range(ledger, path, one.first, one.end, root_of(one), one.left)
+            removed += remove(ledger, here, held, guard, progress and progress("removing"))
+    with _phase(
+        "The space of the removed entries could not be given back",
+        "The entries are removed, and in their archive.",
+        "Run `remit ledger compact`.",
+    ):
+        return removed, ledger._store.compact() if removed else ""
+
+
+def _unfinished(store: Store) -> list[tuple[ArchivedRange, Places]]:
+    """Return the recorded ranges of which entries are still in the database, and these entries."""
+    ranges = archived_ranges(store)
+    gone = left_of(ranges)
+    ((count,),) = store.select("SELECT count(*) FROM entries WHERE seq < ?", (gone.end,))
+    if count == gone.end - len(gone):
+        return []
+    there, last = Places(gone.end), -1
+    while rows := store.select(
+        f"SELECT seq FROM entries WHERE seq > ? AND seq < ? ORDER BY seq LIMIT {_ROWS}",
+        (last, gone.end),
+    ):
+        for (last,) in rows:
+            there.add(last)
+    found = [(one, one.left.common(there)) for one in ranges]
+    return [(one, here) for one, here in found if len(here)]
+
+
+def _not_given(one: ArchivedRange, here: int) -> LedgerError:
+    again = " If it is lost, `remit ledger archive --before … --out DIR` copies the entries again."
+    return LedgerError(
+        f"{one.entry.id} of {one.entry.timestamp} records that {one.count} of the entries "
+        f"{one.first} to {one.end - 1} were archived; {here} of them are still in the database, "
+        f"and the directory {range_name(one.first, one.end)} of their archive was not given. "
+        "Nothing was removed.",
+        next_step="Give the directory that contains it: `remit ledger archive --finish --archive "
+        f"DIR`.{again if here == one.count else ''}",
+    )
+
+
+@contextlib.contextmanager
+def _phase(failure: str, state: str, next_step: str) -> Iterator[None]:
+    """Say in an error of the block which phase failed, where the entries are, and what to do."""
+    try:
+        yield
+    except (OSError, RemitError) as error:
+        reason = error.message if isinstance(error, RemitError) else str(error)
+        raise LedgerError(
+            f"{failure}: {reason.rstrip('.')}. {state}", next_step=next_step
+        ) from error
 
 
 class _Archiving:
     def __init__(
-        self, ledger: LedgerClient, directory: Path, by: str, carry: Carry, kind: Kind,
-        progress: Callable[[str], Progress] | None,
+        self, ledger: LedgerClient, directory: Path, by: str, carry: Carry, guard: Guard,
+        kind: Kind, progress: Callable[[str], Progress] | None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._store = ledger._store
         self._directory = directory
         self._by = by
         self._carry = carry
+        self._guard = guard
         self._kind: Kind = kind
         self._progress = progress
         self._seconds: dict[str, float] = {}
@@ -159,7 +261,7 @@ class _Archiving:
                 "An archive needs a signed checkpoint, and this client holds no key.",
                 next_step="Open the ledger through its root: `remit ledger archive`.",
             )
-        remainder = finish(ledger, self._progress)[1]
+        remainder = self._finish()[1]
         first = archived_to(ledger.select)
         if end <= first:
             return ArchiveReport(first, first, 0, 0, "", "", remainder, {})
@@ -173,29 +275,59 @@ class _Archiving:
         size = ledger.count()
         places = leaving(self._store, end)
         self._took("plan")
-        try:
-            copy = RangeCopy(ledger, self._directory, first, end, self._kind, self._shown)
-            copy.write(places)
-            self._took("write")
-            self._keep_leaves(first, end)
-            carried = {"usage": carried_usage(ledger, first, end), **self._carry(ledger, end)}
-            archived_id = self._record(copy, first, end, size, places, carried)
-            copy.note(archived_id)
-            self._took("record")
-        except OSError as error:
-            raise LedgerError(
-                f"The archive cannot be written to {self._directory}: {error.strerror or error}.",
-                next_step="Nothing has left the database. Check free space and permissions.",
-            ) from error
-        remove(self._store, ledger.transact, self._shown("removing"))
+        if not len(places):
+            return ArchiveReport(first, first, 0, 0, "", "", remainder, self._seconds)
+        copy = self._copy(first, end, places)
+        self._took("write")
+        archived_id = self._record(copy, size, places)
+        self._keep(copy)
+        self._took("record")
+        removed, remainder = self._finish()
         self._took("remove")
-        remainder = self._store.compact()
-        self._took("compact")
         stayed = ledger.select("SELECT count(*) FROM entries WHERE seq < ?", (end,))[0][0]
         return ArchiveReport(
-            first, end, len(places), stayed, archived_id, str(copy.place), remainder,
-            self._seconds,
+            first, end, removed, stayed, archived_id, str(copy.place), remainder, self._seconds
+        )
+
+    def _finish(self) -> tuple[int, str]:
+        directories = [self._directory] if self._directory.is_dir() else []
+        return finish(
+            self._ledger, directories, guard=self._guard, progress=self._progress,
+            copy_again=self._copy_again,
         )  # fmt: skip
+
+    def _copy_again(self, one: ArchivedRange) -> Path:
+        copy = self._copy(one.first, one.end, one.left)
+        self._keep(copy)
+        return copy.place
+
+    def _copy(self, first: int, end: int, places: Places) -> RangeCopy:
+        """Write a copy of a range and check it; remove it if that fails."""
+        copy = RangeCopy(self._ledger, self._directory, first, end, self._kind, self._shown)
+        with _phase(
+            f"The copy {copy.path} could not be written and checked",
+            f"{_IN_DATABASE}. If {copy.path} is there, it is incomplete and can be removed.",
+            "Make sure that there is space and that the directory can be written, or give another "
+            f"--out; then {_AGAIN}",
+        ):
+            try:
+                copy.write(places)
+                self._check(copy, places)
+            except BaseException:
+                copy.discard()
+                raise
+        return copy
+
+    def _check(self, copy: RangeCopy, places: Places) -> None:
+        check_range(self._ledger, copy.path, copy.first, copy.end, copy.root, places)
+
+    def _keep(self, copy: RangeCopy) -> None:
+        with _phase(
+            f"{copy.path} could not be renamed to {copy.place}",
+            f"{_IN_DATABASE}, and a complete copy is in one of these directories.",
+            f"Make sure that nothing else has that name; then {_AGAIN}",
+        ):
+            copy.keep()
 
     def _shown(self, what: str) -> Progress | None:
         return self._progress(what) if self._progress is not None else None
@@ -205,7 +337,7 @@ class _Archiving:
         self._seconds[step], self._since = round(now - self._since, 3), now
 
     def _keep_leaves(self, first: int, end: int) -> None:
-        """Store the leaf hashes of the range: proofs need them, and the records go."""
+        """Store the leaf hashes of the range, which proofs need when the records are gone."""
         tree = LedgerTree(self._store.select, self._store)
         last = end // TILE_WIDTH
         for low in range(first // TILE_WIDTH, last, _TILES_AT_ONCE):
@@ -213,39 +345,44 @@ class _Archiving:
                 (index, b"".join(tree.tile(0, index)))
                 for index in range(low, min(low + _TILES_AT_ONCE, last))
             ]
-            self._ledger.transact(functools.partial(_insert, rows))
+            self._ledger.transact(functools.partial(_insert, self._guard, rows))
 
-    def _record(
-        self, copy: RangeCopy, first: int, end: int, size: int, places: Places,
-        carried: dict[str, Any],
-    ) -> str:  # fmt: skip
-        """Write the ``ARCHIVED`` entry; what came to life meanwhile, or was erased, is first taken
-        out of the archive."""
-        for _ in range(_ATTEMPTS):
-            done = self._ledger.transact(
-                functools.partial(self._record_in, first, end, copy.root, size, places, carried)
-            )
-            if isinstance(done, str):
-                return done
-            for seq in done:
-                places.remove(seq)
-            size = self._ledger.count()
-            copy.write_parts_again(places)
-        raise LedgerError(
-            "Sessions of before the cut go on all the time.",
-            next_step="Nothing has left the database. Archive again later, or less.",
-        )
+    def _record(self, copy: RangeCopy, size: int, places: Places) -> str:
+        """Write the ``ARCHIVED`` entry; return its id.
+
+        Sessions that went on meanwhile, and values that were erased, are taken out of the copy
+        first.
+        """
+        first, end = copy.first, copy.end
+        with _phase(
+            "The ARCHIVED entry could not be recorded",
+            f"{_IN_DATABASE}. A copy is in {copy.path}.",
+            f"Make sure that the database and the disk can be written; then {_AGAIN} Remove "
+            f"{copy.path} after that.",
+        ):
+            self._keep_leaves(first, end)
+            carried = {"usage": carried_usage(self._ledger, first, end),
+                       **self._carry(self._ledger, end)}  # fmt: skip
+            for _ in range(_ATTEMPTS):
+                done = self._ledger.transact(
+                    functools.partial(self._record_in, first, end, copy.root, size, places, carried)
+                )
+                if isinstance(done, str):
+                    return done
+                for seq in done:
+                    places.remove(seq)
+                size = self._ledger.count()
+                copy.write_parts(places)
+                self._check(copy, places)
+            raise LedgerError("Sessions of before the cut go on all the time.")
 
     def _record_in(
         self, first: int, end: int, root: bytes, size: int, places: Places,
         carried: dict[str, Any], tx: Transaction,
     ) -> str | list[int]:  # fmt: skip
-        """The id of the entry; or the entries that cannot leave, as their sessions go on: none
-        where only something was erased."""
-        if archived_to(tx.execute) != first:
-            raise LedgerError(
-                "Another process archives this ledger.", next_step="Nothing was done here."
-            )
+        """Return the id of the entry; or the entries that must stay as their sessions went on,
+        none if only a value was erased."""
+        self._guard(tx)
         alive = [
             seq
             for session_id in refers(tx, tx.execute, size)
@@ -276,5 +413,6 @@ class _Archiving:
         )
 
 
-def _insert(rows: list[tuple[int, bytes]], tx: Transaction) -> None:
+def _insert(guard: Guard, rows: list[tuple[int, bytes]], tx: Transaction) -> None:
+    guard(tx)
     tx.execute_many(_TILE, rows)

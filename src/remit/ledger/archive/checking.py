@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,11 +12,19 @@ import orjson
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
-from remit.ledger.archive.files import Line, parts_in, range_name, ranges_in, read_part
+from remit.ledger.archive.files import (
+    Line,
+    interrupted_copies,
+    parts_in,
+    range_name,
+    ranges_in,
+    read_part,
+)
 from remit.ledger.archived import ArchivedRange, Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import NO_STEP, commit, commitments_in, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.errors import LedgerError
 from remit.ledger.keyfiles import known_as
 from remit.ledger.record import columns_of, content_scope, record_problem
 from remit.ledger.report import Progress, VerificationReport
@@ -33,7 +42,7 @@ from remit.ledger.tlog import (
 )
 from remit.ledger.tree import LedgerTree
 
-__all__ = ["RangeCheck", "check_archive"]
+__all__ = ["RangeCheck", "check_archive", "check_range", "digest", "root_of"]
 
 _MOST = 20
 _AT_ONCE = 400
@@ -70,7 +79,7 @@ def check_archive(
             report.add(one.first, "archive", f"the entries {one.first} to {one.end - 1} are not in "
                                              "the archive")  # fmt: skip
             continue
-        check = RangeCheck(path, one.first, one.end, _root(one), ledger.verifier_key, tree)
+        check = RangeCheck(path, one.first, one.end, root_of(one), ledger.verifier_key, tree)
         check.last_hash = last_hash
         check.check(one.left, ledger._store.erasures, progress, total)
         last_hash = check.last_hash
@@ -80,10 +89,32 @@ def check_archive(
             report.add(one.first, "archive", f"{path.name}: {problem}")
     for name in sorted(there):
         report.notes.append(f"{name}, which no entry of this ledger names, is in the archive too")
+    for path in (path for directory in directories for path in interrupted_copies(directory)):
+        report.notes.append(
+            f"{path} is the copy of an interrupted run, and erasures do not reach it; remove it if "
+            "no run is writing it"
+        )
     return report
 
 
-def _root(one: ArchivedRange) -> bytes:
+def check_range(
+    ledger: LedgerClient, path: Path, first: int, end: int, root: bytes, left: Places
+) -> set[bytes]:
+    """Open the directory of a range, check all of it, and return :attr:`RangeCheck.held`.
+
+    Raises:
+        LedgerError: a file is missing or damaged, or does not match the ledger.
+    """
+    tree = LedgerTree(ledger.select, ledger._store)
+    check = RangeCheck(path, first, end, root, ledger.verifier_key, tree)
+    check.check(left, ledger._store.erasures)
+    if check.problems:
+        raise LedgerError(f"The archive {path} does not match the ledger: {check.problems[0]}.")
+    return check.held
+
+
+def root_of(one: ArchivedRange) -> bytes:
+    """Return the root that is recorded of a range; no bytes if it cannot be read."""
     try:
         return bytes.fromhex(one.root)
     except ValueError:
@@ -103,6 +134,8 @@ class RangeCheck:
     Attributes:
         last_hash: of the entry before the range, where it is known; then of its last.
         contents: values that match their commitments.
+        held: the digests (:func:`digest`) of all entries, values, persons and message steps in its
+            parts.
         problems: a sentence each, at most 20.
     """
 
@@ -118,6 +151,7 @@ class RangeCheck:
         self._tree = tree
         self.last_hash = ""
         self.contents = 0
+        self.held: set[bytes] = set()
         self.problems: list[str] = []
 
     def check(
@@ -128,7 +162,7 @@ class RangeCheck:
             self._check_tiles(progress, total)
             self._check_checkpoint()
             self._check_parts(left, erasures)
-        except (OSError, RemitError) as error:
+        except (OSError, RemitError, ValueError, LookupError) as error:
             self._add(getattr(error, "message", "") or str(error))
 
     def _add(self, problem: str) -> None:
@@ -231,6 +265,7 @@ class RangeCheck:
         if sha256_hex(line.record) != line.entry_hash:
             raise ValueError("the record does not match entry_hash")
         record = orjson.loads(line.record)
+        self.held.add(digest("entry", str(line.seq), line.entry_hash, line.record))
         subject = commitment_in(record["metadata"])
         scope = content_scope(columns_of(record["metadata"]).session_id, line.seq)
         own = known[scope]
@@ -243,10 +278,16 @@ class RangeCheck:
                 raise ValueError("a value that was erased is still here: `remit ledger archive "
                                  "--finish --archive DIR` takes it out")  # fmt: skip
             else:
-                encoded = item["jcs" if "jcs" in item else "json"].encode()
-                if commit(base64.b64decode(item["nonce"], validate=True), encoded) != mac:
+                codec = "jcs" if "jcs" in item else "json"
+                encoded = item[codec].encode()
+                nonce = base64.b64decode(item["nonce"], validate=True)
+                if commit(nonce, encoded) != mac:
                     raise ValueError("a value does not match its commitment")
                 self.contents += 1
+                self.held.add(digest("value", mac, nonce, codec, encoded))
+                self.held.update(
+                    digest("person of the value", mac, one) for one in item.get("subjects", ())
+                )
             own.add(mac)
         for step in line.steps:
             parent, mac = step["parent"], step["commitment"]
@@ -258,6 +299,7 @@ class RangeCheck:
                     raise ValueError("a message is said to be erased, and no ERASURE says so")
             elif mac not in own:
                 raise ValueError("a message is missing")
+            self.held.add(digest("message", step["step"], mac))
             steps[step["step"]] = (scope, position + 1)
         for item in commitments_in([record["metadata"], record["reason"]]):
             if "$messages" in item:
@@ -270,6 +312,15 @@ class RangeCheck:
         if getattr(self, "_at", None) != index:
             self._at, self._tile = index, self._tree.tile(0, index)
         return self._tile
+
+
+def digest(*parts: str | bytes) -> bytes:
+    """Return a short digest of a row: its parts, each with its length."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        found.update(len(data).to_bytes(8, "big") + data)
+    return found.digest()
 
 
 def tree_root_of(hashes: list[bytes]) -> bytes:

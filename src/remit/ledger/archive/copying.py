@@ -1,15 +1,15 @@
-"""The copy of a range: its directory, on disk and read back before anything else is done."""
+"""The copy of a range of entries in files."""
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from remit.ledger.archive.checking import RangeCheck
 from remit.ledger.archive.files import (
     PART_ENTRIES,
-    RECORDED,
     Kind,
     Line,
     fsync,
@@ -31,19 +31,25 @@ __all__ = ["RangeCopy"]
 
 
 class RangeCopy:
-    """The copy of the entries from ``first`` to before ``end``.
+    """The copy of the entries from ``first`` to before ``end`` that one run makes.
+
+    Each run writes into a new directory, ``<first>-<end>.new-<random>``, which :meth:`keep` renames
+    to ``<first>-<end>`` when the copy is complete and recorded. No other directory is changed.
 
     Args:
         ledger: with its key.
-        directory: of the archive; made where it is not there.
+        directory: of the archive; made if it does not exist.
         first: a multiple of 256, as ``end`` is.
-        end: the first entry behind it.
-        kind: of the parts.
-        shown: gives, for what is done just now, what is called with done and total.
+        end: a multiple of 256.
+        kind: the format of the parts.
+        shown: returns, for a step's name, the function that reports its progress.
 
     Attributes:
-        place: the directory of the range.
-        root: of the tree of ``end`` entries.
+        first: the first entry.
+        end: the first entry after the range.
+        path: the directory that this run writes.
+        place: the directory that the complete copy is renamed to.
+        root: the root of the tree of ``end`` entries.
     """
 
     def __init__(
@@ -52,57 +58,58 @@ class RangeCopy:
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._store = ledger._store
-        self._directory = directory
-        self._first = first
-        self._end = end
+        self.first = first
+        self.end = end
         self._kind: Kind = kind
         self._shown = shown
         self.place = directory / range_name(first, end)
+        self.path = directory / f"{self.place.name}.new-{secrets.token_hex(4)}"
         self._tree = LedgerTree(self._store.select, self._store)
         self.root = self._tree.root(end)
 
     def write(self, places: Places) -> None:
-        """Make the directory, whole and checked, with what leaves in its parts.
+        """Write the directory, with the entries in ``places`` as its parts, and sync it to disk.
 
         Raises:
-            LedgerError: it is an archive already, or does not read back.
-            OSError: it cannot be written.
+            LedgerError: the range's directory exists already.
+            OSError: a file cannot be written.
         """
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self.place.with_name(f".{self.place.name}.new")
-        if (self.place / RECORDED).exists():
-            raise LedgerError(
-                f"{self.place} is an archive already.",
-                next_step="Nothing was done. Give another directory.",
-            )
-        for left in (new, self.place):  # of a run that was killed before its entry was on record
-            if left.exists():
-                shutil.rmtree(left)
-        new.mkdir(mode=0o700)
-        self._write_tiles(new)
-        self._write_parts(new, places)
-        fsync_tree(new)
-        self.check(new, places)
-        new.rename(self.place)
-        for path in (self._directory, self._directory.parent):
+        if os.path.lexists(self.place):
+            raise LedgerError(f"{self.place} exists, and this ledger recorded no such archive.")
+        made = [path for path in (self.place.parent, *self.place.parents) if not path.exists()]
+        self.place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700)
+        self._write_tiles()
+        self.write_parts(places)
+        fsync_tree(self.path)
+        for path in {self.place.parent, *(path.parent for path in made)}:
             fsync(path)
 
-    def write_parts_again(self, places: Places) -> None:
-        """As :meth:`write`, of the parts alone: what leaves is not what it was."""
-        self._write_parts(self.place, places)  # each is on disk, and so is its name
-        self.check(self.place, places)
+    def write_parts(self, places: Places) -> None:
+        """Write the parts, in place of those that are there; raises OSError."""
+        for old in parts_in(self.path):
+            old.unlink()
+        lines = lines_of(self._store, places)
+        shown, total = self._shown("writing parts"), len(places)
+        for number in range((total + PART_ENTRIES - 1) // PART_ENTRIES):
+            write_part(part_path(self.path, number, self._kind), _some(lines, PART_ENTRIES))
+            if shown is not None:
+                shown(min(total, (number + 1) * PART_ENTRIES), total)
 
-    def note(self, archived_id: str) -> None:
-        """Say in the directory that it is on record; raises OSError."""
-        path = self.place / RECORDED
-        _put(path, f"{archived_id}\n".encode())
-        for one in (path, self.place):
-            fsync(one)
+    def keep(self) -> None:
+        """Rename the directory to the range's name; raises OSError if that name is taken."""
+        self.path.rename(self.place)
+        fsync(self.place.parent)
 
-    def _write_tiles(self, path: Path) -> None:
-        """The range as a C2SP tlog-tiles log: all hashes above the leaves, so that its checkpoint
-        can be checked by itself, and of the range leaves and records."""
-        shown, first, end = self._shown("copying"), self._first, self._end
+    def discard(self) -> None:
+        """Remove the directory of this run, as far as that is possible."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _write_tiles(self) -> None:
+        """Write the range as a C2SP tlog-tiles log: its leaves and records, and all hashes above
+        the leaves, so that the log's checkpoint can be checked without the ledger."""
+        path, shown = self.path, self._shown("copying")
+        first, end = self.first, self.end
         for index in range(first // TILE_WIDTH, end // TILE_WIDTH):
             low = index * TILE_WIDTH
             _put(path / tile_path(0, index), b"".join(self._tree.tile(0, index)))
@@ -120,28 +127,6 @@ class RangeCopy:
         assert signer is not None
         signed = Checkpoint(signer.verifier_key.name, end, self.root).sign(signer)
         _put(path / "checkpoint", str(signed).encode())
-
-    def _write_parts(self, path: Path, places: Places) -> None:
-        for old in parts_in(path):
-            old.unlink()
-        lines = lines_of(self._store, places)
-        shown, total = self._shown("writing parts"), len(places)
-        for number in range((total + PART_ENTRIES - 1) // PART_ENTRIES):
-            write_part(part_path(path, number, self._kind), _some(lines, PART_ENTRIES))
-            if shown is not None:
-                shown(min(total, (number + 1) * PART_ENTRIES), total)
-
-    def check(self, path: Path, places: Places) -> None:
-        """Read it back; raises LedgerError where it is not what was to be written."""
-        tree = LedgerTree(self._store.select, self._store)
-        key = self._ledger.verifier_key
-        found = RangeCheck(path, self._first, self._end, self.root, key, tree)
-        found.check(places, self._store.erasures)
-        if problem := next(iter(found.problems), ""):
-            raise LedgerError(
-                f"What was written to {path} does not read back: {problem}.",
-                next_step="Nothing has left the database. Check the disk, and archive again.",
-            )
 
 
 def _some(lines: Iterator[Line], number: int) -> Iterator[Line]:

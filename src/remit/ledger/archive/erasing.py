@@ -1,19 +1,21 @@
 """Erasure of content that is in an archive, together with what is in the database.
 
-The entry comes first, then the parts are written again without the bytes. Killed in between, the
-next erasure, or `remit ledger archive --finish --archive DIR`, goes on: what is to go is on record.
+The ``ERASURE`` entry is recorded first, then the parts are written again without the bytes. If that
+is interrupted, the next erasure or `remit ledger archive --finish --archive DIR` completes it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import orjson
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.archive.files import Line, read_part, write_part
+from remit.ledger.archive.files import Line, read_part, unfinished_part, write_part
 from remit.ledger.archive.reading import Archive
+from remit.ledger.archive.removal import Guard
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id as format_id
@@ -36,6 +38,7 @@ def erase_archived(
     session_id: str | None = None,
     subject_id: str | None = None,
     reason: str,
+    guard: Guard,
     requested_by: str = "",
     dry_run: bool = False,
 ) -> ErasureReport:
@@ -46,6 +49,8 @@ def erase_archived(
         LedgerError: a part of the archive is missing, or cannot be read or written.
     """
     archive.require(ledger.archived_ranges())
+    if not dry_run:
+        purge(ledger, archive.parts(), guard)  # of an erasure that was interrupted
     seq = parse_entry_id(entry_id) if entry_id is not None else None
     if entry_id is not None and (seq is None or seq >= ledger.count()):
         raise InvalidInputError(f"There is no entry {entry_id!r}.")
@@ -72,7 +77,7 @@ def erase_archived(
         beside=beside,
     )
     if not dry_run:
-        purge(ledger, archive)
+        purge(ledger, archive.parts(), guard)
     return report
 
 
@@ -81,12 +86,15 @@ def retain_archived(
     archive: Archive,
     days_by_event: Mapping[str, float] | None = None,
     *,
+    guard: Guard,
     requested_by: str = "retention",
     dry_run: bool = False,
 ) -> list[ErasureReport]:
     """:meth:`LedgerClient.retain`, in the database and in its archive; raises as
     :func:`erase_archived`."""
     archive.require(ledger.archived_ranges())
+    if not dry_run:
+        purge(ledger, archive.parts(), guard)
     days = dict(ledger.retention_days if days_by_event is None else days_by_event)
 
     def older(event_type: str, limit: str) -> Beside:
@@ -109,18 +117,20 @@ def retain_archived(
         days, requested_by=requested_by, dry_run=dry_run, archived=older
     )
     if not dry_run:
-        purge(ledger, archive)
+        purge(ledger, archive.parts(), guard)
     return reports
 
 
-def purge(ledger: LedgerClient, archive: Archive) -> int:
-    """Write each part again that has a value which was erased; returns how many values went.
+def purge(ledger: LedgerClient, parts: Iterable[Path], guard: Guard) -> int:
+    """Write each part again that has an erased value; return how many values were taken out.
 
     Raises:
-        LedgerError: a part cannot be read or written, or does not read back without them.
+        LedgerError: a part cannot be read or written, or the new one is not the old one without
+            these values; the old part then stays.
     """
     number = 0
-    for part in archive.parts():
+    for part in parts:
+        unfinished_part(part).unlink(missing_ok=True)  # erasures do not reach it
         gone = {
             mac: seq
             for macs in _batches(_there(read_part(part)))
@@ -128,16 +138,15 @@ def purge(ledger: LedgerClient, archive: Archive) -> int:
         }
         if not gone:
             continue
+        ledger.transact(guard)
         try:
             write_part(part, (_without(line, gone) for line in read_part(part)))
         except OSError as error:
             raise LedgerError(
                 f"{part} cannot be written: {error.strerror or error}.",
-                next_step="The erasure is on record, and the bytes are still there. Make room, "
+                next_step="The erasure is recorded, and the part still has the bytes. Make room, "
                 "then `remit ledger archive --finish --archive DIR`.",
             ) from error
-        if any(mac in gone for mac in _there(read_part(part))):
-            raise LedgerError(f"{part} still has what was erased.")
         number += len(gone)
     return number
 

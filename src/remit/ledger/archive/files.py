@@ -1,17 +1,18 @@
 """The files of an archive: parts with what left, as Parquet or as compressed JSON lines.
 
-A directory for each range that was archived, named ``<first>-<end>``. In it are a C2SP tlog-tiles
+Each range that was archived is a directory named ``<first>-<end>``. It holds a C2SP tlog-tiles
 log of the range (``checkpoint``, ``tile/``) and its parts (``part-000000.parquet`` or
 ``part-000000.jsonl.gz``), a row for each entry that left, in ledger order.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gzip
+import hashlib
 import os
 import re
-import secrets
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,8 +25,9 @@ from remit.ledger.record import columns_of
 from remit.ledger.schema import COLUMNS
 
 __all__ = [
-    "PART_ENTRIES", "RECORDED", "Kind", "Line", "Wanted", "fsync", "fsync_tree", "kind_there",
-    "part_path", "parts_in", "range_name", "ranges_in", "read_part", "write_part",
+    "PART_ENTRIES", "Kind", "Line", "Wanted", "fsync", "fsync_tree", "interrupted_copies",
+    "kind_there", "part_path", "parts_in", "range_name", "ranges_in", "read_part",
+    "unfinished_part", "write_part",
 ]  # fmt: skip
 
 Kind = Literal["parquet", "jsonl"]
@@ -33,9 +35,6 @@ Kind = Literal["parquet", "jsonl"]
 
 PART_ENTRIES = 65_536
 """At most so many entries that left are in one part."""
-
-RECORDED = "entry"
-"""The file of a range with the id of its ``ARCHIVED`` entry, once that is on record."""
 
 _SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl.gz"}
 _NAME = re.compile(r"(\d{12})-(\d{12})")
@@ -97,6 +96,11 @@ def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
     return sorted(found)
 
 
+def interrupted_copies(directory: Path) -> list[Path]:
+    """Return the directories of runs that are writing a copy, or were interrupted."""
+    return sorted(directory.glob("????????????-????????????.new-*"))
+
+
 def parts_in(path: Path) -> list[Path]:
     """The parts of a range, in ledger order."""
     return sorted(one for one in path.iterdir() if one.name.startswith("part-"))
@@ -117,22 +121,42 @@ def kind_there() -> Kind:
 
 
 def write_part(path: Path, lines: Iterable[Line]) -> None:
-    """Write a part whole, or nothing: beside it first, on disk before it takes its place."""
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    """Write a part in place of the one at ``path``, once the new one is on disk and was read back.
+
+    Raises:
+        LedgerError: the new part does not read back as it was written; the old one stays.
+        OSError: it cannot be written; the old one stays.
+    """
+    new, written = unfinished_part(path), hashlib.blake2b()
     try:
         with _private(new) as file:
             if path.name.endswith(".parquet"):
-                _write_parquet(file, lines)
+                _write_parquet(file, _hashed(lines, written))
             else:
                 with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                    for line in lines:
+                    for line in _hashed(lines, written):
                         packed.write(orjson.dumps(line.to_dict()) + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        found = hashlib.blake2b()
+        collections.deque(_hashed(read_part(new), found), maxlen=0)
+        if found.digest() != written.digest():
+            raise LedgerError(f"The part written for {path} does not read back as it was written.")
         new.replace(path)
         fsync(path.parent)
     finally:
         new.unlink(missing_ok=True)
+
+
+def unfinished_part(path: Path) -> Path:
+    """Return the name under which a part is written before it takes its place."""
+    return path.with_name(f".{path.name}")
+
+
+def _hashed(lines: Iterable[Line], found: Any) -> Iterator[Line]:
+    for line in lines:
+        found.update(orjson.dumps(line.to_dict()) + b"\n")
+        yield line
 
 
 def read_part(
@@ -173,6 +197,7 @@ def fsync_tree(path: Path) -> None:
 
 @contextlib.contextmanager
 def _private(path: Path) -> Iterator[Any]:
+    path.unlink(missing_ok=True)  # of a process that was killed
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w+b") as file:
         yield file

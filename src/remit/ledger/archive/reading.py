@@ -61,7 +61,8 @@ class Archive:
                 raise LedgerError(
                     f"The entries {one.first} to {one.end - 1} were archived, and are not in the "
                     "archive that was given.",
-                    next_step="Name each directory that holds a part of the archive.",
+                    next_step="Name each directory that holds a part of the archive. If a run of "
+                    "`remit ledger archive` was interrupted, run it again first.",
                 )
 
     def parts(self) -> Iterator[Path]:

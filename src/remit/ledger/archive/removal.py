@@ -1,42 +1,74 @@
-"""The rows of what was archived leave the database, some sessions in each transaction."""
+"""The removal of archived rows from the database, some sessions in each transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from remit.ledger.archive.checking import digest
 from remit.ledger.archive.leaving import sessions_of
-from remit.ledger.archived import Places, archived_ranges, left_of
-from remit.ledger.reader import chunks, marks
+from remit.ledger.archived import Places
+from remit.ledger.client import LedgerClient
+from remit.ledger.content import StoredValue
+from remit.ledger.errors import LedgerError
+from remit.ledger.reader import as_bytes, chunks, marks
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
-from remit.ledger.store import Store
+from remit.ledger.store import Store, Transaction
 
-__all__ = ["remove"]
+__all__ = ["Guard", "remove"]
 
-_AT_ONCE = 2_000  # entries in one transaction, but for a session with more
+_AT_ONCE = 2_000  # entries in one transaction; more if one session has more
 
-Run = Callable[[Callable[[Any], Any]], Any]
+Guard = Callable[[Transaction], None]
+"""Raises an error, in a transaction, if this run does not hold the lease any more."""
+
+_STEPS = "SELECT step, commitment FROM message_steps WHERE step_id"
+_VALUES = "SELECT commitment, nonce, codec, value FROM contents WHERE content_id"
+_PERSONS = (
+    "SELECT c.commitment, o.subject_id FROM content_subjects AS o "
+    "JOIN contents AS c ON c.content_id = o.content_id WHERE o.content_id"
+)
 
 
-def remove(store: Store, run: Run, progress: Progress | None = None) -> int:
-    """Delete what is on record as archived and still there, with the content that nothing shows
-    any more; returns how many entries. Killed anywhere, the next call goes on."""
-    places = left_of(archived_ranges(store))
+def remove(
+    ledger: LedgerClient,
+    places: Places,
+    held: set[bytes],
+    guard: Guard,
+    progress: Progress | None = None,
+) -> int:
+    """Delete the entries in ``places`` with the content that no other entry shows.
+
+    Each row is compared with the archive in the transaction that deletes it.
+
+    Args:
+        ledger: the rows are deleted from its database.
+        places: the entries, of which some may be deleted already.
+        held: the digests of what is in the archive, which :func:`check_range` opened.
+        guard: called in each transaction.
+        progress: called with the number of deleted entries and of all.
+
+    Returns:
+        How many entries were deleted.
+
+    Raises:
+        LedgerError: the archive lacks a row; no row of that transaction is deleted.
+    """
     total, done = len(places), 0
-    index = TextIndex(store, run)
-    for batch in _batches(store, places):
-        run(_Removal(index, batch).run)
+    index = TextIndex(ledger._store, ledger.transact)
+    for batch in _batches(ledger._store, places):
+        ledger.transact(_Removal(ledger._store, index, batch, held, guard).run)
         done += sum(map(len, batch.values()))
         if progress is not None:
             progress(done, total)
     if done:
-        run(index.merge)
+        ledger.transact(index.merge)
     return done
 
 
 def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
-    """Entries that are still there, by session: whole sessions."""
+    """Return by session the entries that are in the database still: whole sessions."""
     batch: dict[str, list[int]] = {}
     waiting = 0
     for session_id, entries in sessions_of(store):
@@ -50,33 +82,68 @@ def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
         yield batch
 
 
+def _unchanged(*parts: str) -> tuple[str, ...]:
+    return parts
+
+
+def _record(entry_hash: str, record: Any) -> tuple[str, bytes]:
+    return entry_hash, as_bytes(record)
+
+
+def _value(nonce: bytes, codec: str, value: str | bytes) -> tuple[bytes, str, bytes]:
+    stored = StoredValue(codec, value)
+    return bytes(nonce), "json" if stored.is_exact else "jcs", stored.encoded()
+
+
 class _Removal:
     """One transaction."""
 
-    def __init__(self, index: TextIndex, batch: dict[str, list[int]]) -> None:
+    def __init__(
+        self, store: Store, index: TextIndex, batch: dict[str, list[int]], held: set[bytes],
+        guard: Guard,
+    ) -> None:  # fmt: skip
+        self._entries_sql = f"SELECT seq, entry_hash, {store.record_sql} FROM entries WHERE seq"
         self._index = index
         self._batch = batch
+        self._held = held
+        self._guard = guard
         self._seqs = sorted(seq for seqs in batch.values() for seq in seqs)
 
     def run(self, tx: Any) -> None:
-        """Delete the rows."""
+        """Delete the rows; raises LedgerError if one of them is not in the archive."""
+        self._guard(tx)
         steps = self._steps(tx, self._seqs)
         contents = self._ids(tx, "content_id", "shown_contents", self._seqs)
         if steps:
             # A session that has gone on since shows again what it said: that stays.
             steps -= self._go_on(tx)
+        self._require(tx, "entry", self._entries_sql, self._seqs, _record)
+        self._require(tx, "message", _STEPS, sorted(steps))
         for part in chunks(self._seqs):
             for table in ("shown_contents", "shown_lists", "entries"):
                 tx.execute(f"DELETE FROM {table} WHERE seq IN ({marks(part)})", part)
         for part in chunks(sorted(steps)):
             tx.execute(f"DELETE FROM message_steps WHERE step_id IN ({marks(part)})", part)
         gone = sorted(contents - self._still_shown(tx, contents))
+        self._require(tx, "value", _VALUES, gone, _value)
+        self._require(tx, "person of the value", _PERSONS, gone)
         self._index.forget(tx, gone, merge=False)
         for part in chunks(gone):
             for table in ("content_subjects", "contents"):
                 tx.execute(f"DELETE FROM {table} WHERE content_id IN ({marks(part)})", part)
         self._index.lower_mark(tx)
         tx.forget()
+
+    def _require(
+        self, tx: Any, kind: str, sql: str, ids: list[int], parts: Callable[..., Any] = _unchanged
+    ) -> None:
+        """Raise LedgerError if a row that is to be deleted is not in the archive."""
+        for part in chunks(ids):
+            for name, *more in tx.execute(f"{sql} IN ({marks(part)})", part):
+                if digest(kind, str(name), *parts(*more)) not in self._held:
+                    raise LedgerError(
+                        f"The {kind} {name} is not in the archive as it is in the database."
+                    )
 
     @staticmethod
     def _ids(tx: Any, column: str, table: str, seqs: list[int]) -> set[int]:

@@ -1,0 +1,549 @@
+"""An archive run that is interrupted anywhere: no entry is in neither place, the next run ends it.
+
+``REMIT_SOAK=1`` interrupts at every operation, and prints how many were tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import orjson
+import pytest
+
+from remit.gateway.leases import LeaseBusyError
+from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
+from remit.ledger.archive import (
+    Archive,
+    archiving,
+    check_archive,
+    erase_archived,
+    finish,
+    joined,
+    purge,
+    removal,
+)
+from remit.ledger.archive.copying import RangeCopy
+from remit.ledger.archive.files import Kind, range_name, write_part
+from remit.ledger.tlog import TlogProof
+from tests.ledger.archive.faults import DISK_FAULTS, END, Faults, archive_all, archive_with_fault
+from tests.ledger.archive.writing import sessions, unguarded
+from tests.support.processes import run_forked
+from tests.support.soak import SEED, sample, soak_only
+from tests.support.stores import SIGNER, conversation, outside
+
+_NAME = range_name(0, END)
+
+Copies = Callable[[], str]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def copies(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Copies]:
+    """Make copies of one ledger of 280 entries, on both stores."""
+    if request.param == "sqlite":
+        place = tmp_path_factory.mktemp("ledger")
+        _fill(str(place / "ledger.db"))
+        count = iter(range(10**6))
+
+        def copy() -> str:
+            path = place / f"{next(count)}.db"
+            shutil.copy(place / "ledger.db", path)
+            return str(path)
+
+        yield copy
+        return
+    server = request.getfixturevalue("postgres")
+    template = server.database()
+    _fill(template)
+    made: list[str] = []
+
+    def make() -> str:
+        while made:
+            server.drop(made.pop())
+        made.append(server.database(template))
+        return made[-1]
+
+    yield make
+
+
+def _fill(target: str) -> None:
+    """Write 252 entries that can leave: sessions with content of persons, and many without."""
+    with LedgerClient(target, signer=SIGNER) as client:
+        sessions(client, 8)
+        for number in range(6):
+            shown = {"session_id": f"SES-PLAIN{number}"}
+            client.write_many([LedgerEntry("EXCHANGE", "P", "D", "r", metadata=dict(shown))] * 34)
+        client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(25)])
+        client.index_text()
+
+
+def _hashes(client: LedgerClient, directory: Path) -> list[str]:
+    """The hash of each entry, wherever it is, in the order of the ledger."""
+    archived = client.archived_to and any(directory.glob("????????????-????????????"))
+    entries = joined(client, Archive([directory]), None) if archived else client.query(limit=None)
+    return [one.entry_hash for one in entries if one.event_type != "ARCHIVED"]
+
+
+def _require_whole(target: str, directory: Path, whole: list[str], *, done: bool) -> None:
+    """Every entry is in the database or in the archive; all of it is checked once a run ended."""
+    with LedgerClient(target, signer=SIGNER) as client:
+        assert _hashes(client, directory) == whole
+        if not done:
+            return
+        report = client.verify()
+        assert report.problems == []
+        assert (report.archived, report.notes) == (252, [])
+        found = check_archive(client, [directory])
+        assert found.problems == []
+        assert all("interrupted run" in note for note in found.notes)
+        records = Archive([directory])
+        for seq in (3, 200):
+            proof = TlogProof.parse(client.prove(entry_id(seq)))
+            proof.verify(records.read_record(entry_id(seq)), SIGNER.verifier_key)
+        assert client.export(directory.with_name("export.jsonl")) == client.count()
+        assert finish(client, [], guard=unguarded) == (0, "")
+        assert archive_all(client, directory).archived_id == ""
+
+
+def _whole(target: str) -> list[str]:
+    with LedgerClient(target, signer=SIGNER) as client:
+        return [entry.entry_hash for entry in client.query(limit=None)]
+
+
+def _operations(copies: Copies, directory: Path, kind: str, parts: Kind, count: int) -> list[int]:
+    """The operations of a run to interrupt it at: a sample of so many, in a soak all.
+
+    A transaction that is interrupted is undone whole, so of its statements a sample stands for all.
+    """
+    with LedgerClient(copies(), signer=SIGNER) as client, Faults(directory) as faults:
+        archive_all(client, directory, parts)
+    shutil.rmtree(directory)
+    every = range(faults.counts[kind])
+    if kind == "statement" or parts == "parquet":
+        every = sorted(random.Random(SEED).sample(every, min(len(every), 40)))
+    return sample(every, count)
+
+
+_ERRORS = [*(("file", fault, "jsonl") for fault in DISK_FAULTS), ("statement", "full", "jsonl"),
+           ("commit", "full", "jsonl"), ("file", "ENOSPC", "parquet")]  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("kind", "fault", "parts"), sample(_ERRORS, 2))
+def test_an_error_of_any_operation_loses_nothing(
+    copies: Copies, tmp_path: Path, kind: str, fault: str, parts: Kind
+) -> None:
+    directory = tmp_path / "out" / "archive"
+    whole, tried = _whole(copies()), 0
+    for at in _operations(copies, directory, kind, parts, 1):
+        target = copies()
+        with LedgerClient(target, signer=SIGNER) as client:
+            faults = Faults(directory, kind, fault, at)
+            try:
+                with faults:
+                    archive_all(client, directory, parts)
+            except LedgerError as error:
+                assert _says_where_entries_are(error), error
+        tried += bool(faults.failed)
+        _require_whole(target, directory, whole, done=False)
+        outside(
+            target, "DELETE FROM leases"
+        )  # it could not be released; a process would have ended
+        with LedgerClient(target, signer=SIGNER) as client:
+            archive_all(client, directory, parts)
+        _require_whole(target, directory, whole, done=True)
+        shutil.rmtree(directory)
+    print(f"{fault} at {tried} operations ({kind}, {parts}): entries missing 0")
+
+
+def _says_where_entries_are(error: LedgerError) -> bool:
+    places = ("in the database", "in their archive", "nothing is archived", "did not take")
+    return any(place in error.message for place in places) and bool(error.next_step)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", sample(["file", "statement", "commit"], 1))
+def test_killed_at_any_operation_the_next_run_ends_it(
+    copies: Copies, tmp_path: Path, kind: str
+) -> None:
+    directory = tmp_path / "out" / "archive"
+    whole, killed = _whole(copies()), 0
+    for at in _operations(copies, directory, kind, "jsonl", 1):
+        target = copies()
+        given = (target, SIGNER.to_pem(), str(directory), kind, "kill", at)
+        ended = run_forked(archive_with_fault, *given, environment=os.environ)
+        assert ended.returncode in (-signal.SIGKILL, 0), ended.stderr
+        killed += ended.returncode != 0
+        _require_whole(target, directory, whole, done=False)
+        with LedgerClient(target, signer=SIGNER) as client:
+            archive_all(client, directory)
+        _require_whole(target, directory, whole, done=True)
+        shutil.rmtree(directory, ignore_errors=True)
+    print(f"killed at {killed} operations ({kind}): entries missing 0")
+
+
+# -- another run -------------------------------------------------------------------------------
+
+_PHASES = (
+    (RangeCopy, "write"), (archiving, "check_range"), (archiving._Archiving, "_keep_leaves"),
+    (archiving._Archiving, "_record"), (RangeCopy, "keep"), (archiving, "purge"),
+    (archiving, "remove"),
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _after(owner: Any, name: str, act: Callable[[], None]) -> Iterator[None]:
+    """Call ``act`` once, after the first call of a function."""
+    plain, acts = getattr(owner, name), [act]
+
+    def wrapped(*given: Any, **named: Any) -> Any:
+        done = plain(*given, **named)
+        while acts:
+            acts.pop()()
+        return done
+
+    with mock.patch.object(owner, name, wrapped):
+        yield
+
+
+def test_a_second_run_is_refused_in_every_phase_of_the_first(
+    copies: Copies, tmp_path: Path
+) -> None:
+    refused: list[str] = []
+    for owner, name in sample(_PHASES, 1):
+        directory, target = tmp_path / name / "archive", copies()
+        whole = _whole(target)
+
+        def start(target: str = target, directory: Path = directory) -> None:
+            with LedgerClient(target, signer=SIGNER) as second:
+                with pytest.raises(LeaseBusyError) as raised:
+                    archive_all(second, directory)
+                refused.append(raised.value.message)
+
+        with LedgerClient(target, signer=SIGNER) as first, _after(owner, name, start):
+            archive_all(first, directory)
+        assert f"process {os.getpid()} on " in refused[-1]
+        assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", refused[-1])
+        _require_whole(target, directory, whole, done=True)
+        assert [path.name for path in directory.iterdir()] == [_NAME]
+    print(f"a second run after {len(refused)} phases: refused each time")
+
+
+def test_a_run_that_lost_its_lease_changes_nothing_more(copies: Copies, tmp_path: Path) -> None:
+    """As a process that was suspended for long: another may have taken over."""
+    for owner, name in sample(_PHASES[:-1], 1):
+        directory, target = tmp_path / name / "archive", copies()
+        whole = _whole(target)
+        lose = "UPDATE leases SET owner = 'other' WHERE name = 'archive'"
+        with LedgerClient(target, signer=SIGNER) as client:
+            with (
+                _after(owner, name, functools.partial(outside, target, lose)),
+                pytest.raises(LedgerError, match="another process took it") as raised,
+            ):
+                archive_all(client, directory)
+            assert _says_where_entries_are(raised.value)
+            assert client.count() - len(client.select("SELECT seq FROM entries")) == 0
+        outside(target, "DELETE FROM leases")
+        _require_whole(target, directory, whole, done=False)
+        with LedgerClient(target, signer=SIGNER) as client:
+            archive_all(client, directory)
+        _require_whole(target, directory, whole, done=True)
+
+
+@soak_only
+def test_two_processes_at_once_fifty_times(copies: Copies, tmp_path: Path) -> None:
+    chance, codes = random.Random(SEED), Counter[tuple[int, ...]]()
+    for number in range(50):
+        directory, target = tmp_path / str(number) / "archive", copies()
+        whole = _whole(target)
+        pauses = (0.0, chance.random() * 0.5)
+
+        def run(pause: float, target: str = target, directory: Path = directory) -> int:
+            time.sleep(pause)
+            given = (target, SIGNER.to_pem(), str(directory), "jsonl", "", -1)
+            ended = run_forked(archive_with_fault, *given, environment=os.environ)
+            assert ended.returncode == 0 or "Another process works on archive" in ended.stderr
+            return ended.returncode
+
+        with ThreadPoolExecutor(2) as pool:
+            codes[tuple(sorted(pool.map(run, pauses)))] += 1
+        _require_whole(target, directory, whole, done=True)
+    assert all(0 in pair for pair in codes)
+    print(f"two processes at once, exit codes: {dict(codes)}; entries missing 0")
+
+
+# -- the archive's files between two runs -----------------------------------------------------
+
+
+def _interrupt(target: str, directory: Path, batches: int) -> None:
+    """Archive, and stop after so many transactions of the removal."""
+    plain, done = removal._Removal.run, itertools.count()
+
+    def run(self: Any, tx: Any) -> None:
+        if next(done) == batches:
+            raise LedgerError("stopped")
+        plain(self, tx)
+
+    with LedgerClient(target, signer=SIGNER) as client:
+        with mock.patch.object(removal._Removal, "run", run), pytest.raises(LedgerError) as raised:
+            archive_all(client, directory)
+        assert str(directory / _NAME) in raised.value.message
+        assert "--finish --archive DIR" in raised.value.next_step
+
+
+def _finish(target: str, *directories: Path) -> int:
+    with LedgerClient(target, signer=SIGNER) as client:
+        return finish(client, directories, guard=unguarded)[0]
+
+
+def _here(target: str) -> list[Any]:
+    return outside(target, "SELECT seq FROM entries ORDER BY seq")
+
+
+_EDITS: dict[str, Callable[[bytes], bytes | None]] = {
+    "flip": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1])
+    + data[len(data) // 2 + 1 :],
+    "cut": lambda data: data[:-1],
+    "add": lambda data: data + b"x",
+    "empty": lambda data: b"",
+    "remove": lambda data: None,
+}  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("batches", [0, 1])
+def test_an_archive_that_was_edited_takes_no_rows_away(
+    copies: Copies, tmp_path: Path, batches: int
+) -> None:
+    directory, target = tmp_path / "archive", copies()
+    whole = _whole(target)
+    _interrupt(target, directory, batches)
+    here = _here(target)
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    refused = 0
+    for file, edit in sample(itertools.product(files, _EDITS), 4):
+        data = file.read_bytes()
+        changed = _EDITS[edit](data)
+        file.unlink()
+        if changed is not None:
+            file.write_bytes(changed)
+        with pytest.raises(LedgerError) as raised:
+            _finish(target, directory)
+        assert "in the database" in raised.value.message, (file, edit)
+        assert _here(target) == here, (file, edit)
+        file.write_bytes(data)
+        refused += 1
+    with pytest.raises(LedgerError, match="was not given") as raised:
+        _finish(target)
+    assert ("copies the entries again" in raised.value.next_step) == (batches == 0)
+    assert _here(target) == here
+    _finish(target, directory)
+    _require_whole(target, directory, whole, done=True)
+    print(f"{refused} edits of an archive: refused each time, entries missing 0")
+
+
+def test_content_that_is_not_committed_to_is_compared_too(copies: Copies, tmp_path: Path) -> None:
+    """An archive that forgot whose content it is would not be erased with the person's."""
+    directory, target = tmp_path / "archive", copies()
+    _interrupt(target, directory, 0)
+    (part,) = directory.glob("*/part-*")
+    lines = list(Archive([directory]).lines())
+    for item in (item for line in lines for item in line.contents):
+        item.pop("subjects", None)
+    write_part(part, lines)
+    here = _here(target)
+    with pytest.raises(LedgerError, match="person of the value"):
+        _finish(target, directory)
+    assert _here(target) == here
+
+
+def test_a_lost_archive_is_copied_again_unless_rows_are_gone(
+    copies: Copies, tmp_path: Path
+) -> None:
+    directory, target = tmp_path / "archive", copies()
+    whole = _whole(target)
+    _interrupt(target, directory, 0)
+    shutil.rmtree(directory)
+    with LedgerClient(target, signer=SIGNER) as client:
+        archive_all(client, directory)
+    _require_whole(target, directory, whole, done=True)
+    shutil.rmtree(directory)
+    target = copies()
+    _interrupt(target, directory, 1)
+    here = _here(target)
+    directory.rename(tmp_path / "elsewhere")
+    with (
+        LedgerClient(target, signer=SIGNER) as client,
+        pytest.raises(LedgerError, match=f"{_NAME} of their archive was not given"),
+    ):
+        archive_all(client, directory)
+    assert _here(target) == here
+    assert _finish(target, tmp_path / "elsewhere") == 252 - (len(whole) + 1 - len(here))
+    _require_whole(target, tmp_path / "elsewhere", whole, done=True)
+
+
+def test_a_directory_of_another_archive_is_not_touched(copies: Copies, tmp_path: Path) -> None:
+    directory, other = tmp_path / "archive", tmp_path / "archive" / _NAME
+    other.mkdir(parents=True)
+    (other / "kept").write_text("of another ledger")
+    stray = directory / f"{_NAME}.new-00000000"
+    stray.mkdir()
+    target = copies()
+    with LedgerClient(target, signer=SIGNER) as client:
+        with pytest.raises(LedgerError, match="recorded no such archive"):
+            archive_all(client, directory)
+        assert [path.name for path in other.iterdir()] == ["kept"]
+        shutil.rmtree(other)
+        archive_all(client, directory)
+        assert stray.is_dir()
+        assert any(str(stray) in note for note in check_archive(client, [directory]).notes)
+
+
+def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
+    """A session that goes on stays whole, and what is erased is not in the archive either."""
+    directory = tmp_path / "archive"
+    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+        sessions(client, 66)
+
+        def meanwhile() -> None:
+            conversation(client, "SES-5", 1)
+            client.erase(session_id="SES-6", reason="asked")
+
+        with _after(archiving._Archiving, "_keep_leaves", meanwhile):
+            done = archive_all(client, directory)
+        assert done.entries == 252 - 6
+        assert len([*client.query(session_id="SES-5")]) == 7
+        assert b"of SES-6" not in b"".join(
+            orjson.dumps(line.to_dict()) for line in Archive([directory]).lines()
+        )
+        assert client.verify().problems == []
+        assert check_archive(client, [directory]).problems == []
+
+
+def test_a_value_erased_before_its_row_is_removed_leaves_the_archive(
+    copies: Copies, tmp_path: Path
+) -> None:
+    directory, target = tmp_path / "archive", copies()
+    _interrupt(target, directory, 1)
+    with LedgerClient(target, signer=SIGNER) as client:
+        client.retain({"EXCHANGE": 0})
+    _finish(target, directory)
+    with LedgerClient(target, signer=SIGNER) as client:
+        assert check_archive(client, [directory]).problems == []
+
+
+# -- an erasure in the archive's parts -----------------------------------------------------------
+
+
+def _archived(copies: Copies, directory: Path) -> LedgerClient:
+    client = LedgerClient(copies(), signer=SIGNER)
+    archive_all(client, directory)
+    return client
+
+
+@pytest.mark.soak
+def test_an_erasure_interrupted_anywhere_keeps_all_other_content(
+    copies: Copies, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"session_id": "SES-4", "reason": "r", "guard": unguarded}
+    with _archived(copies, tmp_path / "counted") as client, Faults(tmp_path / "counted") as counted:
+        erase_archived(client, Archive([tmp_path / "counted"]), **given)
+    for at in sample(range(counted.counts["file"]), 1):
+        directory = tmp_path / str(at)
+        with _archived(copies, directory) as client:
+            lines = [(line.seq, line.record) for line in Archive([directory]).lines()]
+            with (
+                contextlib.suppress(LedgerError, OSError),
+                Faults(directory, "file", sample(DISK_FAULTS, 1)[0], at),
+            ):
+                erase_archived(client, Archive([directory]), **given)
+            assert [(line.seq, line.record) for line in Archive([directory]).lines()] == lines
+            with contextlib.suppress(ErasureError):  # recorded
+                erase_archived(client, Archive([directory]), **given)
+            purge(client, Archive([directory]).parts(), unguarded)
+            assert check_archive(client, [directory]).problems == []
+            assert not list(directory.rglob(".part-*"))
+    print(f"an erasure failed at {counted.counts['file']} operations: content missing 0")
+
+
+def test_a_part_that_does_not_read_back_does_not_replace_the_old_one(
+    copies: Copies, tmp_path: Path
+) -> None:
+    plain = os.fsync
+
+    def fsync(handle: int) -> None:  # of a disk that lost the end of what it was given
+        plain(handle)
+        if "part-" in os.readlink(f"/proc/self/fd/{handle}"):
+            os.ftruncate(handle, os.fstat(handle).st_size - 9)
+
+    with _archived(copies, tmp_path / "archive") as client:
+        found = Archive([tmp_path / "archive"])
+        lines = list(found.lines())
+        with mock.patch.object(os, "fsync", fsync), pytest.raises(LedgerError):
+            erase_archived(client, found, session_id="SES-4", reason="r", guard=unguarded)
+        assert list(found.lines()) == lines
+        assert purge(client, found.parts(), unguarded) == 23
+        assert check_archive(client, [tmp_path / "archive"]).problems == []
+
+
+# -- a disk that is really full ---------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _small_disk(place: Path, size: int) -> Iterator[Callable[[], None]]:
+    """Mount a disk of so many bytes; gives a function that makes it large."""
+    place.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    grow = ["mount", "-o", "remount,size=1g", str(place)]
+    try:
+        yield lambda: subprocess.run(grow, check=True) and None
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@soak_only
+@pytest.mark.parametrize("what", ["archive", "database"])
+def test_a_full_disk_takes_nothing_away(copies: Copies, tmp_path: Path, what: str) -> None:
+    page = resource.getpagesize()
+    full = 0
+    for step in range(1, 40):
+        target = copies()
+        if what == "database" and "://" in target:
+            pytest.skip("the server's disk is filled by injected errors")
+        whole, disk = _whole(target), tmp_path / str(step)
+        used = Path(target).stat().st_size if what == "database" else 0
+        directory = (tmp_path / f"out{step}" if what == "database" else disk) / "archive"
+        with _small_disk(disk, used + step * page * (4 if what == "database" else 2)) as grow:
+            if what == "database":
+                target = shutil.copy(target, disk / "ledger.db")
+            with contextlib.suppress(LedgerError), LedgerClient(target, signer=SIGNER) as client:
+                full += 1
+                archive_all(client, directory)
+                full -= 1
+            grow()
+            outside(target, "DELETE FROM leases")  # as above
+            _require_whole(target, directory, whole, done=False)
+            with LedgerClient(target, signer=SIGNER) as client:
+                archive_all(client, directory)
+            _require_whole(target, directory, whole, done=True)
+    assert full
+    print(f"a full disk of the {what}, {full} sizes: entries missing 0")
