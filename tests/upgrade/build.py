@@ -38,6 +38,7 @@ from tests.upgrade.upstream import answering
 
 _HERE = Path(__file__).parent
 _PLACE = Path("/tmp/remit-root")  # noqa: S108 - the same on every machine: a root records paths
+_KILLED = _PLACE / "killed"
 _WAIT_S = 60
 _SMALL = {"model": "gpt-4o-mini", "max_tokens": 50}
 
@@ -275,8 +276,9 @@ def _use(old: _Old) -> None:
             one.wait(_WAIT_S)
         for thread in threads:
             thread.join(_WAIT_S)
+    # Whoever reads the database, and closes it, moves its write-ahead log into the file.
+    shutil.copytree(old.root, _KILLED)
     old.facts |= {
-        "entries": old.select("SELECT count(*) FROM entries")[0][0],
         "head": old.select("SELECT entry_hash FROM entries ORDER BY seq DESC LIMIT 1")[0][0],
         "in_flight": [one for (one,) in old.select(in_flight)],
         "keys": keys,
@@ -318,13 +320,13 @@ def _install(commit: str, place: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", tree / ".venv"], check=True)
     install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python",
                programs / "python"]  # fmt: skip
-    if (tree / "requirements.lock").exists():
-        lock = ["-c", tree / "requirements.lock"]
-        subprocess.run([*install, *lock, f"{tree}[postgres,mcp]"], check=True)
-    else:
-        locked = tree / "requirements/server.txt"
+    if (locked := tree / "requirements/server.txt").exists():
         subprocess.run([*install, "--require-hashes", "-r", locked], check=True)
         subprocess.run([*install, "--no-deps", tree], check=True)
+    else:
+        locks = [tree / name for name in ("requirements.lock", "requirements/dev.txt")]
+        (lock,) = filter(Path.exists, locks)
+        subprocess.run([*install, "-c", lock, f"{tree}[postgres,mcp]"], check=True)
     return programs
 
 
@@ -340,7 +342,7 @@ def build(commit: str, place: Path, server: PostgresServer) -> None:
     for database, name in (("", "root"), (server.database(), "postgres")):
         shutil.rmtree(_PLACE, ignore_errors=True)
         _PLACE.mkdir()
-        with answering() as upstream:
+        with answering(hangs=True) as upstream:
             old = _Old(programs, _PLACE / "root", upstream.url, database)
             _use(old)
         files = {"facts.json": json.dumps(old.facts, indent=1).encode() + b"\n"}
@@ -351,7 +353,7 @@ def build(commit: str, place: Path, server: PostgresServer) -> None:
             lines = [line for line in ran.stdout.splitlines(keepends=True)
                      if not line.startswith((b"\\", b"SELECT pg_catalog.set_config('search_path'"))]  # fmt: skip
             files["ledger.sql"] = b"".join(lines)
-        _pack(files, _PLACE / "root", _HERE / f"{name}-{commit}.tar.gz")
+        _pack(files, _KILLED, _HERE / f"{name}-{commit}.tar.gz")
         shutil.rmtree(_PLACE)
 
 

@@ -1,6 +1,6 @@
 """A provider for roots of every version: real HTTP, answers by what a request asks for.
 
-A request that says ``Please hang.`` is never answered. One that says ``call NAME {ARGUMENTS}`` and offers
+For ``build.py``, a request that says ``Please hang.`` is never answered. One that says ``call NAME {ARGUMENTS}`` and offers
 the tool NAME is answered with a call of the tool.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import web
@@ -36,28 +37,34 @@ class _NoAnswer(web.StreamResponse):
 
 
 @contextlib.contextmanager
-def answering() -> Iterator[Keeper]:
-    """Run the provider until the block ends."""
+def answering(*, hangs: bool = False) -> Iterator[Keeper]:
+    """Run the provider until the block ends.
+
+    Args:
+        hangs: never answer a request that says ``Please hang.``.
+    """
     with keeping() as upstream:
-        upstream.replies["chat/completions"] = _chat
+        for path, reply in (("chat/completions", _chat), ("messages", _message)):
+            upstream.replies[path] = functools.partial(_reply, reply, hangs)
         upstream.replies["responses"] = _response
-        upstream.replies["messages"] = _message
         yield upstream
 
 
-def _text(body: dict[str, Any]) -> str | None:
-    """Return the text to answer with; None for no answer."""
+def _reply(
+    reply: Callable[[dict[str, Any], str], web.StreamResponse | dict[str, Any]],
+    hangs: bool,
+    asked: Asked,
+) -> web.StreamResponse | dict[str, Any]:
+    body = json.loads(asked.body)
     said = json.dumps(body, ensure_ascii=False)
     if "speech_act" in said:
-        return _CLASSIFIED
-    return None if "Please hang." in said else "Oolong steeps for three minutes."
-
-
-def _chat(asked: Asked) -> web.StreamResponse | dict[str, Any]:
-    body = json.loads(asked.body)
-    text = _text(body)
-    if text is None:
+        return reply(body, _CLASSIFIED)
+    if hangs and "Please hang." in said:
         return _NoAnswer()
+    return reply(body, "Oolong steeps for three minutes.")
+
+
+def _chat(body: dict[str, Any], text: str) -> web.StreamResponse | dict[str, Any]:
     answer: dict[str, Any] = {"role": "assistant", "content": text}
     finish = "stop"
     if call := _tool_call(body):
@@ -117,11 +124,7 @@ def _response(asked: Asked) -> web.StreamResponse | dict[str, Any]:
     }  # fmt: skip
 
 
-def _message(asked: Asked) -> web.StreamResponse | dict[str, Any]:
-    body = json.loads(asked.body)
-    text = _text(body)
-    if text is None:
-        return _NoAnswer()
+def _message(body: dict[str, Any], text: str) -> dict[str, Any]:
     return {
         "id": "msg_1", "type": "message", "role": "assistant", "model": body["model"],
         "content": [{"type": "text", "text": text}], "stop_reason": "end_turn",
