@@ -37,7 +37,7 @@ from tests.support.postgres import PostgresServer, run_sql
 from tests.upgrade.upstream import answering
 
 _HERE = Path(__file__).parent
-_PLACE = Path("/tmp/remit-root")  # noqa: S108 - the same on every machine: a root records paths
+_PLACE = Path("/tmp/remit-root")
 _KILLED = _PLACE / "killed"
 _WAIT_S = 60
 _SMALL = {"model": "gpt-4o-mini", "max_tokens": 50}
@@ -77,8 +77,10 @@ class _Old:
     def python(self, file: Path) -> list[str]:
         """Run a file with this version's Python; return the lines that it prints."""
         command = [self._programs / "python", file, self.root]
-        ran = subprocess.run(command, env=self._environment, cwd=self.root.parent,
-                             capture_output=True, text=True, timeout=_WAIT_S, check=False)  # fmt: skip
+        ran = subprocess.run(
+            command, env=self._environment, cwd=self.root.parent, capture_output=True, text=True,
+            timeout=_WAIT_S, check=False,
+        )  # fmt: skip
         if ran.returncode:
             raise SystemExit(f"{file.name}: {ran.stdout}{ran.stderr}")
         return ran.stdout.split()
@@ -350,9 +352,9 @@ def build(commit: str, place: Path, server: PostgresServer) -> None:
             dump = [server.programs / "pg_dump", "--no-owner", "--inserts", database]
             ran = subprocess.run(dump, capture_output=True, check=True)
             # Commands of psql, and a setting by which the test's own queries find no table.
-            lines = [line for line in ran.stdout.splitlines(keepends=True)
-                     if not line.startswith((b"\\", b"SELECT pg_catalog.set_config('search_path'"))]  # fmt: skip
-            files["ledger.sql"] = b"".join(lines)
+            foreign = (b"\\", b"SELECT pg_catalog.set_config('search_path'")
+            lines = ran.stdout.splitlines(keepends=True)
+            files["ledger.sql"] = b"".join(one for one in lines if not one.startswith(foreign))
         _pack(files, _KILLED, _HERE / f"{name}-{commit}.tar.gz")
         shutil.rmtree(_PLACE)
 
@@ -361,13 +363,14 @@ def main() -> None:
     """Build the commits of the command line."""
     # A lease records the host's name.
     if os.geteuid() == 0 and socket.gethostname() != "remit":
-        os.execvp("unshare", ["unshare", "-u", "sh", "-c", 'hostname remit && exec "$@"', "sh",  # noqa: S606, S607
-                              sys.executable, "-m", "tests.upgrade.build", *sys.argv[1:]])  # fmt: skip
+        shell = ["sh", "-c", 'hostname remit && exec "$@"', "sh"]
+        again = [sys.executable, "-m", "tests.upgrade.build", *sys.argv[1:]]
+        os.execvp("unshare", ["unshare", "-u", *shell, *again])
     with tempfile.TemporaryDirectory() as data:
         server = PostgresServer(Path(data) / "postgres")
         try:
             for commit in sys.argv[1:]:
-                build(commit, Path("/tmp/old"), server)  # noqa: S108
+                build(commit, Path("/tmp/old"), server)
         finally:
             server.stop()
 

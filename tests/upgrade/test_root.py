@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerError, LedgerFormatError
+from remit.ledger import Erased, LedgerClient
 from remit.ledger.schema import LAYOUT_VERSION
-from remit.ledger.sqlite.migrations import migrate
 from tests.packages.shipped import manifests
 from tests.server.running import serving
 from tests.support.commands import run_remit
@@ -24,7 +19,7 @@ from tests.support.keeping import Keeper
 from tests.support.soak import sample
 from tests.support.stores import outside
 from tests.support.waiting import until
-from tests.upgrade.conftest import ROOTS, OldRoot, unpack
+from tests.upgrade.conftest import ROOTS, OldRoot
 from tests.upgrade.upstream import answering
 
 _ENTRIES = "SELECT seq, record, entry_hash FROM entries ORDER BY seq"

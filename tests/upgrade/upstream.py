@@ -1,7 +1,7 @@
 """A provider for roots of every version: real HTTP, answers by what a request asks for.
 
-For ``build.py``, a request that says ``Please hang.`` is never answered. One that says ``call NAME {ARGUMENTS}`` and offers
-the tool NAME is answered with a call of the tool.
+For ``build.py``, a request that says ``Please hang.`` is never answered. A request that says ``call
+NAME {ARGUMENTS}`` and offers the tool NAME is answered with a call of the tool.
 """
 
 from __future__ import annotations
