@@ -19,6 +19,8 @@ _DESTROYS = re.compile(
     r"|\brm -|\bbackup\b.*\b(?:back|restore)|new-ledger",
     re.IGNORECASE,
 )
+_VERB = re.compile("restore|remove|delete|drop|erase|overwrite|reset|discard|truncate|destroy|"
+                   "rm -|backup|new-ledger", re.IGNORECASE)  # fmt: skip
 _SPARES = re.compile(r"\bcop(?:y|ies)\b", re.IGNORECASE)
 
 # Texts that state what a command or an operation of the API does, and advise nothing.
@@ -37,7 +39,8 @@ def test_no_message_advises_to_destroy_before_a_copy_is_kept() -> None:
         f"{where}: {text}"
         for file in sorted(_SOURCE.rglob("*.py"))
         if (where := file.relative_to(_SOURCE).as_posix()) not in _DESCRIPTIONS
-        for text in _messages(ast.parse(file.read_text("utf-8")))
+        if _VERB.search(source := file.read_text("utf-8"))
+        for text in _messages(ast.parse(source))
         if _DESTROYS.search(text) and not _SPARES.search(text)
     ]
     assert sorted(set(found) - _DESCRIBED) == []
