@@ -557,11 +557,11 @@ def test_what_began_before_a_crash_takes_another_approval(
 def test_approvals_of_the_version_before_hold_for_what_they_name_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests and grants that name neither hash nor time, in a root that 0.1.0 made."""
+    """Requests and grants that name neither hash nor time, in a root of an earlier version."""
     paid: list[dict[str, Any]] = []
     asks = message("", tool_use("refund", WANTED, "t1"))
     asks["content"] = asks["content"][1:]
-    place = unpack(tmp_path, "root").path
+    place = unpack(tmp_path, "51d42c2").path
     options: dict[str, Any] = {"flags": {**FLAGS, "model.default": "anthropic"}}
     with anthropic_runtime(place, monkeypatch, asks, message("Done."), **options) as (runtime, _):
         agent = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"])

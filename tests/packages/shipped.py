@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,16 @@ from remit.packages.documents import Framework
 from remit.packages.registry import InstalledPackage, Registry
 
 SHIPPED = Path(str(resources.files("remit").joinpath("assets/packages")))
+RECORD = Path(__file__).with_name("shipped_versions.json")
+"""Every version of every package that was ever shipped, with the SHA-256 of its archive. Roots have
+it installed, so its content never changes again. A version with several digests is from before
+this record was kept."""
+
+
+def read_versions(data: bytes) -> dict[str, dict[str, list[str]]]:
+    """Return the digests in a record of versions, keyed by package id and version."""
+    read: dict[str, dict[str, list[str]]] = json.loads(data)
+    return read
 
 
 @functools.cache

@@ -1,12 +1,9 @@
-"""What was released before: its packages, and roots and bootstraps made of them.
-
-``released-0.1.0.tar.xz`` holds the archives that version 0.1.0 shipped.
-"""
+"""Packages that were shipped before: their content is final, and what replaced them installs."""
 
 from __future__ import annotations
 
-import io
-import tarfile
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,28 +11,59 @@ import pytest
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
-from remit.packages import IncomingArchive, read_archive, shipped
+from remit.packages import IncomingArchive
+from remit.packages.archive import Archive
 from remit.packages.gates import check_gates
 from remit.packages.registry import Registry
 from remit.runtime import make_root
 from remit.runtime.installation import gate_context, install_bootstrap
 from tests.packages.install.world import opened
-from tests.packages.making import LIMITS
-from tests.packages.shipped import manifests
+from tests.packages.refresh import record_versions
+from tests.packages.shipped import RECORD, SHIPPED, manifests, read_versions
+from tests.upgrade.conftest import unpack
 
-_RELEASED = Path(__file__).with_name("released-0.1.0.tar.xz")
+
+def test_the_content_of_a_version_never_changes() -> None:
+    recorded = read_versions(RECORD.read_bytes())
+    changed = [
+        f"{name} {manifest.version}"
+        for name, manifest in manifests().items()
+        if recorded.get(name, {}).get(manifest.version)
+        != [Archive.from_directory(SHIPPED / name).digest]
+    ]
+    assert changed == [], f"Run `make packages`, which raises the versions of {changed}."
 
 
-@pytest.fixture(scope="module")
-def archives() -> dict[str, bytes]:
-    """The archives of the version before, by ``ID-VERSION``."""
-    found = {}
-    with tarfile.open(_RELEASED) as tar:
-        for member in tar:
-            file = tar.extractfile(member)
-            assert file is not None
-            found[member.name.removesuffix(".tar.gz")] = file.read()
-    return found
+def test_make_packages_raises_the_version_of_what_changed_and_of_nothing_else(
+    tmp_path: Path,
+) -> None:
+    packages, file = tmp_path / "packages", tmp_path / "record.json"
+    for name in ("PKG-ADMIN-001", "PKG-POLICY-001"):
+        shutil.copytree(SHIPPED / name, packages / name)
+    recorded = read_versions(RECORD.read_bytes())
+    committed = {name: recorded[name] for name in ("PKG-ADMIN-001", "PKG-POLICY-001")}
+    before = {name: manifests()[name].version for name in committed}
+    asset = packages / "PKG-ADMIN-001" / manifests()["PKG-ADMIN-001"].assets[0].path
+    for more in ("\n", "\n\n"):  # one unreleased step raises the version once
+        asset.write_text(asset.read_text() + more)
+        record_versions(packages, committed, file)
+        versions = {
+            name: json.loads((packages / name / "manifest.json").read_text())["version"]
+            for name in committed
+        }
+        major, minor, patch = before["PKG-ADMIN-001"].split(".")
+        raised = f"{major}.{minor}.{int(patch) + 1}"
+        assert versions == {**before, "PKG-ADMIN-001": raised}
+        record = read_versions(file.read_bytes())
+        digest = Archive.from_directory(packages / "PKG-ADMIN-001").digest
+        assert record["PKG-ADMIN-001"] == {**committed["PKG-ADMIN-001"], raised: [digest]}
+        assert record["PKG-POLICY-001"] == committed["PKG-POLICY-001"]
+
+
+def test_every_package_that_no_longer_ships_is_superseded() -> None:
+    gone = read_versions(RECORD.read_bytes()).keys() - set(manifests())
+    superseded = {name for manifest in manifests().values() for name in manifest.supersedes}
+    assert gone <= superseded
 
 
 def _check_current(root: Path) -> LedgerClient:
@@ -51,50 +79,28 @@ def _check_current(root: Path) -> LedgerClient:
     return ledger
 
 
-def test_what_changed_has_a_new_version(archives: dict[str, bytes]) -> None:
-    for name, data in shipped.shipped_archives().items():
-        released = archives.get(name.removesuffix(".tar.gz"))
-        assert released in (None, data), f"{name} was released with other content."
-
-
-def test_every_package_that_no_longer_ships_is_superseded(archives: dict[str, bytes]) -> None:
-    gone = {name.rpartition("-")[0] for name in archives} - set(manifests())
-    superseded = {name for manifest in manifests().values() for name in manifest.supersedes}
-    assert gone <= superseded
-
-
-def test_init_brings_a_root_of_the_version_before_along(
-    archives: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("commit", ["51d42c2", "659dd33"])
+def test_a_bootstrap_of_an_earlier_version_installs_and_is_upgraded(
+    commit: str, tmp_path: Path
 ) -> None:
+    kept = unpack(tmp_path / "old", commit).path / "HOT" / "installed"
+    archives = [file.read_bytes() for file in sorted(kept.glob("*/archives/*.tar.gz"))]
     root = tmp_path / "root"
-    read = {name: read_archive(io.BytesIO(data), LIMITS) for name, data in archives.items()}
-    with monkeypatch.context() as before:
-        before.setattr(shipped, "_shipped", lambda: read)
-        make_root(Root(root), by="tester")
-    assert len(list((root / "HOT/installed").glob("PKG-*/receipt.json"))) == len(archives)
-    assert (root / "HOT/specs/SPEC-TRAIL-001.json").exists()
-    make_root(Root(root), by="tester")
-    _check_current(root)
-    assert not (root / "HOT/specs/SPEC-TRAIL-001.json").exists()
-    with opened(root) as ledger:
-        removed = {entry.metadata["package_id"] for entry in ledger.query(event_type="REMOVED")}
-        assert "PKG-TRAIL-001" in removed
-        assert removed == {name.rpartition("-")[0] for name in archives} - set(manifests())
-        count = ledger.count()
-    make_root(Root(root), by="tester")
-    with opened(root) as ledger:
-        assert ledger.count() == count
-
-
-def test_a_bootstrap_of_the_version_before_installs(
-    archives: dict[str, bytes], tmp_path: Path
-) -> None:
-    root = tmp_path / "root"
-    incoming = [IncomingArchive(data) for data in archives.values()]
+    incoming = [IncomingArchive(data) for data in archives]
     installed, report = install_bootstrap(Root(root), incoming, dev=True, by="tester")
     assert len(installed) == len(archives)
     # Its packages name modules of its own code; what ships now names those of this code.
     failed = [gate for gate in report.gates if not gate.passed]
     assert [gate.gate for gate in failed] == ["G0B"]
+    old = {package.package_id for package in installed}
     make_root(Root(root), by="tester")
     _check_current(root)
+    with opened(root) as ledger:
+        removed = {entry.metadata["package_id"] for entry in ledger.query(event_type="REMOVED")}
+        assert removed == old - set(manifests())
+        count = ledger.count()
+    make_root(Root(root), by="tester")
+    with opened(root) as ledger:
+        assert ledger.count() == count
+    for name in removed:
+        assert not (root / "HOT/specs" / f"{name.replace('PKG', 'SPEC', 1)}.json").exists()

@@ -1,8 +1,6 @@
-"""Installations that version 0.1.0 left behind, unpacked for a test.
+"""Roots that earlier versions left behind when they were killed, unpacked for a test.
 
-Each archive holds what that version wrote: an ADMIN session of three turns, a session that was
-erased, a virtual key with 5 USD, three thoughts, a checkpoint, and a call whose process was killed
-after its dispatch. ``facts.json`` says what there has to be.
+``build.py`` made the archives. ``facts.json`` in each states what the root contains.
 """
 
 from __future__ import annotations
@@ -20,43 +18,55 @@ from tests.support.postgres import PostgresServer
 
 ARCHIVES = Path(__file__).parent
 
+COMMITS = {
+    "51d42c2": 2, "659dd33": 3, "146b3d1": 4, "70e2373": 5, "d9d4311": 6, "9db8616": 7,
+}  # fmt: skip
+"""The layout of each commit's ledger. Each has a SQLite root."""
+
+NAMED = ("51d42c2", "659dd33", "9db8616")
+"""The commits that have a root on PostgreSQL, too."""
+
+ROOTS = [(commit, "sqlite") for commit in COMMITS] + [(commit, "postgresql") for commit in NAMED]
+
 
 class OldRoot(NamedTuple):
-    """A root of version 0.1.0.
+    """A root of an earlier version.
 
     Attributes:
         path: its directory.
         ledger: path or URL of its ledger.
-        facts: what is in it.
-        checkpoint: one that was kept outside.
+        facts: what the root contains.
+        layout: the layout of its ledger.
     """
 
     path: Path
     ledger: str
     facts: dict[str, Any]
-    checkpoint: str
+    layout: int
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def old(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OldRoot:
-    if request.param == "sqlite":
-        return unpack(tmp_path, "root")
+    """The root of a pair of :data:`ROOTS`, by which a test is parametrized."""
+    commit, store = request.param
+    if store == "sqlite":
+        return unpack(tmp_path, commit)
     server: PostgresServer = request.getfixturevalue("postgres")
     url = server.database()
     monkeypatch.setenv("REMIT_DATABASE_URL", url)
-    made = unpack(tmp_path, "postgres")
-    asyncio.run(_restore(url, (tmp_path / "ledger.sql").read_text()))
-    return made._replace(ledger=url)
+    return unpack(tmp_path, commit, url)
 
 
-def unpack(directory: Path, name: str) -> OldRoot:
-    """Unpack one of the archives into ``directory``."""
-    with tarfile.open(ARCHIVES / f"{name}-0.1.0.tar.gz") as archive:
+def unpack(directory: Path, commit: str, database: str = "") -> OldRoot:
+    """Unpack a root into ``directory``, and its ledger into an empty PostgreSQL database."""
+    name = "postgres" if database else "root"
+    with tarfile.open(ARCHIVES / f"{name}-{commit}.tar.gz") as archive:
         archive.extractall(directory, filter="data")
     facts = json.loads((directory / "facts.json").read_text())
-    checkpoint = (directory / "checkpoint").read_text()
     root = directory / "root"
-    return OldRoot(root, str(root / "ledger.db"), facts, checkpoint)
+    if database:
+        asyncio.run(_restore(database, (directory / "ledger.sql").read_text()))
+    return OldRoot(root, database or str(root / "ledger.db"), facts, COMMITS[commit])
 
 
 async def _restore(url: str, dump: str) -> None:

@@ -1,188 +1,163 @@
-"""A root that version 0.1.0 made opens, is read, verified, brought up to date and written to."""
+"""A root of every earlier layout opens, verifies, is settled, upgraded and written to."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import sqlite3
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from remit.gateway.auth import AuthLimits, KeyStore
-from remit.kernel.budget import BudgetScope, nano_of
-from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerError, LedgerFormatError
-from remit.ledger.postgres.connection import Writer
+from remit.ledger import Erased, LedgerClient
 from remit.ledger.schema import LAYOUT_VERSION
-from remit.ledger.sqlite.migrations import migrate
-from remit.providers import MockProvider
-from remit.routing.trail import create_thought_record, list_thought_records, verify_trail
-from remit.runtime import Runtime
+from tests.packages.shipped import manifests
+from tests.server.running import serving
 from tests.support.commands import run_remit
+from tests.support.keeping import Keeper
+from tests.support.soak import sample
 from tests.support.stores import outside
 from tests.support.waiting import until
-from tests.upgrade.conftest import OldRoot, unpack
+from tests.upgrade.conftest import ROOTS, OldRoot
+from tests.upgrade.upstream import answering
 
-_LIMITS = AuthLimits(revocation_s=0.1, stale_after_s=60, refused_log_s=60)
-_CLASSIFIED = '{"speech_act":"question","ambiguity":"low"}'
+_ENTRIES = "SELECT seq, record, entry_hash FROM entries ORDER BY seq"
+_VERIFIER = Path(__file__).parents[2] / "docs" / "verify_standalone.py"
 
 
-def test_it_is_read_verified_and_written_to(old: OldRoot) -> None:
+class _Root:
+    """An old root, and the command line of this version."""
+
+    def __init__(self, old: OldRoot, upstream: Keeper) -> None:
+        self.old = old
+        self._environment = {
+            "OPENAI_BASE_URL": f"{upstream.url}/v1", "OPENAI_API_KEY": "sk-openai",
+            "REMIT_ROOT": str(old.path),
+        }  # fmt: skip
+
+    def run(self, *arguments: object, stdin: str = "", **more: str) -> str:
+        """Run ``remit ARGUMENTS``, which succeeds; return its output."""
+        environment = {**self._environment, **more}
+        ran = run_remit(*arguments, stdin=stdin, environment=environment)
+        assert ran.returncode == 0, (arguments, ran.stdout, ran.stderr)
+        return ran.stdout
+
+    def settle(self) -> bool:
+        """Run ``remit ledger recover``; return True if no call is in flight any more.
+
+        On another machine than the one of the old processes, a database that has just started is
+        given the time of a lease first.
+        """
+        short = {"REMIT_GATEWAY__TIMEOUT_MS": "5000", "REMIT_GATEWAY__LEASE_MARGIN_MS": "0"}
+        self.run("ledger", "recover", **short)
+        batch = "SELECT dispatch_entry_id FROM batches" if self.old.layout > 3 else "SELECT ''"
+        (left,) = outside(
+            self.old.ledger,
+            f"SELECT count(*) FROM in_flight WHERE dispatch_entry_id NOT IN ({batch})",
+        )
+        return left == (0,)
+
+    def check(self) -> None:
+        """Check records, budgets and gates, as ``docs/operations/upgrade.md`` says."""
+        self.run("ledger", "verify")
+        self.run("budget", "check")
+        assert "8 of 8 gates pass" in self.run("gate", "check", "--all", "--enforce")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("old", sample(ROOTS, 3), indirect=True, ids="-".join)
+def test_it_verifies_is_settled_upgraded_and_written_to(old: OldRoot, tmp_path: Path) -> None:
     facts = old.facts
-    records = outside(old.ledger, "SELECT seq, record, entry_hash FROM entries ORDER BY seq")
-    # A database that has just come up is waited for as long as a call's lease lasts.
-    lease = {"gateway.timeout_ms": 5_000, "gateway.lease_margin_ms": 0}
-    with Runtime.open(old.path, flags={"model.default": "openai", **lease}) as runtime:
-        runtime.gateway.register_provider(
-            "openai", MockProvider(responses=[_CLASSIFIED, "You asked about gardening."])
-        )
-        ledger = runtime.ledger
-        # The call that was under way is settled as an orphan, once.
-        until(lambda: runtime.gateway.recover() == [] and not ledger.orphans())
-        (orphan,) = ledger.query(event_type="EXCHANGE_ORPHANED")
-        assert orphan.metadata["dispatch_entry_id"] == facts["orphans"][0]
-        assert ledger.orphans() == []
-        turns = ledger.query(event_type="TURN_RECORDED", session_id=facts["session"])
-        asked = [entry.metadata["user_message"] for entry in turns]
-        assert asked == [f"Question {n} of a person who likes gardening." for n in range(3)]
-        (erased,) = ledger.query(event_type="TURN_RECORDED", session_id=facts["erased_session"])
-        assert isinstance(erased.metadata["user_message"], Erased)
-        (status,) = runtime.budgeter.status(BudgetScope(key_id=facts["key_id"]))
-        assert status.nano_limit == nano_of("5.00")
-        with KeyStore(ledger, _LIMITS) as keys:
-            assert keys.authenticate(facts["key"]).key_id == facts["key_id"]
-        assert len(list_thought_records(ledger, "TASK-1")) == 3
-        create_thought_record(
-            ledger,
-            {"type": "plan", "task_id": "TASK-1", "agent_id": "planner", "content": "step 3"},
-        )
-        assert verify_trail(ledger).verified
-        with runtime.session(facts["session"]) as session:
-            assert session.turn("What did I ask about?").response == "You asked about gardening."
-            assert session.turn_count == 4
-        report = ledger.verify(checkpoint=old.checkpoint)
-        assert report.verified, report.problems
-    after = outside(old.ledger, "SELECT seq, record, entry_hash FROM entries ORDER BY seq")
+    checkpoint = tmp_path / "kept-outside"
+    checkpoint.write_text(facts["checkpoint"])
+    records = outside(old.ledger, _ENTRIES)
+    assert records[-1][2] == facts["head"]
+    with answering() as upstream:
+        root = _Root(old, upstream)
+        report = json.loads(root.run("ledger", "verify", "--json", "--checkpoint", checkpoint))
+        assert (report["verified"], report["entries"]) == (True, len(records))
+        root.run("budget", "check")
+
+        until(root.settle)
+        with LedgerClient(old.ledger) as ledger:
+            orphans = ledger.query(event_type="EXCHANGE_ORPHANED")
+            assert [one.metadata["dispatch_entry_id"] for one in orphans] == facts["in_flight"]
+        root.run("ledger", "verify", "--checkpoint", checkpoint)
+        root.run("budget", "check")
+
+        root.run("init", old.path)
+        listed = json.loads(root.run("package", "list", "--json"))["packages"]
+        installed = {one["package_id"]: one["version"] for one in listed}
+        assert installed == {name: one.version for name, one in manifests().items()}
+        root.check()
+
+        _talk(root)
+        _serve(old, upstream)
+        root.check()
+        _hand_out(root, tmp_path)
+    after = outside(old.ledger, _ENTRIES)
     assert after[: len(records)] == records
     assert outside(old.ledger, "SELECT max(version) FROM migrations") == [(LAYOUT_VERSION,)]
 
 
-def test_a_migration_of_sqlite_killed_anywhere_goes_on(tmp_path: Path) -> None:
-    old = unpack(tmp_path, "root")
-    path = tmp_path / "ledger.db"
-    killed = 0
-    for statement in range(1, 1000):
-        shutil.copy(old.ledger, path)
-        if (pid := os.fork()) == 0:
-            _migrate_and_die(path, statement)
-        _, status = os.waitpid(pid, 0)
-        killed += os.WIFSIGNALED(status)
-        # The next to open finds the one layout or the other, and goes on from there.
-        if statement % 10 == 1 or not os.WIFSIGNALED(status):
-            with LedgerClient(path) as ledger:
-                assert ledger.count() == old.facts["entries"]
-                report = ledger.verify()
-                assert report.verified, report.problems
-                ledger.write(LedgerEntry("CONFIG_CHANGED", "s", "d", "r"))
-        else:
-            assert outside(str(path), "PRAGMA user_version") in ([(2,)], [(LAYOUT_VERSION,)])
-            assert outside(str(path), "PRAGMA integrity_check") == [("ok",)]
-        for leftover in (path, path.with_name("ledger.db-wal"), path.with_name("ledger.db-shm")):
-            leftover.unlink(missing_ok=True)
-        if not os.WIFSIGNALED(status):
-            break
-    assert killed > 15
+def _talk(root: _Root) -> None:
+    """Continue a session whose turn was killed, and decide what waits for a person."""
+    facts = root.old.facts
+    said = root.run("chat", "--model", "openai", "--session", facts["chat"], stdin="And sencha?\n")
+    assert "three minutes" in said
+    with LedgerClient(root.old.ledger) as ledger:
+        turns = list(ledger.query(event_type="TURN_RECORDED", session_id=facts["chat"]))
+        asked = [turn.metadata["user_message"] for turn in turns]
+        assert asked[:2] == ["How long does it steep?", "And sencha?"]
+        assert asked[-1] == "And sencha?"
+        erased = ledger.query(event_type="EXCHANGE", session_id="SES-ERASED01")
+        assert all(isinstance(one.metadata["response"], Erased) for one in erased)
+    waiting = json.loads(root.run("approve", "--json"))["approvals"]
+    assert [one["request_id"] for one in waiting] == [facts["request"]]
+    root.run("approve", facts["request"], "--yes", "--by", "Ann")
+    root.run("trail", "add", "step 2", "--task", "TASK-1", "--type", "plan", "--agent", "planner")
+    assert len(json.loads(root.run("trail", "list", "--task", "TASK-1", "--json"))["thoughts"]) == 3
+    if order := facts.get("order"):
+        assert json.loads(root.run("order", "show", order, "--json"))["state"] == "ready"
 
 
-def _migrate_and_die(path: Path, statement: int) -> None:
-    """In a child: migrate, and be killed as the statement of that number begins."""
-    seen = 0
-
-    def count(_: str) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == statement:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.set_trace_callback(count)
-    migrate(connection)
-    os._exit(0)
-
-
-@pytest.mark.parametrize("old", ["postgresql"], indirect=True)
-def test_a_migration_of_postgresql_that_breaks_off_goes_on(
-    old: OldRoot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Writer.script
-
-    def lost(self: Writer, sql: str) -> None:
-        if sql == "COMMIT":
-            raise ConnectionResetError("lost")
-        run(self, sql)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Writer, "script", lost)
-        with pytest.raises(Exception, match="lost"):
-            LedgerClient(old.ledger)
-    assert outside(old.ledger, "SELECT max(version) FROM migrations") == [(2,)]
-    with LedgerClient(old.ledger) as ledger:
-        assert ledger.verify().verified
-    assert outside(old.ledger, "SELECT max(version) FROM migrations") == [(LAYOUT_VERSION,)]
+def _serve(old: OldRoot, upstream: Keeper) -> None:
+    """Let the old keys call, and continue what they began."""
+    facts, keys = old.facts, old.facts["keys"]
+    database = old.ledger if "://" in old.ledger else ""
+    with serving(old.path, upstream.url, database=database, checked=False) as served:
+        session = "SES-CHAIN001"
+        for name, expected in (("ann", 200), ("gone", 401)):
+            status, said, _ = served.call("openai", "And now?", session=session, token=keys[name])
+            assert status == expected, said
+        # A session belongs to the key that began it, in every version.
+        assert served.call("openai", "Mine?", session=session, token=keys["ben"])[0] == 403
+        assert served.call("anthropic", "And now?", model="claude-sonnet-4-5",
+                           session="SES-BEN00001", token=keys["ben"])[0] == 200  # fmt: skip
+        body: dict[str, Any] = {"model": "gpt-4o-mini", "input": "More?", "store": True}
+        if name := facts.get("response"):
+            more = {**body, "previous_response_id": name}
+            assert served.ask("POST", "/v1/responses", more, token=keys["ann"])[0] == 200
+        if name := facts.get("conversation"):
+            more = {**body, "conversation": name}
+            assert served.ask("POST", "/v1/responses", more, token=keys["ann"])[0] == 200
 
 
-def test_tables_of_still_older_forms_get_the_columns_that_came_later(old: OldRoot) -> None:
-    outside(old.ledger, "ALTER TABLE in_flight DROP COLUMN attempt")
-    outside(old.ledger, "CREATE INDEX own_index ON in_flight (agent_id)")
-    outside(old.ledger, "ALTER TABLE budgets DROP COLUMN minute")
-    outside(old.ledger, "DROP TABLE leases")
-    with LedgerClient(old.ledger) as ledger:
-        assert ledger.select("SELECT attempt FROM in_flight") == [(1,)]
-        ledger.transact(lambda tx: tx.execute("DROP INDEX own_index"))  # still there
-        assert ledger.select("SELECT minute, window_end FROM budgets LIMIT 1") == [(0, 0)]
-        with pytest.raises(LedgerError, match="closed"):
-            ledger.select("SELECT closed FROM budgets LIMIT 1")
-        assert ledger.select("SELECT count(*) FROM leases") == [(0,)]
-        report = ledger.verify()
-        assert report.verified, report.problems
-
-
-def test_what_does_not_belong_in_an_old_ledger_is_still_found(tmp_path: Path) -> None:
-    old = unpack(tmp_path, "root")
-    outside(
-        old.ledger,
-        "CREATE TRIGGER sneaky AFTER UPDATE ON virtual_keys BEGIN "
-        "UPDATE virtual_keys SET role = 'admin'; END",
-        "CREATE VIEW old_budgets AS SELECT scope, spent_nano FROM budgets",
-        "CREATE VIEW broken AS SELECT * FROM nowhere",
-    )
-    with LedgerClient(old.ledger) as ledger:
-        assert any("sneaky" in problem.message for problem in ledger.verify().problems)
-        assert ledger.select("SELECT scope FROM old_budgets")
-    outside(old.ledger, "DROP TRIGGER sneaky", "DROP VIEW old_budgets", "DROP VIEW broken")
-    with LedgerClient(old.ledger) as ledger:
-        assert ledger.verify().verified
-
-
-def test_a_column_that_no_version_made_is_not_dropped(tmp_path: Path) -> None:
-    old = unpack(tmp_path, "root")
-    outside(old.ledger, "ALTER TABLE virtual_keys ADD COLUMN note TEXT")
-    with pytest.raises(LedgerFormatError, match=r"virtual_keys has what no version .* note"):
-        LedgerClient(old.ledger)
-    assert outside(old.ledger, "PRAGMA user_version") == [(2,)]
-
-
-def test_an_old_export_makes_a_root(tmp_path: Path) -> None:
-    old = unpack(tmp_path, "root")
-    new = str(tmp_path / "new")
-    export = str(tmp_path / "all.jsonl")
+def _hand_out(root: _Root, directory: Path) -> None:
+    """Export, prove and import: for other people's tools, and into a new root."""
+    export, proof, new = (str(directory / name) for name in ("all.jsonl", "proof", "new"))
+    root.run("ledger", "export", "--out", export)
+    root.run("ledger", "prove", root.old.facts["in_flight"][0], "--out", proof)
+    key = root.run("ledger", "key").strip()
+    verifier = [sys.executable, _VERIFIER, export, "--key", key]
+    ran = subprocess.run(verifier, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
     for command in (
-        ["ledger", "export", "--out", export, "--root", str(old.path)],
         ["init", "--bare", new],
         ["ledger", "import", export, "--root", new],
         ["init", new],
         ["gate", "check", "--gate", "G0B", "--enforce", "--root", new],
     ):
-        ran = run_remit(*command)
-        assert ran.returncode == 0, (command, ran.stderr)
+        ran = run_remit(*command, environment={"REMIT_DATABASE_URL": None})
+        assert ran.returncode == 0, (command, ran.stdout, ran.stderr)

@@ -110,7 +110,7 @@ def _files(place: Root) -> Iterator[_Check]:
     changed = InstalledFiles(place.path).changed()
     how = f"{len(changed)} files are not as installed, such as {changed[0]}" if changed else ""
     yield _held("packages", not changed, how or "every file is as it was installed",
-                "`remit package restore` puts them back.")  # fmt: skip
+                "Keep copies; `remit package restore` replaces what was changed.")  # fmt: skip
     open_ = [path for path in (place.config, *sorted(place.keys.glob("*"))) if _others_read(path)]
     how = f"others may read {', '.join(path.name for path in open_)}" if open_ else ""
     yield _held("modes", not open_, how or "only its owner reads remit.toml and the keys",

@@ -41,7 +41,9 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
     if aside.is_dir() and not any(file.is_relative_to(aside) for file in before):
         note(f"Files of an earlier version were in the way; they lie in {aside} now.")
     for path in InstalledFiles(place.path).changed():
-        note(f"{path} is not as it was installed; `remit package restore` puts it back.")
+        note(
+            f"{path} is not as it was installed; `remit package restore` replaces it. Keep a copy."
+        )
     if made and not bare:
         note("next: `remit setup` sets a provider up, makes a key with a budget and a first call;")
         note("      `remit chat` talks to the ADMIN agent; `remit doctor` says what is missing.")

@@ -77,7 +77,7 @@ def show(root: Path | None, as_json: bool) -> None:
         problem = trust_problem(path, ledger)
     emit(as_json, _plain(policy), _lines(policy))
     if problem:
-        note(f"{problem} `remit package trust restore` writes it again.")
+        note(f"{problem} Keep a copy; `remit package trust restore` replaces it.")
 
 
 @trust.command()

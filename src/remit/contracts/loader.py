@@ -234,7 +234,7 @@ def _same(what: str, found: Iterable[tuple[Path, _Digested]]) -> None:
             raise ContractError(
                 "contract_schema_invalid",
                 f"{first} and {path} both hold {what} and are not equal.",
-                next_step="Remove one, or give it a version of its own.",
+                next_step="Give one of them a version of its own.",
             )
 
 

@@ -128,8 +128,8 @@ class InstalledFiles:
             return data
         raise ChangedFileError(
             f"{self._root / path} is not what {self.owner(path)} installed: it {problem}.",
-            next_step="`remit package restore` puts it back. A change comes in a new version of "
-            "its package.",
+            next_step="Keep a copy of it if you changed it: `remit package restore` replaces it. A "
+            "change comes in a new version of its package.",
         )
 
     def _bytes(self, path: str) -> bytes | None:

@@ -79,13 +79,13 @@ class TenantFile:
         except (ValueError, TypeError) as error:
             raise TenantError(
                 f"{path} is damaged: it does not say where the tenant's ledger is.",
-                next_step="Restore it from a backup.",
+                next_step="Keep a copy of the file, and put it back from a backup of this root.",
             ) from error
         if tenant_of_origin(found.origin) != found.name:
             raise TenantError(
                 f"{path} is not of the tenant {found.name[:40]!r}: it names the log "
                 f"{found.origin[:200]!r}.",
-                next_step="Restore it from a backup of this root.",
+                next_step="Keep a copy of the file, and put it back from a backup of this root.",
             )
         return found
 

@@ -95,7 +95,7 @@ class KeptFile:
         self._path, self._prices = path, prices
         self._run = ""
         self.lost_nano = 0
-        self.from_the_beginning = f"Delete {path}, and run it again from the beginning."
+        self.from_the_beginning = f"Move {path} elsewhere, and run it again from the beginning."
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
         """A last line that a kill cut short is left out."""

@@ -6,6 +6,7 @@ from remit.ledger.content import Content, EncodedValue, Erased, ExactText, conte
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
+    AFTER_DAMAGE,
     EntryArchivedError,
     EntryNotFoundError,
     ErasureError,
@@ -40,6 +41,7 @@ from remit.ledger.usage_audit import UsageDifference, audit_usage
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 __all__ = [
+    "AFTER_DAMAGE",
     "EVENTS",
     "KERNEL_ROWS",
     "Clock",

@@ -11,6 +11,7 @@ from typing import Any
 from remit.kernel.errors import RemitError
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import (
+    AFTER_DAMAGE,
     LedgerError,
     LedgerFormatError,
     LedgerRollbackError,
@@ -140,7 +141,7 @@ class Checkpoints:
                 raise LedgerFormatError(
                     f"The ledger no longer leads to its own checkpoint of {head.size} entries: it "
                     "was cut off or rewritten, and no checkpoint is signed.",
-                    next_step="Run `remit ledger verify`; restore the ledger from a backup.",
+                    next_step=AFTER_DAMAGE,
                 )
             break
         else:

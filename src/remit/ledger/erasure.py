@@ -157,7 +157,7 @@ class Eraser:
                 raise ErasureError(
                     f"{entry_id(seq)} records what was installed, and the registries follow from "
                     "it.",
-                    next_step="Remove the package instead.",
+                    next_step="Use `remit package remove` instead.",
                 )
             query, parameters = _BY_ENTRY, (seq, seq)
         entry = _entry(metadata, reason, requested_by)

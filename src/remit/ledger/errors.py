@@ -3,6 +3,12 @@
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger.entry import entry_id
 
+AFTER_DAMAGE = (
+    "Keep a copy of the ledger as it is. `remit ledger verify` names each affected entry and row. "
+    "A backup lacks every entry since it was made: compare the two before you replace anything."
+)
+"""The next step of an error that says that a ledger is damaged."""
+
 
 class LedgerError(RemitError):
     """Base of the errors of a ledger."""

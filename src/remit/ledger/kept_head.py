@@ -54,9 +54,9 @@ class KeptHead:
         except TlogError as error:
             raise LedgerKeyError(
                 f"The head {self.path} is damaged: {error.message}",
-                next_step="Restore it from the backup of the key. Where there is none, and the "
-                "ledger is known to be whole, remove it: the ledger's own latest checkpoint "
-                "takes its place.",
+                next_step="Move it out of the root, and keep that copy. Put the one from the key's "
+                "backup in its place, if it is newer than any other. Without one, the ledger's own "
+                "latest checkpoint counts, which cannot tell if the ledger was cut off.",
             ) from error
         return signed
 

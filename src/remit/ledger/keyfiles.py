@@ -18,6 +18,7 @@ from remit.ledger.errors import LedgerKeyError
 from remit.ledger.tlog import Signer, TlogError, VerifierKey
 from remit.ledger.tlog.note import ED25519
 
+_FROM_BACKUP = "Keep a copy of the file, and put the one from the key's backup in its place."
 _FORK = re.compile(r"(.+)/fork-([1-9][0-9]{0,8})")
 
 
@@ -72,12 +73,12 @@ class KeyFiles:
         except (OSError, TlogError, UnicodeDecodeError) as error:
             raise self._error(
                 f"The verifier key {self.public} cannot be read: {error}",
-                next_step="Restore the file.",
+                next_step=_FROM_BACKUP,
             ) from error
         if key.kind != self._kind:
             raise self._error(
                 f"{self.public} is a {'log' if self._kind != ED25519 else 'witness'}'s key.",
-                next_step="Restore the file.",
+                next_step=_FROM_BACKUP,
             )
         return key
 
@@ -88,8 +89,8 @@ class KeyFiles:
             command = "remit init" if self._kind == ED25519 else "remit witness init"
             raise self._error(
                 f"There is no signing key in {self.directory}.",
-                next_step=f"`{command}` makes one. If there was one, restore it: a new key is a "
-                "new identity, and what it signs does not continue what the old one signed.",
+                next_step=f"`{command}` makes one. If there was one, put it back from its backup: "
+                "a new key is a new identity, and does not continue what the old one signed.",
             )
         try:
             if self.private.stat().st_mode & 0o077:
@@ -101,12 +102,12 @@ class KeyFiles:
         except (OSError, TlogError) as error:
             raise self._error(
                 f"The signing key {self.private} cannot be read: {error}",
-                next_step="Restore the file.",
+                next_step=_FROM_BACKUP,
             ) from error
         if signer.verifier_key != public:
             raise self._error(
                 f"{self.private} is not the private key of {self.public.name}.",
-                next_step="Restore both files from the same backup.",
+                next_step=f"{_FROM_BACKUP} Take both files from the same backup.",
             )
         return signer
 

@@ -90,7 +90,8 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
             f"The ledger of this root is in {kept}, and neither REMIT_DATABASE_URL nor [ledger] "
             "path names a database.",
             next_step="Set REMIT_DATABASE_URL=postgresql://USER:PASSWORD@HOST/DATABASE and try "
-            f"again. If the ledger is a file now, restore it, and remove {file}.",
+            f"again. If the ledger is a file now, put the file there, and move {file} out of the "
+            "root.",
         )
 
 

@@ -47,7 +47,7 @@ def in_order(
             if manifest.package_id in new:
                 next_step = "Install what it needs first, or both together."
                 raise PackageError(code, problem, next_step=next_step)
-            next_step = f"Remove or upgrade {manifest.package_id} first."
+            next_step = f"Upgrade or `remit package remove {manifest.package_id}` first."
             raise PackageError("needed", problem, next_step=next_step)
     sorter = TopologicalSorter(
         {

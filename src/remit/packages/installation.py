@@ -358,7 +358,7 @@ def _what_is(path: Path) -> str:
         raise PackageError(
             "file_in_the_way",
             f"{path} is a folder, where a file was installed.",
-            next_step="Move it away, and restore again.",
+            next_step="Move it elsewhere, and run the command again.",
         )
     if stat.S_ISREG(mode):
         return "other content"

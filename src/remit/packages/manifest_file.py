@@ -161,7 +161,7 @@ class ManifestFile:
         text: str = json.loads(literal)
         if found := unseen(text):
             hidden = f"the text holds the invisible character U+{ord(found):04X}"
-            self._fail("manifest_text", offset, hidden, "Remove it.")
+            self._fail("manifest_text", offset, hidden, "Write the text without it.")
         return text
 
     def _fail_schema(self, problem: ValidationError) -> NoReturn:

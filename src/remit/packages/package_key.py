@@ -108,7 +108,7 @@ class PackageKey:
             raise PackageKeyError(
                 "bad_key",
                 f"{path} is not an unencrypted Ed25519 private key in PEM.",
-                next_step="Name the file that `remit package key new` made, or restore it.",
+                next_step="Name the file that `remit package key new` made, or a copy of it.",
             )
         first = data.partition(b"\n")[0].decode(errors="replace")
         name = first.removeprefix(_LABEL) if first.startswith(_LABEL) else ""

@@ -248,7 +248,7 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
                       "`remit price list` finishes or undoes it.")  # fmt: skip
     elif not found.data and there.sha256:
         problem = f"The prices in {there.file}, which {there.entry_id} put on record, are missing."
-        yield Finding(problem, "Restore the file, or `remit price unset --all`.")
+        yield Finding(problem, "Put a copy of the file back, or `remit price unset --all`.")
     elif there.sha256:
         problem = f"The prices in {file} are not those that {there.entry_id} put on record."
         yield Finding(problem, keep)

@@ -13,7 +13,7 @@ from typing import Any, Self
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.installed import OWNERSHIP_FILE
-from remit.ledger import LedgerClient, LedgerEntry, is_authentic
+from remit.ledger import AFTER_DAMAGE, LedgerClient, LedgerEntry, is_authentic
 from remit.packages.errors import PackageError
 from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.lock import package_lock
@@ -299,5 +299,5 @@ def _damaged(entry: LedgerEntry, problem: str) -> PackageError:
         "registry_damaged",
         f"{entry.id}, by which {entry.submission_id} was {entry.event_type.lower()}, "
         f"cannot be understood: {problem}.",
-        next_step="Run `remit ledger verify`; restore the ledger from a copy if it is damaged.",
+        next_step=AFTER_DAMAGE,
     )

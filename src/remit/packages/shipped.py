@@ -132,8 +132,8 @@ def _root_key(place: Path, policy: TrustPolicy | None) -> tuple[PackageKey, Path
                 "foreign_key",
                 f"{place} is not a key that the ledger knows: {key.key_id[:16]}… is "
                 f"{known.status if known else 'not on record'}.",
-                next_step="Move it away, and `remit init` makes a new one. If the ledger was "
-                "lost: `remit init --new-ledger`.",
+                next_step="Move it out of the root, and `remit init` makes a new one. If no copy "
+                "of the ledger exists any more: `remit init --new-ledger`.",
             )
         return key, place
     beside = place.with_name(f"{place.name}.new")

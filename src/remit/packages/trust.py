@@ -194,8 +194,8 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
             "trust_changed",
             f"{path} was changed by something else than Remit: it is not what {newest.id} "
             "recorded, nor any file before.",
-            next_step="Find out who did it. `remit package trust restore` puts back what is on "
-            "record.",
+            next_step="Find out who did it, and keep a copy: `remit package trust restore` "
+            "replaces it with what is on record.",
         )
     policy = _recorded_policy(newest)
     if current:

@@ -22,7 +22,7 @@ __all__ = ["TrustPolicy", "TrustedKey", "format_time", "read_policy_file"]
 
 _VERSION = "1.0"
 _SHORTEST = 8  # hex digits by which people may name a key
-_RESTORE = "`remit package trust restore` puts back what is on record."
+_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with what is on record."
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,9 +227,9 @@ def _refuse_links(root: Root) -> None:
 def _lost(what: str) -> RootError:
     return RootError(
         f"Packages are installed, and {what}: the record of all that was done is gone.",
-        next_step="Restore the ledger from a copy (or `remit init --bare`, then `remit ledger "
-        "import` of an export). To give the record up and begin a new one: "
-        "`remit init --new-ledger`.",
+        next_step="Find the ledger, or put a copy of it back (or `remit init --bare`, then `remit "
+        "ledger import` of an export). Only if no copy exists: `remit init --new-ledger` starts a "
+        "new record, which does not continue the old one.",
     )
 
 

@@ -248,7 +248,7 @@ def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
     if is_there(file, root, host_path):
         raise TenantError(
             f"There is something already: {place_of(file)}.",
-            next_step="Name another place, or remove it, if it is not needed.",
+            next_step="Name another place. Remit never replaces a ledger.",
         )
 
 

@@ -90,7 +90,7 @@ def packaged_agent(
     if agent_id in (reserved_agents() if reserved is None else reserved):
         raise AgentNotInstalledError(
             f"The agent {agent_id} of a package has the id of Remit's own agent.",
-            next_step="Remove the package, or give its agent another id.",
+            next_step="Give the agent another id, or `remit package remove` its package.",
         )
     path = f"{_FOLDER}{agent_id}.json"
     document = AgentDocument.parse(files.read(path), path)

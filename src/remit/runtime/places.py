@@ -122,7 +122,7 @@ def is_own(file: TenantFile, root: Root, host_path: str, owner: VerifierKey) -> 
         if not log.checkpoints.owner():
             raise LedgerKeyError(
                 f"The ledger {log.location} does not say whose it is.",
-                next_step="Where it is not needed, remove it by hand.",
+                next_step="Find out what wrote it, and move it elsewhere. Remit does not touch it.",
             )
     return True
 

@@ -100,7 +100,7 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
     if file.error and not (missing and (create or not named)):
         raise PriceError(
             f"The price table {root.path / file.name} cannot be read: {file.error.strerror}.",
-            next_step="Restore it, or correct the setting budget.prices.",
+            next_step="Put a copy of it back, or correct the setting budget.prices.",
         ) from file.error
     own = Overlay({}) if packaged else Overlay.read(file.data, file.name, base)
     table = base

@@ -164,7 +164,7 @@ def create_tenant(
         if recorded_key(ledger, name) is not None:
             raise TenantError(
                 f"There was a tenant {name}, whose root {root.path} is gone.",
-                next_step="Restore it from a backup, or choose another name.",
+                next_step="Put a copy of it back from a backup, or choose another name.",
             )
         if "://" in database or (not database and "://" in host_path):
             where = (database or HOST, schema_of(name))
@@ -246,7 +246,7 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
         raise TenantError(
             f"The key in {tenant.root.keys} is not the one that the tenant {tenant.name} was made "
             "with.",
-            next_step="Restore the tenant's own key files from a backup.",
+            next_step="Keep a copy of these files, and put the tenant's own back from a backup.",
         )
     return recorded
 

@@ -257,7 +257,8 @@ def agent_secret(root: Root) -> bytes:
     if not _HEX.fullmatch(text):
         raise AgentKeyError(
             f"The agent key {path} is damaged: it is not 64 hex digits.",
-            next_step="Restore it, or delete it, which ends every agent token.",
+            next_step="Keep a copy of the file, and put it back from a backup. Without one, move "
+            "it out of the root: Remit makes another key, and every agent token ends.",
         )
     return bytes.fromhex(text.strip())
 

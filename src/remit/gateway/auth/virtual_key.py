@@ -17,7 +17,7 @@ from typing import Any
 from remit.gateway.auth.errors import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
 from remit.gateway.auth.identity import ROLES, Grant, Identity
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import Transaction
+from remit.ledger import AFTER_DAMAGE, Transaction
 
 _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
@@ -203,7 +203,7 @@ class KeyRow:
         except (TypeError, ValueError) as error:
             raise AuthUnavailableError(
                 f"The row of the key {given['key_id']} in virtual_keys is damaged.",
-                next_step="Restore it from a backup of the ledger's database.",
+                next_step=f"{AFTER_DAMAGE} `remit key rotate` gives this key a new secret.",
             ) from error
         return cls(VirtualKey(**given), hash_, old_hash, changed)
 

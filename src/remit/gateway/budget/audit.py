@@ -331,7 +331,7 @@ def _compare(
     live = {row[0]: dict(zip(FIELDS, row, strict=True)) for row in rows}
     rows = select("SELECT hold FROM holds", ())
     calls = list(accounts.outstanding.compare(select))
-    if any((hold := Hold.read(text)) is None or hold.encode() != text for (text,) in rows):
+    if any(Hold.read_exact(text) is None for (text,) in rows):
         calls.append((None, "holds: there is a hold that cannot be read"))
     rows += select("SELECT hold FROM in_flight WHERE hold <> ''", ())
     holds = [hold for row in rows if (hold := Hold.read(row[0])) is not None]

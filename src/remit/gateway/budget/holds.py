@@ -79,11 +79,25 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def read(cls, text: str) -> Hold | None:
-        """From a column; ``None`` for what is not a hold."""
+        """Return the hold in a column; None for text that is not a hold."""
         try:
             return _decode(text)
         except (ValueError, TypeError):
             return None
+
+    @classmethod
+    def read_exact(cls, text: str) -> Hold | None:
+        """Return the hold if the text is what :meth:`encode` wrote, in this or an older version.
+
+        Older versions wrote the first fields only: each new field was added at the end. Any other
+        text is not a hold, although :meth:`read` may understand it.
+        """
+        hold = cls.read(text)
+        if hold is None:
+            return None
+        written = msgspec.json.decode(text)
+        values = {name: getattr(hold, name) for name in cls.__struct_fields__[: len(written)]}
+        return hold if msgspec.json.encode(values).decode() == text else None
 
     @classmethod
     def decode(cls, text: str) -> Hold:

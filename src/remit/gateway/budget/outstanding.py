@@ -118,8 +118,8 @@ def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
             yield name
     if not held:
         return
-    hold = Hold.read(held)
-    if hold is None or hold.encode() != held:
+    hold = Hold.read_exact(held)
+    if hold is None:
         yield "hold"
         return
     if hold.tokens != reserved:

@@ -59,7 +59,7 @@ def make_schema(url: str, schema: str, mark: str) -> None:
         elif comment != mark:
             raise LedgerError(
                 f"There is a schema {schema} in {masked(url)} already.",
-                next_step="Name another database, or drop it, where nobody needs it.",
+                next_step="Name another database. Remit never replaces a schema.",
             )
 
 

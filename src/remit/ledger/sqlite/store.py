@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from remit.ledger.clock import BootClock
 from remit.ledger.errors import (
+    AFTER_DAMAGE,
     LedgerClosedError,
     LedgerError,
     LedgerFormatError,
@@ -91,8 +92,8 @@ class SqliteStore(Store):
             elif not path.exists() or path.stat().st_size == 0:
                 raise LedgerError(
                     f"There is no ledger at {path}.",
-                    next_step="If there should be one, it was removed. `remit init` starts a new "
-                    "one.",
+                    next_step="If there was one, find it, or put a copy of it back: a new one does "
+                    "not continue it. `remit init` makes a new one.",
                 )
             self._writer = self._connect()
             self._reader = self._connect()
@@ -140,8 +141,8 @@ class SqliteStore(Store):
             if "malformed" in str(error):
                 raise LedgerFormatError(
                     f"The file {self._path} is damaged: {error}.",
-                    next_step="Restore it from a backup. What can still be read, "
-                    "`sqlite3 FILE .recover` shows.",
+                    next_step=f"{AFTER_DAMAGE} `sqlite3 COPY .recover` shows what can still be "
+                    "read.",
                 ) from error
             if "not a database" in str(error):
                 raise LedgerFormatError(

@@ -92,7 +92,8 @@ class Verifier:
                 return again.verify(outside, first, jobs, deep, progress)
             if problem := before.contradiction(self._store, now.size):
                 path = marks.path("verification") if marks else ""
-                report.add(None, "checkpoint", f"{problem}; if it is to go on, remove {path}")
+                path = f"; if this was intended, keep {path} as a copy elsewhere" if path else ""
+                report.add(None, "checkpoint", problem + path)
         except LedgerFormatError as error:
             # The engine cannot go on reading: that is a failure, and says where it stopped.
             report.add(report.first_seq + report.entries, "unreadable", error.message)

@@ -124,7 +124,7 @@ class WitnessState:
             # Never made here: a witness that forgot what it cosigned would cosign a fork.
             raise WitnessError(
                 f"The witness's record {path} is not there.",
-                next_step="Restore its newest copy. If there is none, make another witness with a "
+                next_step="Put its newest copy back. If there is none, make another witness with a "
                 "new key: with this key and no record it would cosign a rewritten log.",
             )
         self._path = path

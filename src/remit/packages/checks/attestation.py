@@ -29,7 +29,7 @@ __all__ = ["check_attestation"]
 
 _REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
 _AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
-_RESTORE = "`remit package trust restore` puts back what is on record."
+_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with what is on record."
 
 
 def check_attestation(
@@ -68,7 +68,7 @@ def check_attestation(
         for name in disk.names(INSTALLED_FOLDER):
             if name not in registry.packages and not name.startswith("."):
                 problem = f"{INSTALLED_FOLDER}/{name} is there, but the ledger knows no installed "
-                fix = "Remove it; what is not on record counts for nothing."
+                fix = "Move it out of the root: what is not on record counts for nothing."
                 yield Finding(f"{problem}package {name}.", fix)
     except PackageError as error:
         yield Finding.of(error)

@@ -190,11 +190,11 @@ def compare_file(
 
 
 def _unsafe(path: str, problem: str) -> PackageError:
-    fix = "Put the file itself in its place, or remove it."
+    fix = "Put the file itself in its place, or move it out of the root."
     return PackageError("unsafe_file", f"{path} {problem}.", next_step=fix)
 
 
 def _unreadable(path: str, error: OSError) -> PackageError:
     problem = f"{path} cannot be read: {error.strerror or error}."
-    fix = "Correct the permissions of the root, or restore the file."
+    fix = "Correct the permissions of the root."
     return PackageError("unreadable_file", problem, next_step=fix)

@@ -13,9 +13,10 @@ from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry
 __all__ = ["check_modules", "check_ownership", "check_registries", "check_running_code"]
 
 _RESTORE = (
-    "Run `remit package restore`, which puts back what was installed. A change comes in a new "
-    "version of its package."
+    "Keep a copy of the file if you changed it: `remit package restore` replaces it with what was "
+    "installed. A change comes in a new version of its package."
 )
+_ONE_OWNER = "Run `remit package remove` for one of them; its archive stays."
 _REBUILD = "Run `remit package registry --rebuild`."
 
 
@@ -34,14 +35,14 @@ def check_ownership(
             path = asset.path
             if reserved(path):
                 problem = f"{package_id} owns {path}, where no package may own anything."
-                yield Finding(problem, "Remove the package.")
+                yield Finding(problem, f"Run `remit package remove {package_id}`.")
             twin = known.setdefault(folded(path), path)
             if twin != path:
                 problem = f"{path} is owned by {package_id}, and {twin} by "
-                yield Finding(f"{problem}{owners[twin].package_id}.", "Remove one of them.")
+                yield Finding(f"{problem}{owners[twin].package_id}.", _ONE_OWNER)
             elif path in owners:
                 problem = f"{path} is owned by {owners[path].package_id} and by {package_id}."
-                yield Finding(problem, "Remove one of them.")
+                yield Finding(problem, _ONE_OWNER)
                 continue
             owners[path] = Owner(package_id, asset.sha256, asset.classification)
     there = set()
@@ -51,9 +52,11 @@ def check_ownership(
         if path in changing:
             continue
         if problem:
-            yield Finding(f"{path} {problem}.", "Put the file itself there, or remove it.")
+            yield Finding(
+                f"{path} {problem}.", "Put the file itself there, or move it out of the root."
+            )
         elif path not in owners:
-            fix = "Remove it, or bring it in a package: `remit package new`."
+            fix = "Move it out of the root, or bring it in a package: `remit package new`."
             yield Finding(f"{path} belongs to no package.", fix)
     for path, owner in owners.items():
         if path in there or path not in changing:
@@ -70,7 +73,7 @@ def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
     for name in disk.names(REGISTRY_FOLDER):
         if name not in wanted:
             problem = "is none of the registries that are derived from the ledger."
-            yield Finding(f"{REGISTRY_FOLDER}/{name} {problem}", "Remove it.")
+            yield Finding(f"{REGISTRY_FOLDER}/{name} {problem}", "Move it out of the root.")
 
 
 def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Finding]:

@@ -138,11 +138,14 @@ def check_dependencies(registry: Registry) -> Iterator[Finding]:
     manifests = {name: package.manifest for name, package in registry.packages.items()}
     for package_id, manifest in manifests.items():
         for _, problem in unmet(manifest, manifests):
-            yield Finding(problem, "Install a version of it that fits, or remove what needs it.")
+            yield Finding(
+                problem,
+                f"Install a version of it that fits, or `remit package remove {package_id}`.",
+            )
         for other in manifest.supersedes:
             if other in manifests:
                 problem = f"{package_id} takes the place of {other}, which is still installed."
-                yield Finding(problem, f"Remove {other}.")
+                yield Finding(problem, f"Run `remit package remove {other}`.")
     graph = {
         package_id: [need.package_id for need in manifest.dependencies]
         for package_id, manifest in manifests.items()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from remit.ledger import AFTER_DAMAGE
 from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext, GateRun
 
 __all__ = ["check_integrity"]
-
-_VERIFY = "See `remit ledger verify`; restore the ledger from a copy that verifies."
 
 
 def check_integrity(context: GateContext) -> GateRun:
@@ -26,7 +25,7 @@ def check_integrity(context: GateContext) -> GateRun:
         since_mark=since_mark, jobs=context.jobs, progress=partial(context.progress, "G6 ledger")
     )
     for found in report.problems:
-        yield Finding(f"The ledger does not verify: {found}.", _VERIFY)
+        yield Finding(f"The ledger does not verify: {found}.", AFTER_DAMAGE)
     signed = report.checkpoint != "none"
     if ledger.verifier_key is None and signed:
         problem = "There are checkpoints, and no key to check them by."

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Self
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import LedgerEntry, LedgerReader, content, is_authentic
+from remit.ledger import AFTER_DAMAGE, LedgerEntry, LedgerReader, content, is_authentic
 from remit.packages.checks import (
     Finding,
     check_acceptance,
@@ -67,7 +67,7 @@ def _check_cases(context: GateContext) -> GateRun:
         raise PackageError(
             "no_prices",
             f"{len(tables)} tables of prices are installed, where one has to be.",
-            next_step="Run `remit init`, or remove the package that brought another.",
+            next_step="Run `remit init`, or `remit package remove` for the one too many.",
         )
     path = tables[0][0]
     try:
@@ -163,7 +163,7 @@ class GateReport:
     @classmethod
     def without_ledger(cls, gates: Sequence[str], error: RemitError) -> Self:
         """The report on a root whose ledger cannot be opened, for ``error``: no gate passes."""
-        fix = error.next_step or "Restore the ledger from a copy that verifies."
+        fix = error.next_step or AFTER_DAMAGE
         finding = Finding(f"The ledger cannot be opened: {error.message}", fix)
         return cls(tuple(GateResult.failed(gate, [finding], 1) for gate in gates), error.message)
 

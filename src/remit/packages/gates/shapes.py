@@ -14,7 +14,8 @@ from remit.packages.settings_record import recorded_settings
 
 __all__ = ["Stated", "check_shapes"]
 
-_BEFORE = "ho1-worker"  # who asked, in entries of versions that did not record what shapes an agent
+# The agent id in entries of versions whose sessions did not yet state what shapes their agent.
+_BEFORE = "ho1-worker"
 _LISTED = 6
 _SESSIONS = 4096  # looked up and kept
 
@@ -40,9 +41,14 @@ class Stated:
         self.used: dict[str, str] = {}
 
     def tool(self, entry: LedgerEntry, tool_id: str) -> bool:
-        """Whether the session of a tool's entry says that the tool is its agent's own."""
-        own = self._of(str(entry.metadata.get("provenance", {}).get("session_id", "")))
-        if own is None or (own.tools is not None and tool_id not in own.tools):
+        """Return True if the session of a tool's entry states the tool as its agent's own, or is of
+        a version that did not state tools."""
+        provenance = entry.metadata.get("provenance", {})
+        own = self._of(str(provenance.get("session_id", "")))
+        if own is None:
+            if provenance.get("agent_id") != _BEFORE:
+                return False
+        elif own.tools is not None and tool_id not in own.tools:
             return False
         self.used.setdefault(f"the tool {tool_id}", entry.id)
         return True

@@ -26,8 +26,8 @@ _NEXT_STEPS = {
     "of another server, or the keys are others than those you trust. Get root metadata from who "
     "publishes the index, through a channel that you trust.",
     "index_damaged": "Check free space and permissions. `remit package index refresh` repairs what "
-    "a root keeps of an index; if that does not help, remove the index and add it again. Who "
-    "publishes puts a good copy back.",
+    "a root keeps of an index; if that does not help, `remit package index remove` and `add` it "
+    "again, as the copy of an index holds nothing else. Who publishes puts a good copy back.",
     "index_exists": "Use another name, directory or version.",
     "index_expired": "Ask who publishes it to run `remit package index renew`; check this "
     "machine's clock. If the publisher did renew it, somebody in between shows you an old state.",

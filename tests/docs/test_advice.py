@@ -1,0 +1,103 @@
+"""No message or page on operations advises a step that destroys data before a copy is kept."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_SOURCE = _ROOT / "src" / "remit"
+_PAGES = _ROOT / "docs" / "operations"
+
+# An imperative at the beginning of a clause. `remit package remove` keeps the archive and can be
+# undone, so it is no such step; the verb in a command is otherwise one, too.
+_DESTROYS = re.compile(
+    r"(?:^|[.:;,(] |\b(?:or|and|then|first) |`remit (?!package (?:index )?remove)[\w ]*)"
+    r"(restore|remove|delete|drop|erase|overwrite|reset|discard|truncate|destroy)\b"
+    r"|\brm -|\bbackup\b.*\b(?:back|restore)|new-ledger",
+    re.IGNORECASE,
+)
+_VERB = re.compile("restore|remove|delete|drop|erase|overwrite|reset|discard|truncate|destroy|"
+                   "rm -|backup|new-ledger", re.IGNORECASE)  # fmt: skip
+_SPARES = re.compile(r"\bcop(?:y|ies)\b", re.IGNORECASE)
+
+# Texts that state what a command or an operation of the API does, and advise nothing.
+_DESCRIPTIONS = ("server/api/calls_described.py", "ledger/events.py")
+_DESCRIBED = {
+    "ledger/client.py: Nothing was erased. Name the archive: `remit ledger erase … --archive DIR`.",
+    "cli/init.py: --bare and --new-ledger exclude each other.",
+    "runtime/installation.py: Run `remit init` without --new-ledger.",
+    "packages/index/errors.py: Ask who publishes it: a backup may have been put back. If not, "
+    "somebody shows you an old state.",
+}
+
+
+def test_no_message_advises_to_destroy_before_a_copy_is_kept() -> None:
+    found = [
+        f"{where}: {text}"
+        for file in sorted(_SOURCE.rglob("*.py"))
+        if (where := file.relative_to(_SOURCE).as_posix()) not in _DESCRIPTIONS
+        if _VERB.search(source := file.read_text("utf-8"))
+        for text in _messages(ast.parse(source))
+        if _DESTROYS.search(text) and not _SPARES.search(text)
+    ]
+    assert sorted(set(found) - _DESCRIBED) == []
+    assert set(found) >= _DESCRIBED  # else the list above names what is gone
+
+
+def test_no_page_on_operations_advises_to_destroy_before_a_copy_is_kept() -> None:
+    found = [
+        f"{page.name}: {part}"
+        for page in sorted(_PAGES.glob("*.md"))
+        for part in re.split(r"\n(?=#)", page.read_text("utf-8"))
+        if _DESTROYS.search(part) and not _SPARES.search(part) and "backup" not in part
+    ]
+    assert found == []
+
+
+def test_the_rule_knows_destructive_advice() -> None:
+    for text in (
+        "Restore the ledger from a backup.",
+        "See `remit ledger verify`; restore the ledger.",
+        "Move it, or delete it.",
+        "`remit package restore` puts it back.",
+        "To begin again: `remit init --new-ledger`.",
+        "Run `rm -rf ROOT`.",
+    ):
+        assert _DESTROYS.search(text), text
+    for text in ("Run `remit package remove PKG-A-001`.", "It was removed.", "Move it away."):
+        assert not _DESTROYS.search(text), text
+
+
+def _messages(tree: ast.Module) -> Iterator[str]:
+    """Return the sentences in a module's strings: not docstrings, SQL, or help of the options."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            skipped.update(id(one) for part in node.decorator_list for one in ast.walk(part))
+        if isinstance(node, ast.Call) and _name(node.func) in ("option", "argument", "confirm"):
+            skipped.update(id(one) for one in ast.walk(node))
+        if isinstance(node, ast.JoinedStr | ast.BinOp):
+            skipped.update(id(one) for one in ast.walk(node) if one is not node)
+    for node in ast.walk(tree):
+        text = "" if id(node) in skipped else _text(node)
+        if re.search(r"[a-z]\.? [\w`]", text) and not re.match(r"\s*[A-Z]{4,} ", text):
+            yield text
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) or "{}" for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text(node.left) + _text(node.right)
+    return ""
