@@ -29,7 +29,7 @@ from remit.ledger.record import (
 from remit.ledger.reader import GREATEST
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import COLUMNS
-from remit.ledger.state import reason_of
+from remit.ledger.state import readable, reason_of
 from remit.ledger.store import RawEntry, Store
 from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
@@ -369,7 +369,8 @@ class _EntryChecker:
             elif row[3] != item["bytes"] or row[2] != (
                 scope if item is not subject else content_scope(None, seq)
             ):
-                report.add(seq, "content", "the stored value is another's, by its row")
+                said = f"contents: row {row[0]}: its scope or length is not that of the entry"
+                report.add(seq, "content", said)
             elif item is subject:
                 self._subjects[row[0]] = seq
         erased = self._store.erasures(missing) if missing else {}
@@ -377,16 +378,21 @@ class _EntryChecker:
             if mac not in erased or not self._is_sound(erased[mac]):
                 report.add(seq, "content", "content is missing and no ERASURE says why")
         if len(there) != len(shown) or len(ends) != len(lists):
-            report.add(seq, "content", "content is noted for it twice")
+            said = "shown_contents or shown_lists: the entry has a value or a list twice"
+            report.add(seq, "content", said)
         named = {item["$content"][12:] for item in items if "$content" in item}
         if ends.keys() != {item["$messages"] for item in items if "$messages" in item}:
-            report.add(seq, "messages", "other message lists are noted for it than its record has")
-        extra = {row[0] for mac, row in there.items() if mac not in named}
+            said = "shown_lists: the entry has other message lists than its record"
+            report.add(seq, "messages", said)
+        for content_id in [row[0] for row in shown if row[1] is None]:
+            report.add(seq, "content", f"contents: there is no row {readable(content_id)}")
+        extra = {row[0] for mac, row in there.items() if mac not in named and mac is not None}
         for item in items:
             if extra and "$messages" in item and item["$messages"] in ends:
                 extra -= self._messages(ends[item["$messages"]][0], extra)
         if extra:
-            report.add(seq, "content", "content is noted for it that its record does not name")
+            said = ", ".join(map(readable, sorted(extra, key=str)))
+            report.add(seq, "content", f"shown_contents: the record does not name content {said}")
 
     def _chain(self, step_id: int) -> Iterator[tuple[int, tuple[int, int | None] | None]]:
         """Yield a message step and its parents, up to one that is missing.

@@ -70,9 +70,8 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
     info: dict[Any, Any] = dict(store.select("SELECT name, value FROM ledger_info"))
     for name in info:
         if name not in _INFO and not str(name).startswith(_WRITER):
-            report.add(
-                None, "store", f"ledger_info has a row {name!r}, which a ledger does not have"
-            )
+            said = f"ledger_info has a row {readable(name)}, which a ledger does not have"
+            report.add(None, "store", said)
     for name, width in ((BEFORE, 1), (ARCHIVED_TO, TILE_WIDTH)):
         number = info_number(store.select, name)
         if info.get(name, "0") != str(number) or number % width or number > store.count():
