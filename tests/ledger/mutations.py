@@ -26,7 +26,7 @@ from unittest import mock
 
 import asyncpg
 
-from remit.ledger import LedgerClient, LedgerError, Problem, VerificationReport
+from remit.ledger import LedgerClient, LedgerError, Problem, VerificationReport, entry_id
 from remit.ledger.schema import STATE_TABLES, TABLES
 from remit.ledger.sqlite.schema import CREATE
 from remit.runtime.state import check_state
@@ -79,6 +79,7 @@ class Sql(str):
 
 
 _LONG = 300_000
+_HELD = re.compile(r"budgets: reserved_\w+ of (\S+) is")
 _NAME = 100  # characters of a value in a message
 _SQLITE_TEXTS = {
     "invalid UTF-8": "CAST(x'ff' AS TEXT)",
@@ -178,8 +179,13 @@ def mutations(store: str, *, rows: int, seed: int = 1) -> list[Mutation]:
                     found.append(Mutation(table, name, "another row's", sql, (*row, other[at])))
         for row in picked:
             found.append(
-                Mutation(table, "row deleted", "one", f"DELETE FROM {table} WHERE {where(row)}",
-                         tuple(row))
+                Mutation(
+                    table,
+                    "row deleted",
+                    "one",
+                    f"DELETE FROM {table} WHERE {where(row)}",
+                    tuple(row),
+                )
             )
             made = list(row)
             for name in key:
@@ -341,9 +347,11 @@ def _names(mutation: Mutation, problem: Problem) -> bool:
     """True if a problem names the edited row: by its entry, or by table and a value in it."""
     if mutation.table == "entries" and problem.seq == mutation.row[0]:
         return True
+    if mutation.table == "holds" and (held := _HELD.match(problem.message)):
+        return held[1] in str(mutation.row)  # no record names a hold, but each account has a sum
     if not re.search(rf"\b{mutation.table}\b|^usage", problem.message):
         return False
-    if problem.seq is not None and problem.seq in mutation.row:
+    if problem.seq is not None and {problem.seq, entry_id(problem.seq)} & {*mutation.row}:
         return True
     values = [_evaluated(one) for one in mutation.row]
     shown = {str(one) for one in values if one not in ("", None) and len(str(one)) < _NAME}

@@ -22,7 +22,6 @@ from remit.cli.shared import (
     say_list,
     whoami,
 )
-
 from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
@@ -208,9 +207,7 @@ def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
             raise
         audit = BudgetAudit(0, [], 0, 0, unread=[(None, reason_of(error))])
     verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
-    problems = [
-        said if seq is None else f"seq {seq}: {said}" for seq, said in audit.unread
-    ]
+    problems = [said if seq is None else f"seq {seq}: {said}" for seq, said in audit.unread]
     lines = [
         f"{found.scope}  {found.field}: live {found.live}, by the ledger {found.ledger}"
         for found in audit.differences

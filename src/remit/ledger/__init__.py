@@ -55,6 +55,7 @@ from remit.ledger.wire import call_answer, call_body, wire_body
 __all__ = [
     "EVENTS",
     "KERNEL_ROWS",
+    "STATE_TABLES",
     "Clock",
     "Content",
     "EncodedValue",
@@ -88,7 +89,6 @@ __all__ = [
     "Progress",
     "RecordTooLargeError",
     "RetentionSchedule",
-    "STATE_TABLES",
     "ScopeError",
     "ScopedLedger",
     "Select",

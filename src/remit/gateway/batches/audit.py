@@ -63,9 +63,10 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
             yield entry.seq, said
     for batch_id, of_batch in lines.items():
         named_lines = ", ".join(map(readable, of_batch))
-        yield None, f"batch_lines: there is no batch {readable(batch_id)} of {named_lines}"
+        said = f"batch_lines: batches has no row {readable(batch_id)}, of which are {named_lines}"
+        yield None, said
     for name in holds:
-        yield None, f"holds: there is no batch for {name!r}"
+        yield None, f"holds: batches has no row for {readable(name)}"
 
 
 def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:

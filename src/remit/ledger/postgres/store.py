@@ -282,9 +282,7 @@ class PostgresStore(Store):
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
         columns = ", ".join(COLUMNS)
-        sql = (
-            f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq"
-        )
+        sql = f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq"
         for page in pages(self.select, sql, first, last):
             for seq, record, *values in page:
                 yield RawEntry(seq, as_bytes(record), tuple(values))
@@ -292,9 +290,7 @@ class PostgresStore(Store):
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         columns = ", ".join(column.name for column in TABLES["contents"])
-        sql = (
-            f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id"
-        )
+        sql = f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id"
         for page in pages(self.select, sql, first, last):
             for content_id, commitment, scope, digest, nonce, length, codec, value in page:
                 if None in (commitment, scope, digest, nonce, length, codec, value):

@@ -19,6 +19,7 @@ from remit.ledger.archived import Places
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
     columns_of,
@@ -26,7 +27,6 @@ from remit.ledger.record import (
     encode_record,
     inspect_record,
 )
-from remit.ledger.reader import GREATEST
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import COLUMNS
 from remit.ledger.state import readable, reason_of
@@ -43,7 +43,7 @@ _SHOWN = """
     SELECT s.seq, s.content_id, c.commitment, c.scope, c.bytes FROM shown_contents AS s
     LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq"""
 _LISTS = """
-    SELECT l.seq, s.step_id, s.step, s.position, c.scope FROM shown_lists AS l
+    SELECT l.seq, l.step_id, s.step, s.position, c.scope FROM shown_lists AS l
     LEFT JOIN message_steps AS s ON s.step_id = l.step_id
     LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE l.seq"""
 
@@ -273,7 +273,7 @@ class _EntryChecker:
                 "SELECT step_id FROM shown_lists WHERE seq < ? ORDER BY seq DESC LIMIT 1", (first,)
             )
             self._last_step = rows[0][0] if rows else 0
-        ends = [row[0] for rows in lists.values() for row in rows if row[0] is not None]
+        ends = [row[0] for rows in lists.values() for row in rows if row[1] is not None]
         last = max(ends, default=self._last_step)
         self._steps = {
             row[0]: (row[1], row[2])
@@ -353,8 +353,11 @@ class _EntryChecker:
         lists: Collection[tuple[Any, ...]],
     ) -> None:
         report = self._found.report
-        there = {row[1]: row for row in shown}
-        ends = {row[1]: row for row in lists}
+        there = {row[1]: row for row in shown if row[1] is not None}
+        ends = {row[1]: row for row in lists if row[1] is not None}
+        for table, rows in (("contents", shown), ("message_steps", lists)):
+            for name in [readable(row[0]) for row in rows if row[1] is None]:
+                report.add(seq, "content", f"{table}: there is no row {name}, which is shown here")
         missing: dict[str, None] = {}
         for item in items:
             if "$messages" in item:
@@ -376,17 +379,18 @@ class _EntryChecker:
         erased = self._store.erasures(missing) if missing else {}
         for mac in missing:
             if mac not in erased or not self._is_sound(erased[mac]):
-                report.add(seq, "content", "content is missing and no ERASURE says why")
-        if len(there) != len(shown) or len(ends) != len(lists):
+                said = "shown_contents: content is missing and no ERASURE says why"
+                report.add(seq, "content", said)
+        if len({row[1] for row in shown}) < len(shown) or len({row[1] for row in lists}) < len(
+            lists
+        ):
             said = "shown_contents or shown_lists: the entry has a value or a list twice"
             report.add(seq, "content", said)
         named = {item["$content"][12:] for item in items if "$content" in item}
         if ends.keys() != {item["$messages"] for item in items if "$messages" in item}:
             said = "shown_lists: the entry has other message lists than its record"
             report.add(seq, "messages", said)
-        for content_id in [row[0] for row in shown if row[1] is None]:
-            report.add(seq, "content", f"contents: there is no row {readable(content_id)}")
-        extra = {row[0] for mac, row in there.items() if mac not in named and mac is not None}
+        extra = {row[0] for mac, row in there.items() if mac not in named}
         for item in items:
             if extra and "$messages" in item and item["$messages"] in ends:
                 extra -= self._messages(ends[item["$messages"]][0], extra)

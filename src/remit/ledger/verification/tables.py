@@ -8,8 +8,8 @@ from remit.ledger.archived import ARCHIVED_TO
 from remit.ledger.entry import entry_id
 from remit.ledger.reader import info_number
 from remit.ledger.report import VerificationReport
-from remit.ledger.state import readable
 from remit.ledger.schema import LAYOUT_VERSION
+from remit.ledger.state import readable
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
