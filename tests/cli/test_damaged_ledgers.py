@@ -118,11 +118,16 @@ def test_budget_check_ends_beside_a_time_that_is_none(root: Path) -> None:
     assert audit["problems"] == []
 
 
-@pytest.mark.parametrize(
-    "bytes_", [b"", b"not a database at all", b"SQLite format 3\0" + b"x" * 5000]
-)
-def test_a_file_that_is_no_ledger_has_a_report(root: Path, bytes_: bytes) -> None:
-    (root / "ledger.db").write_bytes(bytes_)
+_NO_LEDGERS = {
+    "empty": b"",
+    "text": b"no database at all",
+    "head": b"SQLite format 3" + bytes(5000),
+}
+
+
+@pytest.mark.parametrize("data", _NO_LEDGERS.values(), ids=_NO_LEDGERS)
+def test_a_file_that_is_no_ledger_has_a_report(root: Path, data: bytes) -> None:
+    (root / "ledger.db").write_bytes(data)
     code, report = _report(root, "verify")
     assert code == 1
     assert report["verified"] is False
@@ -146,15 +151,9 @@ def test_halves_of_characters_are_printed(root: Path, remit_process: Run, what: 
     """Half an emoji, as a model may cut it, in a pipe: shown as its escape."""
     signer = ledger_key(Root(root), default_settings().ledger).signer()
     with LedgerClient(root / "ledger.db", signer=signer) as ledger:
-        entry = LedgerEntry(
-            "NOTE", "S", "D", content("half \ud83d"), metadata={"note": content("\udc00")}
-        )
-        made = ledger.write(entry)
-    arguments = {
-        "show": ("show", made),
-        "tail": ("tail",),
-        "query": ("query", "--after", "LED-00000000"),
-    }
+        half = {"note": content("\udc00")}
+        made = ledger.write(LedgerEntry("NOTE", "S", "D", content("half \ud83d"), metadata=half))
+    arguments = {"show": ("show", made), "tail": ("tail",), "query": ("query",)}
     for as_json in ((), ("--json",)):
         done = remit_process("ledger", *arguments[what], "--root", root, *as_json)
         assert done.returncode == 0, done.stderr

@@ -355,6 +355,8 @@ def _names(mutation: Mutation, problem: Problem) -> bool:
         return True
     values = [_evaluated(one) for one in mutation.row]
     shown = {str(one) for one in values if one not in ("", None) and len(str(one)) < _NAME}
+    if mutation.kind == "infinity":
+        shown.add("Inf")  # in a column of texts
     if mutation.table == "usage" and isinstance(mutation.row[0], int):
         shown.add(datetime.fromtimestamp(mutation.row[0] * 900, UTC).isoformat()[:16])
     return any(

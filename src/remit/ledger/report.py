@@ -16,8 +16,8 @@ Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is in all."""
 
 StateCheck = Callable[["LedgerClient", bool], Iterable[Finding]]
-"""Compares what another part of Remit keeps in the ledger's database with the record. Its parameters
-are the ledger, and True if the check may continue from the mark of an earlier one."""
+"""Compares what another part of Remit keeps in the ledger's database with the record. Takes the
+ledger, and True if the check may continue from the mark of an earlier one."""
 
 _MAX_PROBLEMS = 100
 

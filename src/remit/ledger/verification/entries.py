@@ -381,9 +381,7 @@ class _EntryChecker:
             if mac not in erased or not self._is_sound(erased[mac]):
                 said = "shown_contents: content is missing and no ERASURE says why"
                 report.add(seq, "content", said)
-        if len({row[1] for row in shown}) < len(shown) or len({row[1] for row in lists}) < len(
-            lists
-        ):
+        if any(len({row[1] for row in rows}) < len(rows) for rows in (shown, lists)):
             said = "shown_contents or shown_lists: the entry has a value or a list twice"
             report.add(seq, "content", said)
         named = {item["$content"][12:] for item in items if "$content" in item}
