@@ -236,7 +236,8 @@ def messages_of(steps: Mapping[str, tuple[str, str]], last: str) -> list[str]:
     Raises:
         LedgerFormatError: a step is missing, or the steps go in a circle.
     """
-    found, step = [], last
+    found: list[str] = []
+    step = last
     while step != NO_STEP:
         if step not in steps or len(found) == len(steps):
             raise LedgerFormatError(

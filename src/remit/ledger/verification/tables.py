@@ -28,10 +28,10 @@ _MOST_NAMED = 20  # rows of one table
 
 def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
     """Return the greatest id that a writer can have made, found by the index."""
+    last = None
     with report.guard(table):
         [(last,)] = store.select(f"SELECT max({column}) FROM {table} WHERE {column} < ?", (_END,))
-        return None if last is None else int(last)
-    return None
+    return None if last is None else int(last)
 
 
 def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
