@@ -79,7 +79,7 @@ class Sql(str):
 
 
 _LONG = 300_000
-_HELD = re.compile(r"budgets: reserved_\w+ of (\S+) is")
+_HELD = re.compile(r"budgets: (?:reserved_\w+|turns) of (\S+) is")
 _NAME = 100  # characters of a value in a message
 _SQLITE_TEXTS = {
     "invalid UTF-8": "CAST(x'ff' AS TEXT)",
@@ -347,7 +347,7 @@ def _names(mutation: Mutation, problem: Problem) -> bool:
     """True if a problem names the edited row: by its entry, or by table and a value in it."""
     if mutation.table == "entries" and problem.seq == mutation.row[0]:
         return True
-    if mutation.table == "holds" and (held := _HELD.match(problem.message)):
+    if mutation.table in ("holds", "in_flight") and (held := _HELD.match(problem.message)):
         return held[1] in str(mutation.row)  # no record names a hold, but each account has a sum
     if not re.search(rf"\b{mutation.table}\b|^usage", problem.message):
         return False

@@ -9,7 +9,15 @@ import orjson
 
 from remit.gateway.auth.audit import RecordedKey, recorded_keys
 from remit.gateway.tenancy import ORDER_ROW
-from remit.ledger import Finding, LedgerClient, Select, archived_to, entry_id, parse_entry_id
+from remit.ledger import (
+    Finding,
+    LedgerClient,
+    Select,
+    archived_to,
+    entry_id,
+    is_plain_text,
+    parse_entry_id,
+)
 
 __all__ = ["OWNER_CHECKS", "Entry", "entries_of", "owner_on_record"]
 
@@ -242,6 +250,8 @@ def _is_named(ledger: LedgerClient, name: str, entry: Entry) -> bool:
 
 def _says(ledger: LedgerClient, made: str, name: str) -> bool:
     """Whether the answer of a call has this id in it, or may have had: it is erased."""
+    if not is_plain_text(name):
+        return False  # a damaged id
     sought = orjson.dumps(name)
     return any(
         not isinstance(text, bytes) or sought in text

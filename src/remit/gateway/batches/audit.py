@@ -38,7 +38,7 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
     for row in rows:
         entry, of_batch = entries.get(row.entry_id), lines.pop(row.batch_id, {})
         if entry is None or made.get(row.batch_id) != [row.entry_id, row.provider_id]:
-            yield None, f"batches: no call made the batch {readable(row.batch_id)}"
+            yield None, f"batches: provider_objects has no call that made {readable(row.batch_id)}"
             continue
         meta = entry.metadata
         key = keys.get(meta.get("key_id", ""))

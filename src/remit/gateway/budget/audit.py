@@ -48,6 +48,7 @@ _RESERVED = ("reserved_tokens", "reserved_nano")
 _OWNERS = ("user_id", "team_id", "organisation_id")
 _AT_ONCE = 4096  # entries looked at together
 _MARK = "accounts"
+_BOUND = "bound_percent"  # the field of a difference in raised_bounds
 # As an expression, which no index has: the entries are read in their order.
 _ENTRIES = (
     "SELECT seq, event_type, record FROM entries WHERE seq BETWEEN ? AND ? "
@@ -323,7 +324,8 @@ def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     audit = _audit_accounts(ledger, False, since_mark, lambda done, total: None)
     yield from audit.unread
     for one in audit.differences:
-        said = f"budgets: {one.field} of {one.scope} is {readable(one.live)}, by the ledger "
+        table = "raised_bounds" if one.field == _BOUND else "budgets"
+        said = f"{table}: {one.field} of {one.scope} is {readable(one.live)}, by the ledger "
         said += readable(one.ledger)
         yield None, f"{said}; `remit budget check --repair` takes what the ledger says"
     yield from audit.calls
@@ -377,7 +379,7 @@ def _compare(
         percent, recorded = raised.get(model), accounts.raised.get(model)
         if percent != recorded:
             name = "/".join(map(str, model))
-            differences.append(Difference(name, "bound_percent", percent, recorded))
+            differences.append(Difference(name, _BOUND, percent, recorded))
     held_tokens = sum(hold.tokens for hold in holds)
     audit = BudgetAudit(
         len(live), differences, held_tokens, len(holds), calls, unread=accounts.unread
