@@ -1,8 +1,9 @@
-"""Mutations of every table of a ledger's database, and which of them verification finds.
+"""Mutations of every table of a ledger's database, and what verification makes of them.
 
 ``python -m tests.ledger.mutations --store sqlite|postgresql [--all]`` makes a root in which every
-table has rows, by a real server before a real upstream, killed with a call out; then edits one
-cell, row or declaration at a time past Remit, verifies, and prints what was found of each.
+table has rows, by a real server before a real upstream, killed with a call out. Then it edits one
+cell, row or declaration at a time past Remit, verifies, and prints what was found of each: every
+verification has to end within a bound of CPU time and to give its report.
 """
 
 from __future__ import annotations
@@ -13,25 +14,27 @@ import functools
 import random
 import re
 import shutil
+import signal
 import sqlite3
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 import asyncpg
 
-from remit.ledger import LedgerClient, LedgerError
+from remit.ledger import LedgerClient, LedgerError, Problem, VerificationReport, entry_id
 from remit.ledger.schema import STATE_TABLES, TABLES
 from remit.ledger.sqlite.schema import CREATE
 from remit.runtime.state import check_state
 from tests.ledger.rich_root import Rich, make
 from tests.support.postgres import PostgresServer, run_sql
 
-__all__ = ["Found", "Mutation", "found_in", "mutations", "no_weight", "shown", "verified"]
+__all__ = ["EndlessError", "Found", "Mutation", "bounded", "found_in", "is_listed", "is_wrong",
+           "mutations", "no_weight", "report_on", "shown"]  # fmt: skip
 
 FORMAT = Path(__file__).parents[2] / "docs" / "ledger-format.md"
 
@@ -44,25 +47,72 @@ class Mutation(NamedTuple):
     Attributes:
         column: of a cell; else ``row deleted``, ``row inserted``, ``rows swapped`` or ``declared``.
         kind: what it becomes.
+        row: the values of the row before and after; empty if no single row is edited.
     """
 
     table: str
     column: str
     kind: str
     sql: str
+    row: tuple[Any, ...] = ()
 
 
 class Found(NamedTuple):
-    """What came of one: ``found``, ``undetected`` or ``refused`` by the engine."""
+    """What came of one mutation.
+
+    Attributes:
+        outcome: ``found`` (a problem names the row), ``unnamed`` (no problem names it),
+            ``undetected``, ``refused`` (by the engine), ``failed`` (no report was made) or
+            ``endless``.
+        problems: of the report.
+    """
 
     mutation: Mutation
     outcome: str
+    problems: tuple[str, ...] = ()
+
+
+class Sql(str):
+    """An expression in place of a literal."""
+
+    __slots__ = ()
+
+
+_LONG = 300_000
+_HELD = re.compile(r"budgets: (?:reserved_\w+|turns) of (\S+) is")
+_NAME = 100  # characters of a value in a message
+_SQLITE_TEXTS = {
+    "invalid UTF-8": "CAST(x'ff' AS TEXT)",
+    "lone surrogate": "CAST(x'eda0bd' AS TEXT)",
+    "NUL": "'a' || char(0) || 'b'",
+    "infinity": "9e999",
+    "NaN": "9e999 - 9e999",
+    "very long": f"replace(hex(zeroblob({_LONG // 2})), '0', 'x')",
+}
+_POSTGRES_TEXTS = {
+    "NaN": "'NaN'::float8", "infinity": "'Infinity'::float8", "very long": f"repeat('x', {_LONG})",
+}  # fmt: skip
+
+
+def _any_type(value: Any, sqlite: bool) -> Iterator[tuple[str, Any]]:
+    """Values of every type and shape, for a cell of any column."""
+    yield from (
+        ("null", None), ("text", "x"), ("empty", ""), ("number", 12345), ("0", 0),
+        ("negative", -1), ("2^62", 1 << 62), ("2^63-1", (1 << 63) - 1), ("real", 0.5),
+        ("bytes", value.encode() if isinstance(value, str) else b"\x00\xff"), ("no bytes", b""),
+        ("JSON array", "[7]"), ("JSON object", '{"a": {"b": 1}}'), ("JSON text", '"x"'),
+    )  # fmt: skip
+    texts = _SQLITE_TEXTS if sqlite else _POSTGRES_TEXTS
+    # Of SQLite, a NaN is a null.
+    yield from ((kind, Sql(sql)) for kind, sql in texts.items() if (kind, value) != ("NaN", None))
 
 
 def _literal(value: Any, sqlite: bool) -> str:
     match value:
         case None:
             return "NULL"
+        case Sql():
+            return value
         case bytes():
             return f"x'{value.hex()}'" if sqlite else f"'\\x{value.hex()}'::bytea"
         case str():
@@ -76,16 +126,11 @@ def _where(names: list[str], key: list[str], sqlite: bool, row: Sequence[Any]) -
     return " AND ".join(f"{name} {same} {_literal(row[names.index(name)], sqlite)}" for name in key)
 
 
-def _cells(value: Any, rng: random.Random) -> Iterator[tuple[str, Any]]:
+def _cells(value: Any, rng: random.Random, sqlite: bool) -> Iterator[tuple[str, Any]]:
     """What a cell becomes."""
-    yield "null", None
+    yield from _any_type(value, sqlite)
     if isinstance(value, str):
-        yield from (
-            ("longer", value + " "),
-            ("empty", ""),
-            ("number", 12345),
-            ("bytes", value.encode()),
-        )
+        yield from (("longer", value + " "), ("shorter", value[:-1]))
         yield "case", value.upper() if value.upper() != value else value.lower()
         if value:
             at = rng.randrange(len(value))
@@ -95,15 +140,13 @@ def _cells(value: Any, rng: random.Random) -> Iterator[tuple[str, Any]]:
             yield "another key", '{"a":1,' + value[1:]
             yield "white space", value.replace(":", ": ", 1)
     elif isinstance(value, bytes):
-        yield from (("longer", value + b"\0"), ("empty", b""), ("text", value.hex()))
+        yield from (("longer", value + b"\0"), ("shorter", value[:-1]), ("hex", value.hex()))
         if value:
             at = rng.randrange(len(value))
             yield "one bit", value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
     elif isinstance(value, int):
-        yield from (("+1", value + 1), ("-1", value - 1), ("0", 0), ("half", value + 0.5))
-        yield from (("text", f"{value}x"), ("great", 2**40))
-    else:
-        yield from (("text", "x"), ("0", 0))
+        yield from (("+1", value + 1), ("-1", value - 1), ("half", value + 0.5))
+        yield from (("digits", f"{value}x"), ("great", 2**40))
 
 
 def mutations(store: str, *, rows: int, seed: int = 1) -> list[Mutation]:
@@ -123,20 +166,26 @@ def mutations(store: str, *, rows: int, seed: int = 1) -> list[Mutation]:
         where = functools.partial(_where, names, key, sqlite)
         for at, name in enumerate(names):
             for row in picked:
-                for kind, value in _cells(row[at], rng):
+                for kind, value in _cells(row[at], rng, sqlite):
                     if (type(value), value) != (type(row[at]), row[at]):
                         put = f"{name} = {_literal(value, sqlite)}"
                         sql = f"UPDATE {table} SET {put} WHERE {where(row)}"
-                        found.append(Mutation(table, name, kind, sql))
+                        found.append(Mutation(table, name, kind, sql, (*row, value)))
                 others = [other for other in there if other[at] != row[at]]
                 if others:
                     other = rng.choice(others)
                     put = f"{name} = {_literal(other[at], sqlite)}"
                     sql = f"UPDATE {table} SET {put} WHERE {where(row)}"
-                    found.append(Mutation(table, name, "another row's", sql))
+                    found.append(Mutation(table, name, "another row's", sql, (*row, other[at])))
         for row in picked:
             found.append(
-                Mutation(table, "row deleted", "one", f"DELETE FROM {table} WHERE {where(row)}")
+                Mutation(
+                    table,
+                    "row deleted",
+                    "one",
+                    f"DELETE FROM {table} WHERE {where(row)}",
+                    tuple(row),
+                )
             )
             made = list(row)
             for name in key:
@@ -148,7 +197,8 @@ def mutations(store: str, *, rows: int, seed: int = 1) -> list[Mutation]:
             values = ", ".join(_literal(value, sqlite) for value in made)
             found.append(
                 Mutation(table, "row inserted", "a copy",
-                         f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values})")
+                         f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values})",
+                         tuple(made))
             )  # fmt: skip
         rest = [name for name in names if name not in key]
         if len(there) > 1 and rest:
@@ -173,6 +223,7 @@ def _declared(table: str, names: Sequence[str], sqlite: bool) -> Iterator[Mutati
     """Changes of what is declared."""
     last = names[-1]
     sqls = [
+        f"DROP TABLE {table}", f"ALTER TABLE {table} RENAME COLUMN {last} TO {last}_old",
         f"ALTER TABLE {table} ADD COLUMN extra TEXT", f"CREATE INDEX extra_ix ON {table} ({last})",
         f"CREATE VIEW extra_view AS SELECT * FROM {table}",
         f"ALTER TABLE {table} DROP COLUMN {last}",
@@ -225,35 +276,104 @@ def _query(store: str, sql: str) -> list[tuple[Any, ...]]:
 # -- what verification says --------------------------------------------------------------------
 
 
+_CPU_S = 20.0
+"""CPU time within which a verification has to end; a sound one takes 0.05 s."""
+
+
+class EndlessError(BaseException):
+    """A verification used up its CPU time. No guard of a check catches it."""
+
+
+@contextlib.contextmanager
+def bounded(seconds: float = _CPU_S) -> Iterator[None]:
+    """Bound the CPU time of a block; in the main thread."""
+
+    def end(number: int, frame: Any) -> None:
+        raise EndlessError
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def found_in(rich: Rich, wanted: Sequence[Mutation], scratch: Path, server: PostgresServer | None,
-             told: Callable[[int], None] = lambda done: None) -> list[Found]:  # fmt: skip
+             told: Callable[[Found], None] = lambda found: None) -> list[Found]:  # fmt: skip
     """Make each mutation in a copy of its own, and verify."""
-    found = []
+    found: list[Found] = []
+    unused: list[str] = []
     if rich.is_sqlite:
         with contextlib.closing(sqlite3.connect(rich.store)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    for number, mutation in enumerate(wanted):
-        outcome = (
+    for mutation in wanted:
+        found.append(
             _on_sqlite(rich, mutation, scratch) if rich.is_sqlite
-            else _on_postgres(rich, mutation, server)
+            else _on_postgres(rich, mutation, server, unused)
         )  # fmt: skip
-        found.append(Found(mutation, outcome))
-        told(number + 1)
+        told(found[-1])
     return found
 
 
-def verified(rich: Rich, store: str) -> bool:
-    """Whether a copy of a rich root's ledger verifies."""
+def report_on(rich: Rich, store: str) -> VerificationReport:
+    """Return the report on a copy of a rich root's ledger."""
     try:
         with LedgerClient(
             store, create=False, verifier_key=rich.key, checks=(check_state,)
         ) as client:
-            return client.verify(deep=False).verified
-    except LedgerError:
+            return client.verify(deep=False)
+    except LedgerError as error:  # as `remit ledger verify` does
+        return VerificationReport.of_failure(error)
+
+
+def _verified(rich: Rich, store: str, mutation: Mutation) -> Found:
+    try:
+        with bounded():
+            report = report_on(rich, store)
+    except EndlessError:
+        return Found(mutation, "endless")
+    except Exception as error:
+        return Found(mutation, "failed", (f"{type(error).__name__}: {error}",))
+    problems = tuple(str(one) for one in report.problems)
+    if report.verified:
+        return Found(mutation, "undetected")
+    named = not mutation.row or any(_names(mutation, one) for one in report.problems)
+    return Found(mutation, "found" if named else "unnamed", problems)
+
+
+def _names(mutation: Mutation, problem: Problem) -> bool:
+    """True if a problem names the edited row: by its entry, or by table and a value in it."""
+    if mutation.table == "entries" and problem.seq == mutation.row[0]:
+        return True
+    if mutation.table in ("holds", "in_flight") and (held := _HELD.match(problem.message)):
+        return held[1] in str(mutation.row)  # no record names a hold, but each account has a sum
+    if not re.search(rf"\b{mutation.table}\b|^usage", problem.message):
         return False
+    if problem.seq is not None and {problem.seq, entry_id(problem.seq)} & {*mutation.row}:
+        return True
+    values = [_evaluated(one) for one in mutation.row]
+    shown = {str(one) for one in values if one not in ("", None) and len(str(one)) < _NAME}
+    if mutation.kind == "infinity":
+        shown.add("Inf")  # in a column of texts
+    if mutation.table == "usage" and isinstance(mutation.row[0], int):
+        shown.add(datetime.fromtimestamp(mutation.row[0] * 900, UTC).isoformat()[:16])
+    return any(
+        re.search(rf"(?<![\w]){re.escape(value)}(?![\w])", problem.message) for value in shown
+    ) or any(repr(one)[:_NAME] in problem.message for one in values if isinstance(one, str))
 
 
-def _on_sqlite(rich: Rich, mutation: Mutation, scratch: Path) -> str:
+def _evaluated(value: Any) -> Any:
+    """The value that SQLite stores for an expression."""
+    if not isinstance(value, Sql) or "::" in value or value.startswith("repeat"):
+        return value
+    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
+        scratch.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        return scratch.execute(f"SELECT {value}").fetchone()[0]
+
+
+def _on_sqlite(rich: Rich, mutation: Mutation, scratch: Path) -> Found:
     place = scratch / "copy.db"
     for file in scratch.glob("copy.db*"):
         file.unlink()
@@ -262,20 +382,27 @@ def _on_sqlite(rich: Rich, mutation: Mutation, scratch: Path) -> str:
         try:
             connection.executescript(f"BEGIN;{mutation.sql};COMMIT")
         except sqlite3.Error:
-            return "refused"
+            return Found(mutation, "refused")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return "undetected" if verified(rich, str(place)) else "found"
+    return _verified(rich, str(place), mutation)
 
 
-def _on_postgres(rich: Rich, mutation: Mutation, server: PostgresServer | None) -> str:
+def _on_postgres(
+    rich: Rich, mutation: Mutation, server: PostgresServer | None, unused: list[str]
+) -> Found:
+    """``unused`` has the copy that a refused edit left as it was."""
     assert server is not None
-    url = server.database(rich.store)
+    url = unused.pop() if unused else server.database(rich.store)
     try:
-        try:
-            run_sql(url, *_statements(mutation.sql))
-        except (asyncpg.PostgresError, asyncpg.DataError):
-            return "refused"
-        return "undetected" if verified(rich, url) else "found"
+        run_sql(url, *_statements(mutation.sql))
+    except (asyncpg.PostgresError, asyncpg.DataError):
+        if ";" in mutation.sql:
+            server.drop(url)
+        else:
+            unused.append(url)
+        return Found(mutation, "refused")
+    try:
+        return _verified(rich, url, mutation)
     finally:
         server.drop(url)
 
@@ -306,16 +433,23 @@ def is_listed(mutation: Mutation, listed: dict[str, set[str]]) -> bool:
     return bool({column, f"{column}={mutation.kind}"} & of) or ("*" in of and column != "declared")
 
 
+def is_wrong(found: Found, listed: dict[str, set[str]]) -> bool:
+    """True if an edit did not come out as it has to."""
+    if found.outcome in ("undetected", "unnamed"):
+        return not is_listed(found.mutation, listed)
+    return found.outcome in ("failed", "endless")
+
+
 def shown(found: Sequence[Found]) -> list[str]:
     """A table by table and column."""
     listed = no_weight()
     by: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for one in found:
         outcome = one.outcome
-        if outcome == "undetected" and is_listed(one.mutation, listed):
+        if outcome in ("undetected", "unnamed") and is_listed(one.mutation, listed):
             outcome = "no weight"
         by[one.mutation.table, one.mutation.column][outcome] += 1
-    names = ("found", "undetected", "no weight", "refused")
+    names = ("found", "unnamed", "undetected", "failed", "endless", "no weight", "refused")
     lines = [f"{'table':18} {'column':22} " + " ".join(f"{name:>10}" for name in names)]
     for (table, column), counts in sorted(by.items()):
         lines.append(f"{table:18} {column:22} " + " ".join(f"{counts[name]:>10}" for name in names))
@@ -329,21 +463,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.ledger.mutations")
     parser.add_argument("--store", choices=("sqlite", "postgresql"), required=True)
     parser.add_argument("--all", action="store_true", help="several rows of each table, every edit")
-    parser.add_argument("--table", help="this one alone")
+    parser.add_argument("--table", action="append", help="this one alone; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="remit-mutations-"))
     server = PostgresServer(scratch / "postgres") if given.store == "postgresql" else None
     try:
         rich = make(scratch / "root", server.database() if server else "")
-        assert verified(rich, rich.store), "what nobody edited does not verify"
+        assert report_on(rich, rich.store).verified, "what nobody edited does not verify"
         wanted = mutations(rich.store, rows=3 if given.all else 1, seed=given.seed)
-        wanted = [one for one in wanted if given.table in (None, one.table)]
+        wanted = [one for one in wanted if not given.table or one.table in given.table]
         print(f"{len(wanted)} mutations", flush=True)
+        listed = no_weight()
 
-        def told(done: int) -> None:
-            if done % 100 == 0:
-                print(f"{done}", file=sys.stderr, flush=True)
+        def told(one: Found) -> None:
+            if is_wrong(one, listed):
+                made = one.mutation
+                print(one.outcome, made.table, made.column, made.kind, made.sql[:200],
+                      one.problems[:3], flush=True)  # fmt: skip
 
         found = found_in(rich, wanted, scratch, server, told)
     finally:
@@ -351,12 +488,7 @@ def main() -> None:
             server.stop()
         shutil.rmtree(scratch, ignore_errors=True)
     print("\n".join(shown(found)))
-    listed = no_weight()
-    for one in found:
-        if one.outcome == "undetected" and not is_listed(one.mutation, listed):
-            print(
-                one.mutation.table, one.mutation.column, one.mutation.kind, one.mutation.sql[:300]
-            )
+    print("types: " + ", ".join(sorted({one.mutation.kind for one in found if one.mutation.row})))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from remit.cli.shared import (
     say_list,
     whoami,
 )
+from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetLimits, BudgetScope, BudgetStatus
@@ -189,16 +190,24 @@ def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
 
     In a great ledger ([gates] full_entries) what the last check added up is not added up again.
     """
-    from remit.gateway.budget import audit_budgets
+    from remit.gateway.budget import BudgetAudit, audit_budgets
+    from remit.ledger import LedgerError, reason_of
 
-    with open_ledger(root, signing=repair) as client:
-        audit = audit_budgets(
-            client,
-            repair=repair,
-            since_mark=not (full or repair) and is_great(client, root),
-            progress=progress("adding up"),
-        )
+    try:
+        with open_ledger(root, signing=repair) as client:
+            audit = audit_budgets(
+                client,
+                repair=repair,
+                since_mark=not (full or repair) and is_great(client, root),
+                progress=progress("adding up"),
+            )
+    except Exception as error:
+        # Whatever is stored, the command prints its report; other errors are not the ledger's.
+        if repair or (isinstance(error, RemitError) and not isinstance(error, LedgerError)):
+            raise
+        audit = BudgetAudit(0, [], 0, 0, unread=[(None, reason_of(error))])
     verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
+    problems = [said if seq is None else f"seq {seq}: {said}" for seq, said in audit.unread]
     lines = [
         f"{found.scope}  {found.field}: live {found.live}, by the ledger {found.ledger}"
         for found in audit.differences
@@ -207,12 +216,14 @@ def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
         f"{one.row}  {one.field}: live {one.live}, by the ledger {one.ledger}"
         for one in audit.usage
     ]
+    lines += problems
     lines.append(
         f"{verdict}: {audit.scopes} scopes; {audit.held_calls} calls in flight hold "
         f"{audit.held_tokens} tokens"
     )
     found = {"equal": audit.equal, **asdict(audit), "repaired": repair and not audit.equal}
-    del found["calls"]
+    del found["calls"], found["unread"]
+    found["problems"] = problems
     found["usage"] = [one._asdict() for one in audit.usage]
     emit(as_json, found, lines)
     if not audit.equal and not repair:

@@ -63,12 +63,7 @@ def doctor(root: Path | None, as_json: bool, full: bool) -> None:
     What works and could be better is advice. In a great ledger ([gates] full_entries) it goes on
     from the last verification.
     """
-    checks: list[_Check] = []
-    try:
-        for check in _checks(root, full):
-            checks.append(check)
-    except RemitError as error:
-        checks.append(_Check("failure", "fail", error.message, error.next_step))
+    checks = [*_until_failure("root", _checks(root, full))]
     passed = all(check.state != "fail" for check in checks)
     found = {"passed": passed, "checks": [check.to_dict() for check in checks]}
     emit(as_json, found, _lines(checks))
@@ -83,6 +78,17 @@ def _lines(checks: list[_Check]) -> Iterator[str]:
             yield f"      next: {check.next_step}"
 
 
+def _until_failure(name: str, checks: Iterator[_Check]) -> Iterator[_Check]:
+    """Yield the checks of one part. If the part fails, whatever is stored, that is a check, too."""
+    try:
+        yield from checks
+    except RemitError as error:
+        yield _Check(name, "fail", error.message, error.next_step)
+    except Exception as error:  # noqa: BLE001 - the report has to be made
+        yield _Check(name, "fail", f"{type(error).__name__}: {error}",
+                     "`remit ledger verify` names what is damaged.")  # fmt: skip
+
+
 def _checks(root: Path | None, full: bool) -> Iterator[_Check]:
     yield _Check("python", "ok", platform.python_version())
     yield _held("sqlite", sqlite3.sqlite_version_info >= (3, 38), sqlite3.sqlite_version,
@@ -90,14 +96,18 @@ def _checks(root: Path | None, full: bool) -> Iterator[_Check]:
     place, loaded = open_settings(root)
     settings = loaded.settings
     yield _Check("root", "ok", str(place.path))
-    yield from _files(place)
-    yield from _spaces(place, settings)
+    yield from _until_failure("files", _files(place))
+    yield from _until_failure("text", _spaces(place, settings))
+    yield from _until_failure("ledger", _of_ledger(place, settings, root, full))
+    yield from _until_failure("port", _port(settings))
+    yield from _until_failure("model", _models(place, settings))
+
+
+def _of_ledger(place: Root, settings: Settings, root: Path | None, full: bool) -> Iterator[_Check]:
     with open_ledger(root) as client:
-        yield from _ledger(client, root, full)
-        yield from _limits(client)
-        yield from _prices(place, settings, client)
-    yield from _port(settings)
-    yield from _models(place, settings)
+        yield from _until_failure("ledger", _ledger(client, root, full))
+        yield from _until_failure("budgets", _limits(client))
+        yield from _until_failure("prices", _prices(place, settings, client))
 
 
 def _held(name: str, holds: bool, message: str, next_step: str, state: str = "fail") -> _Check:

@@ -60,6 +60,7 @@ def run_gates(
     root: Path | None, names: Sequence[str] | None = None, *, full: bool = False
 ) -> GateReport:
     """Check gates of a root, all where none is named, and record their results."""
+    from remit.kernel.errors import RemitError
     from remit.ledger import LedgerError
     from remit.packages.gates import GATES, GateReport, check_gates
 
@@ -75,6 +76,11 @@ def run_gates(
             )
     except LedgerError as error:
         return GateReport.without_ledger(names or GATES, error)
+    except RemitError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is stored, there is a report
+        damage = LedgerError(f"{type(error).__name__}: {error}.")
+        return GateReport.without_ledger(names or GATES, damage)
 
 
 @contextmanager
@@ -110,10 +116,10 @@ def _context(root: Path | None) -> Iterator[GateContext]:
     settings = loaded.settings
     with open_root_ledger(place, settings.ledger, checks=(check_state,)) as ledger:
         # What a killed process left is finished or undone first; else a gate says what is wrong.
-        with suppress(RemitError, OSError):
+        with suppress(Exception):
             recover_packages(place, ledger, loaded)
         if known:  # they are in force here, too
-            with suppress(RemitError):
+            with suppress(Exception):
                 record_settings(ledger, EffectiveSettings.of(loaded), by=whoami())
         yield gate_context(place, ledger, loaded, problem)
 

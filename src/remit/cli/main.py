@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import logging
 import os
 import sys
@@ -94,6 +95,9 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:  # the process is this command's own
         gc.set_threshold(_GC_THRESHOLD)
         atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):  # what is stored is printed, whatever it is
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     level = os.environ.get("REMIT_LOG", "ERROR").upper()
     if level not in logging.getLevelNamesMapping():
         click.echo(f"error: REMIT_LOG is {level!r}; use DEBUG, INFO, WARNING or ERROR.", err=True)

@@ -70,22 +70,29 @@ def verify(
     archives: tuple[Path, ...],
 ) -> None:
     """Check records, chain, tree, content, erasures and checkpoints; exit 1 when one is wrong."""
+    from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
     held = _read_checkpoint(source) if source else None
     keys = [VerifierKey.parse(text) for text in witnesses]
-    with open_ledger(root) as client:
-        start: str | int = int(first) if first.isdecimal() else first
-        report = client.verify(
-            checkpoint=held,
-            first=start,
-            jobs=jobs or os.cpu_count() or 1,
-            witnesses=keys,
-            since_mark=not full,
-            progress=progress("verifying"),
-        )
-        if archives:
-            _add_archive(client, report, archives)
+    try:
+        with open_ledger(root) as client:
+            start: str | int = int(first) if first.isdecimal() else first
+            report = client.verify(
+                checkpoint=held,
+                first=start,
+                jobs=jobs or os.cpu_count() or 1,
+                witnesses=keys,
+                since_mark=not full,
+                progress=progress("verifying"),
+            )
+            if archives:
+                with report.guard("the archive"):
+                    _add_archive(client, report, archives)
+    except LedgerError as error:  # a ledger that cannot be opened does not verify
+        report = VerificationReport.of_failure(error)
+        if error.next_step:
+            note(f"next: {error.next_step}")
     problems = [str(problem) for problem in report.problems]
     emit(as_json, {**_plain(report), "problems": problems}, _lines(report, problems))
     if report.verified and not as_json:

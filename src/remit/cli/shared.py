@@ -385,4 +385,6 @@ def _plain(value: Any) -> Any:
         return asdict(value)
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, bytes):  # a damaged cell
+        return repr(value)
     raise TypeError(type(value).__name__)

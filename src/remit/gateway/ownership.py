@@ -1,4 +1,4 @@
-"""Whose sessions, tasks, answers, files and idempotency keys are, held against the record."""
+"""Audit of the ownership tables against the ledger."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import orjson
 
 from remit.gateway.auth.audit import RecordedKey, recorded_keys
 from remit.gateway.tenancy import ORDER_ROW
-from remit.ledger import Finding, LedgerClient, Select, archived_to, entry_id, parse_entry_id
+from remit.ledger import (
+    Finding,
+    LedgerClient,
+    Select,
+    archived_to,
+    entry_id,
+    is_plain_text,
+    parse_entry_id,
+)
 
-__all__ = ["Entry", "check_owners", "entries_of", "owner_on_record"]
+__all__ = ["OWNER_CHECKS", "Entry", "entries_of", "owner_on_record"]
 
 _AT_ONCE = 500
 _CALLS = "'EXCHANGE', 'EXCHANGE_ORPHANED'"
@@ -66,22 +74,12 @@ def _entry(seq: int, event_type: str, stored: Any) -> Entry:
         return Entry(seq, event_type, "", {})
 
 
-def check_owners(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
-    """What of the tables of owners is not what the entries say."""
-    keys = recorded_keys(select)
-    yield from _check_sessions(ledger, select, keys)
-    yield from _check_tasks(select, keys)
-    yield from _check_idempotency(select)
-    yield from _check_responses(ledger, select, keys)
-    yield from _check_objects(ledger, select, keys)
+def _check_sessions(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
+    """Yield sessions and work orders that do not belong to the first key that called in them.
 
-
-def _check_sessions(
-    ledger: LedgerClient, select: Select, keys: dict[str, RecordedKey]
-) -> Iterator[Finding]:
-    """A session, or a work order, is that of the first key that was held to its own and called
-    in it. Who that was of one that was archived, only the archive says."""
-    archived = archived_to(select)
+    The owner of an archived session is known only from the archive.
+    """
+    keys, archived = recorded_keys(select), archived_to(select)
     for name, owner, first in _first(select, "session_owners", "session_id", "EXCHANGE"):
         if first is not None and _held_owner(first, keys, owner) == owner:
             continue
@@ -109,8 +107,9 @@ def _check_sessions(
             yield seq, _given("session_owners", name, owner, "nobody")
 
 
-def _check_tasks(select: Select, keys: dict[str, RecordedKey]) -> Iterator[Finding]:
-    """A task is that of the first key that was held to its own tasks and wrote in it."""
+def _check_tasks(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
+    """Yield tasks that do not belong to the first key that wrote a thought in them."""
+    keys = recorded_keys(select)
     for task_id, owner, first in _first(select, "task_owners", "task_id", "THOUGHT_RECORD"):
         if first is None or (_is_held(first, keys) and first.metadata.get("recorded_by") == owner):
             continue
@@ -173,8 +172,8 @@ def _given(table: str, name: str, owner: str, recorded: str) -> str:
     return f"{table}: {name} is given to {owner!r}, and on record it is {recorded!r} who began it"
 
 
-def _check_idempotency(select: Select) -> Iterator[Finding]:
-    """A kept answer is one to the caller of its row."""
+def _check_idempotency(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
+    """Yield idempotency keys that lead to the answer of another call or caller."""
     rows = select(
         "SELECT caller, idempotency_key, exchange_entry_id, token FROM idempotency "
         "WHERE exchange_entry_id <> ''",
@@ -198,10 +197,9 @@ def _check_idempotency(select: Select) -> Iterator[Finding]:
             yield entry.seq, f"idempotency: {key!r} of {caller} leads to another's {exchange_id}"
 
 
-def _check_responses(
-    ledger: LedgerClient, select: Select, keys: dict[str, RecordedKey]
-) -> Iterator[Finding]:
-    """An id of the Responses API leads to a call of its owner."""
+def _check_responses(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
+    """Yield ids of the Responses API that do not lead to a call of their owner."""
+    keys = recorded_keys(select)
     rows = select(
         "SELECT r.response_id, r.owner, r.session_id, r.entry_id, f.key_id FROM response_ids r "
         "LEFT JOIN in_flight f ON f.dispatch_entry_id = r.entry_id",
@@ -252,6 +250,8 @@ def _is_named(ledger: LedgerClient, name: str, entry: Entry) -> bool:
 
 def _says(ledger: LedgerClient, made: str, name: str) -> bool:
     """Whether the answer of a call has this id in it, or may have had: it is erased."""
+    if not is_plain_text(name):
+        return False  # a damaged id
     sought = orjson.dumps(name)
     return any(
         not isinstance(text, bytes) or sought in text
@@ -272,10 +272,9 @@ def _orphan(select: Select, dispatch: Entry) -> dict[str, Any]:
     return dispatch.metadata
 
 
-def _check_objects(
-    ledger: LedgerClient, select: Select, keys: dict[str, RecordedKey]
-) -> Iterator[Finding]:
-    """A file or a batch is that of the call that made it."""
+def _check_objects(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
+    """Yield files and batches that are not those of the call that made them."""
+    keys = recorded_keys(select)
     rows = select("SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects", ())
     entries = entries_of(select, (row[4] for row in rows))
     dispatches = entries_of(
@@ -308,3 +307,13 @@ def _check_objects(
         if wrong:
             said = " and ".join(wrong)
             yield entry.seq, f"provider_objects: {said} of {name} is not on record so"
+
+
+OWNER_CHECKS = {
+    "session_owners": _check_sessions,
+    "task_owners": _check_tasks,
+    "idempotency": _check_idempotency,
+    "response_ids": _check_responses,
+    "provider_objects": _check_objects,
+}
+"""The checks of ownership tables, by table."""

@@ -32,10 +32,23 @@ from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.prepared import Prepared
 from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
+from remit.ledger.reader import as_bytes, pages
 from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
-from remit.ledger.state import Finding, Select, Uncheckable, imported_size, of_other_types, settled
+from remit.ledger.schema import STATE_TABLES
+from remit.ledger.state import (
+    Finding,
+    Select,
+    Uncheckable,
+    imported_size,
+    locked,
+    of_other_types,
+    readable,
+    reason_of,
+    settled,
+    until_failure,
+)
 from remit.ledger.store import Clock, Stage, Transaction, Write
 from remit.ledger.usage_audit import UsageDifference, audit_usage
 from remit.ledger.wire import call_answer, call_body, wire_body
@@ -44,6 +57,7 @@ __all__ = [
     "AFTER_DAMAGE",
     "EVENTS",
     "KERNEL_ROWS",
+    "STATE_TABLES",
     "Clock",
     "Content",
     "EncodedValue",
@@ -88,6 +102,7 @@ __all__ = [
     "VerificationReport",
     "Write",
     "archived_to",
+    "as_bytes",
     "audit_usage",
     "call_answer",
     "call_body",
@@ -101,13 +116,18 @@ __all__ = [
     "keep_mark",
     "ledger_key",
     "left_of",
+    "locked",
     "of_other_types",
     "open_root_ledger",
+    "pages",
     "parse_entry_id",
     "proof_bundle",
     "read_mark",
+    "readable",
+    "reason_of",
     "remember_place",
     "settled",
+    "until_failure",
     "utc_now",
     "wire_body",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.events import is_authentic
+from remit.ledger.reader import info_number
 from remit.ledger.store import Filter, Store
 from remit.ledger.tlog import TILE_WIDTH
 
@@ -143,9 +144,8 @@ class ArchivedRange:
 
 
 def archived_to(select: Callable[..., Any]) -> int:
-    """The first sequence number that no archive has; 0 where nothing was archived."""
-    rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (ARCHIVED_TO,)))
-    return int(rows[0][0]) if rows and str(rows[0][0]).isdecimal() else 0
+    """Return the first sequence number that no archive has; 0 if nothing was archived."""
+    return info_number(select, ARCHIVED_TO)
 
 
 def archived_ranges(store: Store) -> list[ArchivedRange]:

@@ -21,6 +21,7 @@ from remit.ledger.errors import (
 )
 from remit.ledger.kept_head import KeptHead, contradiction
 from remit.ledger.owner import OWNER_SQL, not_owned, require_owner
+from remit.ledger.reader import GREATEST, pages
 from remit.ledger.store import Execute, Store, Transaction, Unit, may_have_left
 from remit.ledger.tlog import (
     Checkpoint,
@@ -394,14 +395,11 @@ def _owner(execute: Execute) -> str:
 
 
 def stored_notes(store: Store) -> Iterator[tuple[int, str]]:
-    """Size column and note of each stored checkpoint, by size, however damaged."""
-    last = -1
-    while rows := store.select(
-        "SELECT size, note FROM checkpoints WHERE size > ? ORDER BY size LIMIT 200", (last,)
-    ):
+    """Yield size column and note of each stored checkpoint, by size, however damaged."""
+    sql = "SELECT size, note FROM checkpoints WHERE size BETWEEN ? AND ? ORDER BY size"
+    for rows in pages(store.select, sql, 0, GREATEST):
         for size, note in rows:
-            last = size
-            yield int(size), str(note)
+            yield size, str(note)
 
 
 def _parsed(size: int, note: str, key: VerifierKey | None) -> SignedCheckpoint | None:

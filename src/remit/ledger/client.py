@@ -15,7 +15,7 @@ from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import ErasureError, LedgerFormatError, LedgerRollbackError
+from remit.ledger.errors import ErasureError, LedgerRollbackError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport, opened
@@ -25,12 +25,9 @@ from remit.ledger.owner import require_owner
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
-from remit.ledger.state import Uncheckable
 from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.writes import LedgerWrites
-
-_OF_RECORDS = ("unreadable", "gap", "hash", "field")
 
 
 class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
@@ -148,6 +145,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     ) -> VerificationReport:
         """Check every record, link, column, content value, tree hash and checkpoint.
 
+        Whatever is stored, the report is made: a check that cannot be finished is a problem in it.
+
         Args:
             checkpoint: a signed checkpoint held outside: it exposes a ledger that was cut off or
                 rewritten. One that is malformed or another log's is a problem in the report.
@@ -168,20 +167,13 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         start = max(0, to_seq(first) or 0)
         verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
         report = verifier.verify(checkpoint, start, jobs, deep, progress, since_mark)
-        if problem := self.checkpoints.problem():
-            report.add(None, "checkpoint", problem)
-            report.checkpoint = "failed"
-        damaged = any(problem.kind in _OF_RECORDS for problem in report.problems)
-        # Against a record that is damaged itself nothing can be held.
-        for check in () if start or damaged else self._checks:
-            try:
-                for seq, message in check(self, since_mark):
-                    if isinstance(message, Uncheckable):
-                        report.notes.append(message)
-                    else:
-                        report.add(seq, "state", message)
-            except LedgerFormatError as error:
-                report.add(None, "unreadable", error.message)
+        with report.guard("the head kept next to the key"):
+            if problem := self.checkpoints.problem():
+                report.add(None, "checkpoint", problem)
+                report.checkpoint = "failed"
+        for check in () if start else self._checks:
+            with report.guard("tables next to the record"):
+                report.take("state", check(self, since_mark))
         report.sort()
         return report
 

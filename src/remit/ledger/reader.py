@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,12 @@ import orjson
 from remit.ledger.content import Erased, ExactText, StoredValue, commitments_in, fill
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.record import record_problem
+from remit.ledger.record import is_plain_text, record_problem
 
+GREATEST = (1 << 63) - 1
+"""The greatest number that a 64-bit integer column holds."""
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _CHUNK = 400  # parameters in one statement, well under every engine's limit
 
 _T = TypeVar("_T")
@@ -33,6 +38,9 @@ class EntryRow:
 
 class Reader(ABC):
     """What every store reads in the same way."""
+
+    location: str
+    """The path of the file, or the URL of the database without its password."""
 
     record_sql: str
     """How a statement reads ``record`` so that no damage of it stops the statement."""
@@ -56,7 +64,7 @@ class Reader(ABC):
     def count(self) -> int:
         """How many entries there are."""
         head = self.head()
-        return head[0] + 1 if head else 0
+        return min(head[0] + 1, GREATEST) if head else 0
 
     def count_by_event(self) -> dict[str, int]:
         """How many entries there are of each event type."""
@@ -112,8 +120,11 @@ class Reader(ABC):
         return dict(self._in("SELECT commitment, seq FROM erasures WHERE commitment", commitments))
 
     def _in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        """Rows of a statement that ends before its ``IN (…)``."""
-        for chunk in chunks(list(values)):
+        """Rows of a statement that ends before its ``IN (…)``.
+
+        A damaged text, which no statement can ask for, has none.
+        """
+        for chunk in chunks([one for one in values if type(one) is not str or is_plain_text(one)]):
             yield from self.select(f"{sql} IN ({marks(chunk)})", chunk)
 
     def erased_under(self, seq: int) -> list[str]:
@@ -220,6 +231,42 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
             next_step="Run `remit ledger verify` to see what is damaged.",
         ) from error
     return record
+
+
+def info_number(select: Callable[..., Any], name: str) -> int:
+    """Return the number in a row of ``ledger_info``; 0 if there is no row, or not a number."""
+    rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (name,)))
+    return int(rows[0][0]) if rows and _NUMBER.fullmatch(str(rows[0][0])) else 0
+
+
+def pages(
+    select: Callable[..., Any], sql: str, first: int, last: int, size: int = _CHUNK
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows from ``first`` to ``last`` in pages, by the key in their first column.
+
+    Args:
+        select: runs a query.
+        sql: orders by an integer primary key and takes two parameters: its lowest and highest
+            value.
+        first: the lowest key.
+        last: the highest key.
+        size: rows in a page.
+
+    Raises:
+        LedgerFormatError: a page does not go forward, because an index of the engine is damaged.
+    """
+    while first <= min(last, GREATEST):
+        rows = select(f"{sql} LIMIT {size}", (first, min(last, GREATEST)))
+        if not rows:
+            return
+        key = rows[-1][0]
+        if type(key) is not int or key < first:
+            raise LedgerFormatError(
+                f"The row after {first - 1} has the key {key!r}: an index is damaged.",
+                next_step="Restore the ledger from a copy that verifies.",
+            )
+        yield rows
+        first = key + 1
 
 
 def as_bytes(value: Any) -> bytes:

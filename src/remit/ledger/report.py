@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+from remit.ledger.state import Finding, Uncheckable, reason_of
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
@@ -12,10 +15,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is in all."""
 
-StateCheck = Callable[["LedgerClient", bool], Iterable[tuple[int | None, str]]]
-"""Holds what another part of Remit keeps in the ledger's database against the record. Given the
-ledger and whether it may go on from a mark, it gives a sentence for each difference, with the
-sequence number of the entry that it shows at, if any."""
+StateCheck = Callable[["LedgerClient", bool], Iterable[Finding]]
+"""Compares what another part of Remit keeps in the ledger's database with the record. Takes the
+ledger, and True if the check may continue from the mark of an earlier one."""
 
 _MAX_PROBLEMS = 100
 
@@ -26,9 +28,9 @@ class Problem:
 
     Attributes:
         seq: the sequence number of the entry it shows at; ``None`` when it is of no entry.
-        kind: ``unreadable``, ``gap``, ``hash``, ``link``, ``column``, ``field``, ``content``,
-            ``messages``, ``erasure``, ``tree``, ``checkpoint``, ``archive``, ``store`` or
-            ``state``.
+        kind: ``unreadable`` (also of a check that could not be finished), ``gap``, ``hash``,
+            ``link``, ``column``, ``field``, ``content``, ``messages``, ``erasure``, ``tree``,
+            ``checkpoint``, ``archive``, ``store`` or ``state``.
         message: a sentence.
     """
 
@@ -88,6 +90,30 @@ class VerificationReport:
     def verified(self) -> bool:
         """Whether nothing is wrong."""
         return self.problem_count == 0
+
+    @classmethod
+    def of_failure(cls, error: Exception) -> Self:
+        """Return the report on a ledger that cannot be opened."""
+        report = cls()
+        report.add(None, "unreadable", reason_of(error))
+        return report
+
+    @contextlib.contextmanager
+    def guard(self, name: str) -> Iterator[None]:
+        """Report a check that fails, whatever is stored; the next check runs."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the report has to be made
+            self.add(None, "unreadable", f"{name}: the check could not be finished: "
+                                         f"{reason_of(error)}")  # fmt: skip
+
+    def take(self, kind: str, findings: Iterable[Finding]) -> None:
+        """Note what a check of tables found."""
+        for seq, said in findings:
+            if isinstance(said, Uncheckable):
+                self.notes.append(said)
+            else:
+                self.add(seq, kind, said)
 
     def add(self, seq: int | None, kind: str, message: str) -> None:
         """Note one problem."""

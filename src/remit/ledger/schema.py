@@ -365,12 +365,16 @@ class Column(NamedTuple):
     Attributes:
         postgres_type: ``text``, ``bigint`` or ``bytea``.
         default: the SQL text of its default; empty when it has none.
+        is_key: whether the column is part of the primary key.
+        other_type: a second type that SQLite stores in it; empty if there is none.
     """
 
     name: str
     postgres_type: str
     nullable: bool
     default: str
+    is_key: bool = False
+    other_type: str = ""
 
 
 _POSTGRES_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "BLOB": "bytea"}
@@ -390,6 +394,8 @@ def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
                     _POSTGRES_TYPES.get(kind, "text"),
                     not required and not key,
                     default or "",
+                    bool(key),
+                    "" if kind else "blob",
                 )
                 for _, name, kind, required, default, key in scratch.execute(
                     f"PRAGMA table_info({table})"

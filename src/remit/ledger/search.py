@@ -15,6 +15,7 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger.content import StoredValue, texts_in
 from remit.ledger.errors import LedgerWriteError
+from remit.ledger.reader import info_number
 from remit.ledger.store import Store, Transaction
 
 Run = Callable[[Callable[[Transaction], Any]], Any]
@@ -139,8 +140,7 @@ class TextIndex:
 
     @staticmethod
     def _done(execute: Callable[..., list[tuple[Any, ...]]]) -> int:
-        rows = execute("SELECT value FROM ledger_info WHERE name = ?", (_INDEXED_TO,))
-        return int(rows[0][0]) if rows and str(rows[0][0]).isdecimal() else 0
+        return info_number(execute, _INDEXED_TO)
 
     @staticmethod
     def _mark(tx: Transaction, content_id: int) -> None:

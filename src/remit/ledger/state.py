@@ -1,65 +1,110 @@
-"""Checks of what is kept beside the record, on a ledger that others may write to meanwhile."""
+"""Checks of the tables next to the record, on a ledger that others may write to meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from remit.ledger.errors import LedgerWriteError
-from remit.ledger.schema import STATE_TABLES
+from remit.kernel.errors import RemitError
+from remit.ledger.reader import info_number
+from remit.ledger.schema import Column
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
+    from remit.ledger.store import Store
 
-__all__ = ["Finding", "Select", "Uncheckable", "imported_size", "of_other_types", "settled"]
+__all__ = ["Finding", "Select", "Uncheckable", "imported_size", "locked", "of_other_types",
+           "readable", "settled", "until_failure"]  # fmt: skip
+
+_T = TypeVar("_T")
 
 Select = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a portable query, inside a transaction or outside."""
 
 Finding = tuple[int | None, str]
-"""The sequence number of the entry that it shows at, if any, and a sentence."""
+"""The sequence number of the entry that a problem shows at, if any, and a sentence."""
+
+_MOST_NAMED = 50  # rows of one table
 
 
 class Uncheckable(str):
-    """A sentence about what cannot be held against the record, as older versions recorded less."""
+    """A sentence about something that cannot be checked, because older versions recorded less."""
 
     __slots__ = ()
 
 
-def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) -> list[Finding]:
-    """What a check finds. Where it finds anything, it looks again in a transaction: what another
-    process was just writing is none."""
-    found = list(check(ledger.select))
-    if not any(not isinstance(said, Uncheckable) for _, said in found):
-        return found
+def until_failure(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield what a check finds. If the check fails, yield one more finding that says so.
+
+    Stored values are not trusted, so a check can fail in any way. A failure ends this check alone:
+    the next one runs, and the report is made.
+    """
     try:
-        return ledger.transact(lambda tx: list(check(tx.execute)))
-    except LedgerWriteError:  # a read-only medium has no other writers
-        return found
+        yield from find()
+    except Exception as error:  # noqa: BLE001 - the report has to be made, whatever is stored
+        yield None, f"{name}: the check could not be finished: {reason_of(error)}"
+
+
+def reason_of(error: Exception) -> str:
+    """Return an unexpected error as the end of a sentence."""
+    return error.message if isinstance(error, RemitError) else f"{type(error).__name__}: {error}"
+
+
+def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
+    """Return what ``look`` finds while nobody else writes.
+
+    A ledger that takes no transaction (a read-only medium, or one that is damaged) is read without
+    the lock.
+    """
+    try:
+        return ledger.transact(lambda tx: look(tx.execute))
+    except Exception:  # noqa: BLE001 - an error of `look` itself is raised again by the next line
+        return look(ledger.select)
+
+
+def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) -> list[Finding]:
+    """Return what a check finds. A check that finds anything is repeated in a transaction, as
+    another process may have been writing."""
+    found = list(check(ledger.select))
+    if any(not isinstance(said, Uncheckable) for _, said in found):
+        return locked(ledger, lambda select: list(check(select)))
+    return found
 
 
 _STORED = {"bigint": "integer", "text": "text", "bytea": "blob"}
 
 
-def of_other_types(ledger: LedgerClient) -> list[Finding]:
-    """Values in tables of state that are not of their column's type, which SQLite takes."""
-    if "://" in ledger.location:
-        return []
-    found: list[Finding] = []
-    for table, columns in STATE_TABLES.items():
-        counts = ", ".join(
-            f"total(typeof({name}) NOT IN ('{_STORED[kind]}', '{'null' if nullable else ''}'))"
-            for name, kind, nullable, _ in columns
-        )
-        [row] = ledger.select(f"SELECT {counts} FROM {table}")
-        for column, number in zip(columns, row, strict=True):
-            if number:
-                said = f"values of {column.name} that are not {column.postgres_type}"
-                found.append((None, f"{table}: there are {int(number)} {said}"))
-    return found
+def of_other_types(
+    ledger: LedgerClient | Store, tables: Mapping[str, Sequence[Column]]
+) -> Iterator[Finding]:
+    """Yield each row with a value of another type than its column's; only SQLite stores those."""
+    for table, columns in tables.items() if "://" not in ledger.location else ():
+        yield from until_failure(table, lambda: _of_other_types(ledger, table, columns))  # noqa: B023
+
+
+def _of_other_types(
+    ledger: LedgerClient | Store, table: str, columns: Sequence[Column]
+) -> Iterator[Finding]:
+    kinds = [
+        f"typeof({one.name}) NOT IN ('{_STORED[one.postgres_type]}', "
+        f"'{'null' if one.nullable else one.other_type}')"
+        for one in columns
+    ]
+    names = [one.name for one in columns if one.is_key] or [one.name for one in columns]
+    for row in ledger.select(
+        f"SELECT {', '.join([*kinds, *names])} FROM {table} "
+        f"WHERE {' OR '.join(kinds)} LIMIT {_MOST_NAMED}"
+    ):
+        wrong = [one.name for one, is_wrong in zip(columns, row, strict=False) if is_wrong]
+        key = ", ".join(map(readable, row[len(columns) :]))
+        yield None, f"{table}: {' and '.join(wrong)} of the row {key} is not of the column's type"
+
+
+def readable(value: Any) -> str:
+    """Return a stored value, whatever it is, in a form for messages."""
+    return repr(value) if len(text := repr(value)) <= 200 else f"{text[:200]}…"
 
 
 def imported_size(select: Select) -> int:
-    """How many entries came with an import: what other tables had of them did not."""
-    rows = select("SELECT value FROM ledger_info WHERE name = 'imported'", ())
-    return int(rows[0][0]) if rows and str(rows[0][0]).isdecimal() else 0
+    """Return how many entries came with an import. An import brings no rows of state."""
+    return info_number(select, "imported")

@@ -17,7 +17,7 @@ from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import lost
 from remit.ledger.outage import Outage
 from remit.ledger.prepared import Prepared
-from remit.ledger.reader import EntryRow, Reader, as_bytes
+from remit.ledger.reader import EntryRow, Reader, as_bytes, info_number
 from remit.ledger.session_pages import KINDS, MOST_KINDS, page_of_session
 
 _BEYOND = (1 << 63) - 1
@@ -405,6 +405,5 @@ class Store(Reader):
 
 
 def may_have_left(select: Execute, seq: int) -> bool:
-    """Whether an entry that is not there may have left for an archive, which it was seen before."""
-    rows = select("SELECT value FROM ledger_info WHERE name = 'archived_to'", ())
-    return bool(rows) and str(rows[0][0]).isdecimal() and seq < int(rows[0][0])
+    """Return True if a missing entry may have been archived."""
+    return seq < info_number(select, "archived_to")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from remit.ledger.reader import info_number
+
 KEY = "subject_id"
 """The metadata key of the commitment."""
 
@@ -43,6 +45,5 @@ def commitment_in(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def subjects_before(select: Callable[..., Any]) -> int:
-    """The first entry whose subject its record vouches for."""
-    rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (BEFORE,)))
-    return int(rows[0][0]) if rows and str(rows[0][0]).isdecimal() else 0
+    """Return the first entry whose subject its record vouches for."""
+    return info_number(select, BEFORE)

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.ledger.reader import GREATEST, pages
 from remit.ledger.record import columns_of
 
 __all__ = [
@@ -75,7 +76,7 @@ INSERT_KEY = (
 _AT_ONCE = 4096  # entries looked at together
 # Without the index of event types: nearly half of all entries are of these, and read in order.
 _READ = (
-    "SELECT timestamp, event_type, {} FROM entries WHERE seq > ? AND seq <= ? "
+    "SELECT seq, timestamp, event_type, {} FROM entries WHERE seq BETWEEN ? AND ? "
     f"AND event_type || '' IN ({', '.join(map(repr, (*USAGE_EVENTS, 'KEY_CREATED')))}) ORDER BY seq"
 )
 
@@ -238,11 +239,10 @@ def fill(
         record: reads the column of that name, whatever is in it.
         write: runs a statement for each row.
     """
-    [(last,)] = read("SELECT max(seq) FROM entries", ())
-    for first in range(-1, -1 if last is None else last, _AT_ONCE):
-        found = read(_READ.format(record), (first, first + _AT_ONCE))
+    for page in pages(lambda *query: list(read(*query)), _READ.format(record), 0, GREATEST,
+                      _AT_ONCE):  # fmt: skip
         rows: dict[str, list[Row]] = {"usage": [], "usage_keys": []}
-        for table, row in rows_of((time, event, data) for time, event, data in found):
+        for table, row in rows_of((time, event, data) for _, time, event, data in page):
             rows[table].append(row)
         if rows["usage"]:
             write(INSERT + ON_CONFLICT, added(rows["usage"]))

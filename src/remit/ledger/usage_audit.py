@@ -1,17 +1,18 @@
-"""``usage`` held against the entries, hour by hour: memory does not grow with them."""
+"""Audit of ``usage`` against the entries, hour by hour: memory does not grow with them."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remit.ledger.errors import LedgerWriteError
 from remit.ledger.marks import keep_mark, read_mark
+from remit.ledger.state import locked
 from remit.ledger.usage import (
     DIMENSIONS,
     INSERT,
@@ -43,11 +44,13 @@ _LIVE = (
     f"SELECT quarter, {', '.join((*DIMENSIONS, *SUMS))} FROM usage "
     "WHERE quarter >= ? AND quarter < ?"
 )
-# The index of times finds them; that of event types would find all hours'.
+# Found by the index of times, as that of event types would read every hour. A page goes on behind
+# the last entry's number: a stored time never leaves the database, so none can be misread.
 _ENTRIES = (
-    "SELECT seq, timestamp, event_type, record FROM entries WHERE timestamp >= ? AND timestamp < ? "
+    "SELECT seq, timestamp, event_type, record FROM entries WHERE timestamp < ? "
     f"AND event_type || '' IN ({', '.join(map(repr, USAGE_EVENTS))}) AND seq >= ? AND seq < ? "
-    f"AND (timestamp, seq) > (?, ?) ORDER BY timestamp, seq LIMIT {_AT_ONCE}"
+    "AND (timestamp, seq) > (coalesce((SELECT timestamp FROM entries WHERE seq = ?), ?), ?) "
+    f"ORDER BY timestamp, seq LIMIT {_AT_ONCE}"
 )
 _DELETE = f"DELETE FROM usage WHERE quarter = ? AND {' AND '.join(f'{n} = ?' for n in DIMENSIONS)}"
 _KEYS = "SELECT key_id, name, user_id, team_id, organisation_id FROM usage_keys"
@@ -56,7 +59,9 @@ _MADE = (
     "SELECT timestamp, event_type, record FROM entries WHERE event_type = 'KEY_CREATED' "
     "ORDER BY seq"
 )
-_SINCE = "SELECT DISTINCT substr(timestamp, 1, 13) FROM entries WHERE seq >= ?"
+_HOURS = "SELECT DISTINCT substr(timestamp, 1, 13) FROM entries"
+_QUARTERS = "SELECT DISTINCT quarter FROM usage WHERE quarter >= ? AND quarter < ?"
+_HOUR = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _END = (int((day - _EPOCH).total_seconds()) // 3600 for day in (
     datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC),
@@ -86,7 +91,7 @@ class UsageDifference(NamedTuple):
 def audit_usage(
     ledger: LedgerClient, *, repair: bool = False, since_mark: bool = False
 ) -> list[UsageDifference]:
-    """Compare the table with what the entries add up to; the first thousand figures that differ.
+    """Return the first thousand figures that differ between the table and the entries.
 
     What is written meanwhile is no difference.
 
@@ -100,7 +105,8 @@ def audit_usage(
     mark = read_mark(ledger, _MARK) if since_mark else {}
     known: dict[str, str] = mark.get("hours", {})
     size = ledger.count()
-    new = {hour for (hour,) in ledger.select(_SINCE, (mark["size"],))} if mark else set()
+    where, given = (" WHERE seq >= ?", (mark["size"],)) if mark else ("", ())
+    new = {hour for (hour,) in ledger.select(_HOURS + where, given)}
     found = [
         UsageDifference(f"usage of quarter {quarter}", "row", "there", "missing")
         for (quarter,) in ledger.select(f"{_OUTSIDE} LIMIT {_MOST_NAMED}", _OUTER)
@@ -108,10 +114,10 @@ def audit_usage(
     if repair and found:
         ledger.transact(lambda tx: tx.execute(f"DELETE {_OUTSIDE_OF}", _OUTER))
     digests: dict[str, str] = {}
-    for hour in _hours(ledger.select):
+    for hour in _hours(ledger.select, new | known.keys()):
         name = _text(hour)
         live = _live(ledger.select, hour)
-        if name in known and name not in new and known[name] == _digest(live):
+        if name not in new and known.get(name) == _digest(live):
             digests[name] = known[name]
             continue
         differing: list[UsageDifference] = []
@@ -143,24 +149,15 @@ def _audit_keys(ledger: LedgerClient, *, repair: bool) -> list[UsageDifference]:
             if live.get(key) != made.get(key)
         ]
 
-    wrong = compare(ledger.select)
-    if not wrong:
-        return []
-
-    def call(tx: Transaction) -> list[tuple[Row, Row | None, Row | None]]:
+    def repaired(tx: Transaction) -> list[tuple[Row, Row | None, Row | None]]:
         found = compare(tx.execute)
-        if repair:
-            tx.execute_many(
-                "DELETE FROM usage_keys WHERE key_id = ?", [(key,) for key, *_ in found]
-            )
-            tx.execute_many(INSERT_KEY, [made for _, _, made in found if made is not None])
+        tx.execute_many(_DELETE_KEY, [(key,) for key, *_ in found])
+        tx.execute_many(INSERT_KEY, [made for _, _, made in found if made is not None])
         return found
 
-    try:
-        wrong = ledger.transact(call)
-    except LedgerWriteError:  # a read-only medium has no writers
-        if repair:
-            raise
+    wrong = compare(ledger.select)
+    if wrong:
+        wrong = ledger.transact(repaired) if repair else locked(ledger, compare)
     return [
         UsageDifference(f"usage_keys {key}", "row", *(_said(one) for one in both))
         for key, *both in wrong
@@ -171,28 +168,23 @@ def _said(row: Row | None) -> str:
     return "missing" if row is None else " ".join(map(str, row[1:])) or "there"
 
 
-def _hours(select: Select) -> Iterator[int]:
-    """Hours since 1970 of which there are entries or rows."""
-    hour = _FIRST
-    while hour < _END:
-        [(time,)] = select(
-            "SELECT min(timestamp) FROM entries WHERE timestamp >= ?", (_text(hour),)
-        )
-        [(quarter,)] = select(
-            "SELECT min(quarter) FROM usage WHERE quarter >= ? AND quarter < ?",
-            (hour * _IN_HOUR, _END * _IN_HOUR),
-        )
-        hours = [] if quarter is None else [quarter // _IN_HOUR]
-        with contextlib.suppress(ValueError):  # verification says that it is no time
-            hours += [] if time is None else [quarter_of(time) // _IN_HOUR]
-        if not hours:
-            return
-        yield min(hours)
-        hour = min(hours) + 1
+def _hours(select: Select, texts: Set[Any]) -> list[int]:
+    """Return the hours since 1970 that have entries, by the beginnings of their times, or rows.
+
+    A stored text that is not the beginning of a time names no hour: the check of the records
+    reports its entry.
+    """
+    hours = {quarter // _IN_HOUR for (quarter,) in select(_QUARTERS, _OUTER)
+             if type(quarter) is int}  # fmt: skip
+    for text in texts:
+        if isinstance(text, str) and _HOUR.fullmatch(text):
+            with contextlib.suppress(ValueError):
+                hours.add(quarter_of(f"{text}:00") // _IN_HOUR)
+    return sorted(hours)
 
 
 def _text(hour: int) -> str:
-    """How the times of an hour begin."""
+    """Return how the times of an hour begin."""
     return (_EPOCH + timedelta(hours=hour)).isoformat()[:13]
 
 
@@ -202,17 +194,17 @@ def _live(select: Select, hour: int) -> dict[Row, Row]:
 
 
 def _expected(select: Select, hour: int, first: int, end: int) -> dict[Row, Row]:
-    """What the entries of an hour add up to, of those from ``first`` and before ``end``."""
+    """Return what the entries of an hour from ``first`` to before ``end`` add up to."""
     sums: list[Row] = []
     low, high = _text(hour), _text(hour + 1)
-    place: tuple[str, int] = (low, -1)
+    last = -1
     while True:
-        rows = select(_ENTRIES, (low, high, first, end, *place))
+        rows = select(_ENTRIES, (high, first, end, last, low, last))
         entries = ((time, event, _as_read(data)) for _, time, event, data in rows)
         sums = added(chain(sums, (row for _, row in rows_of(entries))))
         if len(rows) < _AT_ONCE:
             return {row[:_KEY]: row[_KEY:] for row in sums}
-        place = (rows[-1][1], rows[-1][0])
+        last = rows[-1][0]
 
 
 def _as_read(record: Any) -> bytes | str:
@@ -222,44 +214,35 @@ def _as_read(record: Any) -> bytes | str:
 def _settle(
     ledger: LedgerClient, hour: int, first: int, *, repair: bool
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """What differs while writes are locked out, and the rows as they are after it; of the entries
-    from ``first`` on."""
+    """Return what differs in an hour while nobody else writes, by the entries from ``first`` on,
+    and the rows of the hour afterwards."""
     size = ledger.count()
     before = _expected(ledger.select, hour, first, size)  # most of it, not under the lock
 
-    def call(tx: Transaction) -> tuple[list[UsageDifference], dict[Row, Row]]:
-        since = _expected(tx.execute, hour, size, _ALWAYS)
+    def compare(select: Select) -> tuple[dict[Row, Row], dict[Row, Row]]:
+        since = _expected(select, hour, size, _ALWAYS)
         both = added((*key, *sums) for part in (before, since) for key, sums in part.items())
-        expected = {row[:_KEY]: row[_KEY:] for row in both}
-        live = _live(tx.execute, hour)
-        found = _compare(live, expected)
-        if not (repair and found):
-            return found, live
+        return _live(select, hour), {row[:_KEY]: row[_KEY:] for row in both}
+
+    def repaired(tx: Transaction) -> tuple[dict[Row, Row], dict[Row, Row]]:
+        live, expected = compare(tx.execute)
         wrong = [key for key in {**live, **expected} if live.get(key) != expected.get(key)]
         tx.execute_many(_DELETE, [key for key in wrong if key in live])
         tx.execute_many(INSERT, [(*key, *expected[key]) for key in wrong if key in expected])
-        return found, expected
+        return live, expected
 
-    try:
-        return ledger.transact(call)
-    except LedgerWriteError:
-        if repair:
-            raise
-        live = _live(ledger.select, hour)  # a read-only medium has no writers
-        return _compare(live, before), live
+    live, expected = ledger.transact(repaired) if repair else locked(ledger, compare)
+    return _compare(live, expected), expected if repair else live
 
 
 def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
-    """What the entries before ``end`` add up to, as a digest for each hour in which there is one
-    from ``first`` on: what of the table is later is taken off it."""
-    hours = ledger.select(
-        "SELECT DISTINCT substr(timestamp, 1, 13) FROM entries WHERE seq >= ? AND seq < ?",
-        (first, end),
-    )
+    """Return, for each hour with an entry from ``first`` to before ``end``, a digest of its rows
+    without what entries from ``end`` on added."""
+    hours = ledger.select(f"{_HOURS} WHERE seq >= ? AND seq < ?", (first, end))
     found = {}
     for (text,) in sorted(hours):
         hour = quarter_of(f"{text}:00") // _IN_HOUR
-        found[text] = ledger.transact(functools.partial(_before_in, hour, end))
+        found[text] = locked(ledger, functools.partial(_before, hour, end))
     return found
 
 
@@ -283,12 +266,8 @@ def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[
             yield *key, *sums
 
 
-def _before_in(hour: int, end: int, tx: Transaction) -> str:
-    return _before(tx.execute, hour, end)
-
-
-def _before(select: Select, hour: int, end: int) -> str:
-    """The digest of an hour's rows without what entries from ``end`` on added to them."""
+def _before(hour: int, end: int, select: Select) -> str:
+    """Return the digest of an hour's rows without what entries from ``end`` on added."""
     live = _live(select, hour)
     for key, later in _expected(select, hour, end, _ALWAYS).items():
         there = live.get(key, (0,) * len(later))
@@ -299,17 +278,14 @@ def _before(select: Select, hour: int, end: int) -> str:
 def _check_archived(
     ledger: LedgerClient, hour: int, end: int, digest: str
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """What differs of an hour whose entries were archived, while writes are locked out."""
+    """Return what differs in an hour whose entries were archived, and the rows of the hour."""
 
-    def call(tx: Transaction) -> tuple[str, dict[Row, Row]]:
-        return _before(tx.execute, hour, end), _live(tx.execute, hour)
+    def look(select: Select) -> tuple[str, dict[Row, Row]]:
+        return _before(hour, end, select), _live(select, hour)
 
-    try:
-        found, live = _before(ledger.select, hour, end), _live(ledger.select, hour)
-        if found != digest:
-            found, live = ledger.transact(call)
-    except LedgerWriteError:  # a read-only medium has no writers
-        pass
+    found, live = look(ledger.select)
+    if found != digest:
+        found, live = locked(ledger, look)
     if found == digest:
         return [], live
     name = f"usage of the hour {_text(hour)}, whose entries were archived"

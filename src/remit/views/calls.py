@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort
+from remit.ledger import LedgerEntry, LedgerPort, parse_entry_id
 from remit.views.entries import between_ms, milliseconds, place_of
 
 _FIELDS = (
@@ -68,9 +68,11 @@ class Calls:
     ) -> dict[str, Any]:
         metadata = exchange.metadata
         attempts: list[dict[str, Any]] = []
-        earlier = self._exchanges.get(str(metadata.get("retry_of", "")))
-        while earlier is not None:
+        later, earlier = exchange, self._exchanges.get(str(metadata.get("retry_of", "")))
+        # An attempt is older than the next one: a damaged record cannot name itself for ever.
+        while earlier is not None and _seq_of(earlier) < _seq_of(later):
             attempts.insert(0, self._attempt(earlier))
+            later = earlier
             earlier = self._exchanges.get(str(earlier.metadata.get("retry_of", "")))
         return {
             "kind": "model_call",
@@ -156,3 +158,7 @@ def _before(moment: str, by_ms: Any) -> str:
     except OverflowError:
         return moment
     return earlier.isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def _seq_of(entry: LedgerEntry) -> int:
+    return parse_entry_id(entry.id) or 0

@@ -13,7 +13,7 @@ from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name
 from remit.gateway.budget import Hold
 from remit.gateway.ownership import entries_of
 from remit.kernel.budget import path_of
-from remit.ledger import Finding, LedgerClient, Select
+from remit.ledger import Finding, LedgerClient, Select, readable
 
 __all__ = ["check_batches"]
 
@@ -38,7 +38,7 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
     for row in rows:
         entry, of_batch = entries.get(row.entry_id), lines.pop(row.batch_id, {})
         if entry is None or made.get(row.batch_id) != [row.entry_id, row.provider_id]:
-            yield None, f"batches: no call made the batch {row.batch_id!r}"
+            yield None, f"batches: provider_objects has no call that made {readable(row.batch_id)}"
             continue
         meta = entry.metadata
         key = keys.get(meta.get("key_id", ""))
@@ -59,11 +59,14 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         text = holds.pop(hold_name(row.batch_id), None)
         path = _path(meta, key) if key is not None else set()
         if text is not None and not _holds(Hold.read(text), of_batch, path):
-            yield entry.seq, f"holds: {row.batch_id} does not hold what its requests need"
-    for batch_id in lines:
-        yield None, f"batch_lines: there is no batch {batch_id!r}"
+            said = f"holds: the hold of {row.batch_id} is not that of its rows in batch_lines"
+            yield entry.seq, said
+    for batch_id, of_batch in lines.items():
+        named_lines = ", ".join(map(readable, of_batch))
+        said = f"batch_lines: batches has no row {readable(batch_id)}, of which are {named_lines}"
+        yield None, said
     for name in holds:
-        yield None, f"holds: there is no batch for {name!r}"
+        yield None, f"holds: batches has no row for {readable(name)}"
 
 
 def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:

@@ -19,14 +19,19 @@ from remit.ledger import (
     Finding,
     LedgerClient,
     LedgerFormatError,
-    LedgerWriteError,
     Select,
     Transaction,
     UsageDifference,
+    as_bytes,
     audit_usage,
+    entry_id,
     keep_mark,
+    locked,
+    pages,
     parse_entry_id,
     read_mark,
+    readable,
+    until_failure,
 )
 
 _EVENTS = (
@@ -43,6 +48,13 @@ _RESERVED = ("reserved_tokens", "reserved_nano")
 _OWNERS = ("user_id", "team_id", "organisation_id")
 _AT_ONCE = 4096  # entries looked at together
 _MARK = "accounts"
+_BOUND = "bound_percent"  # the field of a difference in raised_bounds
+# As an expression, which no index has: the entries are read in their order.
+_ENTRIES = (
+    "SELECT seq, event_type, record FROM entries WHERE seq BETWEEN ? AND ? "
+    f"AND event_type || '' IN ({', '.join(map(repr, _EVENTS))}) "
+    f"AND (event_type LIKE 'EXCHANGE%' OR {KERNEL_ROWS}) ORDER BY seq"
+)
 Progress = Callable[[int, int], None]
 
 
@@ -67,6 +79,7 @@ class BudgetAudit:
         held_calls: how many those are.
         calls: what is wrong with the rows of calls that are out, and of conversations.
         usage: what differs in the table ``usage``.
+        unread: entries and tables that could not be read or added up.
     """
 
     scopes: int
@@ -75,11 +88,12 @@ class BudgetAudit:
     held_calls: int
     calls: list[Finding] = field(default_factory=list)
     usage: list[UsageDifference] = field(default_factory=list)
+    unread: list[Finding] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
-        """Whether both are equal."""
-        return not (self.differences or self.usage)
+        """True if everything could be read and both are equal."""
+        return not (self.differences or self.usage or self.unread)
 
 
 @dataclass(slots=True)
@@ -97,7 +111,26 @@ class _Accounts:
         self.by_scope: dict[str, _Account] = {}
         self.raised: dict[tuple[str, str], int] = {}
         self.outstanding = Outstanding()
+        self.unread: list[Finding] = []
         self._owners: dict[str, dict[str, str]] = {}
+
+    def read(self, select: Select, first: int, end: int, progress: Progress) -> int:
+        """Add the entries from ``first`` to before ``end``, and note those that cannot be read.
+
+        Returns:
+            The sequence number after the last entry that was added.
+        """
+        after = first
+        for rows in pages(select, _ENTRIES, first, end - 1, _AT_ONCE):
+            for seq, event_type, stored in rows:
+                try:
+                    self.add(seq, event_type, orjson.loads(as_bytes(stored)))
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    said = f"budgets: the entry cannot be added up: {type(error).__name__}: {error}"
+                    self.unread.append((seq, said))
+            after = rows[-1][0] + 1
+            progress(after - first, end - first)
+        return after
 
     def to_mark(self) -> dict[str, Any]:
         """As plain data, for :meth:`of_mark`."""
@@ -214,10 +247,10 @@ def audit_budgets(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> BudgetAudit:
-    """Compare the live state of all budgets, but for what is held, and usage, with the ledger.
+    """Compare the live state of all budgets, and usage, with the ledger.
 
-    What is written meanwhile is read in a second round, inside a transaction of its own, so that
-    the answer is exact on a busy ledger too.
+    Entries that are written meanwhile are read in a second round, inside a transaction, so that the
+    answer is exact on a busy ledger too.
 
     Args:
         ledger: has both in its database.
@@ -227,46 +260,47 @@ def audit_budgets(
             :meth:`~remit.ledger.LedgerClient.verify` says.
         progress: called at once, and then with ``(done, total)``.
     """
+    audit = _audit_accounts(ledger, repair, since_mark, progress or (lambda done, total: None))
+    return replace(audit, usage=audit_usage(ledger, repair=repair, since_mark=since_mark))
+
+
+def _audit_accounts(
+    ledger: LedgerClient, repair: bool, since_mark: bool, progress: Progress
+) -> BudgetAudit:
     total = ledger.count()
     accounts, first = _carried(ledger)
     if since_mark and (mark := read_mark(ledger, _MARK)) and mark["size"] >= first:
         accounts, first = _Accounts.of_mark(mark), mark["size"]
-    for low in range(first, total, _AT_ONCE):
-        if progress is not None:
-            progress(low - first, total - first)
-        for entry in _entries(ledger.select, low, min(low + _AT_ONCE, total)):
-            accounts.add(*entry)
-    if progress is not None:
-        progress(total - first, total - first)
-    keep_mark(ledger, _MARK, total, accounts.to_mark())
+    progress(0, total - first)
+    accounts.read(ledger.select, first, total, progress)
+    progress(total - first, total - first)
+    if not accounts.unread:
+        keep_mark(ledger, _MARK, total, accounts.to_mark())
 
-    def finish(tx: Transaction) -> BudgetAudit:
-        for entry in _entries(tx.execute, total, 1 << 62):
-            accounts.add(*entry)
-        audit, held = _compare(tx.execute, accounts)
-        if repair and audit.differences:
+    def compare(select: Select) -> tuple[BudgetAudit, defaultdict[str, Counter[str]]]:
+        nonlocal total
+        total = accounts.read(select, total, 1 << 62, lambda done, total: None)
+        return _compare(select, accounts)
+
+    def repaired(tx: Transaction) -> BudgetAudit:
+        audit, held = compare(tx.execute)
+        if audit.differences:
             _repair(tx, accounts, held)
         return audit
 
-    try:
-        audit = ledger.transact(finish)
-    except LedgerWriteError:
-        if repair:
-            raise
-        audit = _compare(ledger.select, accounts)[0]  # a read-only medium
-    usage = audit_usage(ledger, repair=repair, since_mark=since_mark)
-    return replace(audit, usage=usage)
+    return ledger.transact(repaired) if repair else locked(ledger, compare)[0]
 
 
 def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """What the entries before ``end`` add up to, for an archive to carry: of accounts, those that
-    are not what they were when entries were archived before."""
+    """Return what the entries before ``end`` add up to, for an archive to carry: the accounts that
+    changed since entries were archived before."""
     accounts, first = _carried(ledger)
     before = accounts.to_mark()["scopes"]
     before = {scope: [since, dict(columns)] for scope, (since, columns) in before.items()}
-    for low in range(first, end, _AT_ONCE):
-        for entry in _entries(ledger.select, low, min(low + _AT_ONCE, end)):
-            accounts.add(*entry)
+    accounts.read(ledger.select, first, end, lambda done, total: None)
+    if accounts.unread:
+        seq, said = accounts.unread[0]
+        raise LedgerFormatError(f"{entry_id(seq or 0)} cannot be archived: {said}.")
     mark = accounts.to_mark()
     scopes = {scope: one for scope, one in mark["scopes"].items() if one != before.get(scope)}
     return {**mark, "scopes": scopes}
@@ -286,40 +320,28 @@ def _carried(ledger: LedgerClient) -> tuple[_Accounts, int]:
 
 
 def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """:func:`audit_budgets` as a :data:`~remit.ledger.StateCheck`."""
-    audit = audit_budgets(ledger, since_mark=since_mark)
+    """Yield what of the accounts, holds and calls in flight is not what the ledger says."""
+    audit = _audit_accounts(ledger, False, since_mark, lambda done, total: None)
+    yield from audit.unread
     for one in audit.differences:
-        said = f"budgets: {one.field} of {one.scope} is {one.live}, by the ledger {one.ledger}"
+        table = "raised_bounds" if one.field == _BOUND else "budgets"
+        said = f"{table}: {one.field} of {one.scope} is {readable(one.live)}, by the ledger "
+        said += readable(one.ledger)
         yield None, f"{said}; `remit budget check --repair` takes what the ledger says"
-    for two in audit.usage:
-        said = f"{two.row}: {two.field} is {two.live}, by the entries {two.ledger}"
-        yield None, f"{said}; `remit budget check --repair` takes what they say"
     yield from audit.calls
+
+
+def check_usage(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
+    """Yield what of ``usage`` and ``usage_keys`` is not what the entries add up to."""
+    for one in audit_usage(ledger, since_mark=since_mark):
+        said = f"{one.row}: {one.field} is {readable(one.live)}, by the entries "
+        said += readable(one.ledger)
+        yield None, f"{said}; `remit budget check --repair` takes what they say"
 
 
 def _seq(entry_id: str) -> int:
     seq = parse_entry_id(entry_id)
     return -1 if seq is None else seq
-
-
-def _entries(select: Select, first: int, end: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Sequence number, event type and record of the entries of a range that count."""
-    marks = ", ".join("?" * len(_EVENTS))
-    rows = select(
-        "SELECT seq, event_type, record FROM entries WHERE seq >= ? AND seq < ? "
-        f"AND event_type IN ({marks}) AND (event_type LIKE 'EXCHANGE%' OR {KERNEL_ROWS}) "
-        "ORDER BY seq",
-        (first, end, *_EVENTS),
-    )
-    for seq, event_type, stored in rows:
-        try:
-            record = orjson.loads(stored if isinstance(stored, (str, bytes)) else bytes(stored))
-        except ValueError as error:
-            raise LedgerFormatError(
-                f"The record at sequence number {seq} cannot be read: {error}.",
-                next_step="Run `remit ledger verify` to see what is damaged.",
-            ) from error
-        yield seq, event_type, record
 
 
 def _compare(
@@ -329,12 +351,13 @@ def _compare(
     expected = accounts.by_scope
     rows = select(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope", ())
     live = {row[0]: dict(zip(FIELDS, row, strict=True)) for row in rows}
-    rows = select("SELECT hold FROM holds", ())
-    calls = list(accounts.outstanding.compare(select))
-    if any(Hold.read_exact(text) is None for (text,) in rows):
-        calls.append((None, "holds: there is a hold that cannot be read"))
-    rows += select("SELECT hold FROM in_flight WHERE hold <> ''", ())
-    holds = [hold for row in rows if (hold := Hold.read(row[0])) is not None]
+    rows = select("SELECT reservation_id, hold FROM holds", ())
+    calls = list(until_failure("in_flight", lambda: accounts.outstanding.compare(select)))
+    for name, text in rows:
+        if Hold.read_exact(text) is None:
+            calls.append((None, f"holds: the hold of {readable(name)} cannot be read"))
+    rows += select("SELECT dispatch_entry_id, hold FROM in_flight WHERE hold <> ''", ())
+    holds = [hold for _, text in rows if (hold := Hold.read(text)) is not None]
     held: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for hold in holds:
         for scope, number in hold.numbered():
@@ -343,31 +366,40 @@ def _compare(
             held[scope].update(
                 reserved_tokens=hold.tokens, reserved_nano=hold.nano or 0, turns=hold.turns
             )
-    for scope, account in expected.items():
-        account.columns["turns"] += held[scope]["turns"]  # calls in flight count from their start
     differences = []
-    for scope in sorted(live.keys() | expected.keys()):
+    for scope in sorted(live.keys() | expected.keys(), key=str):
         here = live.get(scope, {})
-        there = expected[scope].columns if scope in expected else {}
-        there = {**there, **{name: held[scope][name] for name in _RESERVED}}
+        there = _columns(expected.get(scope), held[scope])
         for name in (*_COMPARED, *_RESERVED):
             if here.get(name) != there.get(name):
                 differences.append(Difference(scope, name, here.get(name), there.get(name)))
     rows = select("SELECT provider_id, model_id, percent FROM raised_bounds", ())
     raised = {(provider, model): percent for provider, model, percent in rows}
-    for model in sorted(raised.keys() | accounts.raised.keys()):
+    for model in sorted(raised.keys() | accounts.raised.keys(), key=str):
         percent, recorded = raised.get(model), accounts.raised.get(model)
         if percent != recorded:
-            differences.append(Difference("/".join(model), "bound_percent", percent, recorded))
+            name = "/".join(map(str, model))
+            differences.append(Difference(name, _BOUND, percent, recorded))
     held_tokens = sum(hold.tokens for hold in holds)
-    return BudgetAudit(len(live), differences, held_tokens, len(holds), calls), held
+    audit = BudgetAudit(
+        len(live), differences, held_tokens, len(holds), calls, unread=accounts.unread
+    )
+    return audit, held
+
+
+def _columns(account: _Account | None, held: Counter[str]) -> dict[str, Any]:
+    """Return the columns of an account's row. Calls in flight count as turns from their start."""
+    columns = {**account.columns} if account is not None else {}
+    if account is not None:
+        columns["turns"] += held["turns"]
+    return columns | {name: held[name] for name in _RESERVED}
 
 
 def _repair(tx: Transaction, accounts: _Accounts, held: defaultdict[str, Counter[str]]) -> None:
     tx.execute("DELETE FROM budgets")
     rows = []
     for scope, account in accounts.by_scope.items():
-        columns = {**account.columns, **{name: held[scope][name] for name in _RESERVED}}
+        columns = _columns(account, held[scope])
         rows.append([columns[name] for name in FIELDS])
     if rows:
         marks = ", ".join("?" * len(FIELDS))

@@ -79,11 +79,12 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def read(cls, text: str) -> Hold | None:
-        """Return the hold in a column; None for text that is not a hold."""
+        """Return the hold in a column; ``None`` if the value is not a hold."""
         try:
-            return _decode(text)
+            hold = _decode(text)
         except (ValueError, TypeError):
             return None
+        return hold if len(hold.windows) in (0, len(hold.scopes)) else None
 
     @classmethod
     def read_exact(cls, text: str) -> Hold | None:

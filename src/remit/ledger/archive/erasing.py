@@ -14,10 +14,10 @@ import orjson
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, read_part, unfinished_part, write_part
-from remit.ledger.archive.reading import Archive
+from remit.ledger.archive.reading import Archive, messages_of
 from remit.ledger.archive.removal import Guard
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import NO_STEP, StoredValue, commitments_in
+from remit.ledger.content import StoredValue, commitments_in
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Beside, ErasureReport, quotable, quotes
@@ -214,10 +214,7 @@ class _Session:
             if "$content" in item:
                 found.add(item["$content"][12:])
                 continue
-            step = item["$messages"]
-            while step != NO_STEP:
-                step, mac = self._steps[step]
-                found.add(mac)
+            found.update(messages_of(self._steps, item["$messages"]))
         return found & self.values.keys()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -216,11 +216,7 @@ class _Values:
         """What a commitment object of a record stands for."""
         if "$messages" not in item:
             return self._value(item["$content"][12:], read)
-        found, step = [], item["$messages"]
-        while step != NO_STEP:
-            step, mac = self._steps[step]
-            found.append(self._value(mac, read))
-        return found[::-1]
+        return [self._value(mac, read) for mac in messages_of(self._steps, item["$messages"])]
 
     def _value(self, mac: str, read: Callable[[StoredValue], Any]) -> Any:
         item = self._values.get(mac, {})
@@ -229,6 +225,29 @@ class _Values:
         if "json" in item:
             return read(StoredValue("exact", item["json"]))
         return Erased(item.get("erased"))
+
+
+def messages_of(steps: Mapping[str, tuple[str, str]], last: str) -> list[str]:
+    """Return the commitments of a list's messages, oldest first.
+
+    Args:
+        steps: parent and message of each step.
+        last: the last step of the list.
+
+    Raises:
+        LedgerFormatError: a step is missing, or the steps go in a circle.
+    """
+    found: list[str] = []
+    step = last
+    while step != NO_STEP:
+        if step not in steps or len(found) == len(steps):
+            raise LedgerFormatError(
+                f"The archive does not hold the message list {last}.",
+                next_step="Run `remit ledger verify --archive DIR`; put back a sound copy.",
+            )
+        step, mac = steps[step]
+        found.append(mac)
+    return found[::-1]
 
 
 def joined(

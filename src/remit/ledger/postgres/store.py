@@ -36,11 +36,10 @@ from remit.ledger.postgres.connection import (
 from remit.ledger.postgres.layout import layout_problems
 from remit.ledger.postgres.pool import Pool
 from remit.ledger.postgres.schema import begin, prepare
-from remit.ledger.reader import as_bytes
+from remit.ledger.reader import as_bytes, pages
 from remit.ledger.schema import COLUMNS, TABLES
 from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
 
-_CHUNK = 400  # rows fetched at once by scans
 _READERS = 4
 FROZEN_S = 4.0
 """A writer that stands still within its batch loses it after this, in seconds: whether its process
@@ -274,7 +273,7 @@ class PostgresStore(Store):
                 f"The ledger {self.location} cannot be reached: {_detail(error)}.",
                 next_step="Check that the server runs, then try again.",
             ) from error
-        except asyncpg.PostgresError as error:
+        except (asyncpg.PostgresError, asyncpg.DataError) as error:
             raise LedgerFormatError(
                 f"The ledger {self.location} cannot be read: {error}.",
                 next_step="Run `remit ledger verify` to see what is damaged.",
@@ -283,29 +282,17 @@ class PostgresStore(Store):
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
         columns = ", ".join(COLUMNS)
-        while first <= last and (
-            rows := self.select(
-                f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? "
-                f"ORDER BY seq LIMIT {_CHUNK}",
-                (first, last),
-            )
-        ):
-            for seq, record, *values in rows:
-                first = seq + 1
+        sql = f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? ORDER BY seq"
+        for page in pages(self.select, sql, first, last):
+            for seq, record, *values in page:
                 yield RawEntry(seq, as_bytes(record), tuple(values))
 
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         columns = ", ".join(column.name for column in TABLES["contents"])
-        while first <= last and (
-            rows := self.select(
-                f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? "
-                f"ORDER BY content_id LIMIT {_CHUNK}",
-                (first, last),
-            )
-        ):
-            for content_id, commitment, scope, digest, nonce, length, codec, value in rows:
-                first = content_id + 1
+        sql = f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id"
+        for page in pages(self.select, sql, first, last):
+            for content_id, commitment, scope, digest, nonce, length, codec, value in page:
                 if None in (commitment, scope, digest, nonce, length, codec, value):
                     problem = f"content row {content_id} has empty columns"
                     yield RawContent(content_id, str(commitment), problem=problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -69,6 +70,31 @@ def is_refusal(error: BaseException) -> bool:
     )
 
 
+def read_rows(
+    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a query. Bytes of a stored text that are not UTF-8 become surrogates,
+    which no text of a record has.
+    """
+    try:
+        return connection.execute(sql, parameters).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error) or not _QUERY.match(sql):
+            raise
+    connection.text_factory = _decode
+    try:
+        return connection.execute(sql, parameters).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+_QUERY = re.compile(r"\s*(SELECT|WITH|VALUES)\b", re.IGNORECASE)
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
 def _parts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, tuple[Any, ...]]]:
     """``rows`` as the values of few statements, each for so many of them."""
     parts = []
@@ -111,7 +137,7 @@ class SqliteBatch(Batch):
         return time.time_ns() // 1_000_000
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        return self._connection.execute(sql, parameters).fetchall()
+        return read_rows(self._connection, sql, parameters)
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:

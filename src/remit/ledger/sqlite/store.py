@@ -27,8 +27,9 @@ from remit.ledger.errors import (
 )
 from remit.ledger.outage import Outage
 from remit.ledger.owner import OWNER_SQL
+from remit.ledger.reader import pages
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
-from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal
+from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
 from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.same_file import SameFile
 from remit.ledger.sqlite.schema import (
@@ -40,7 +41,6 @@ from remit.ledger.sqlite.schema import (
 from remit.ledger.sqlite.turns import Turns
 from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
 
-_CHUNK = 400  # rows fetched at once by scans
 _HEADER = 20  # bytes of the file's header: the last two say how it is written, and read
 _PAGES_AT_ONCE = 4_096
 _RETRY_S = 0.05
@@ -271,8 +271,8 @@ class SqliteStore(Store):
             raise LedgerClosedError
         try:
             with self._read_lock:
-                return self._reader.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
+                return read_rows(self._reader, sql, parameters)
+        except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
             raise LedgerFormatError(
                 f"The ledger {self._path} cannot be read: {error}.",
                 next_step="Run `remit ledger verify` to see what is damaged.",
@@ -289,26 +289,23 @@ class SqliteStore(Store):
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
         sql = (
-            f"SELECT seq, typeof(record), {RECORD_SQL}, {{}} FROM entries "
-            f"WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
+            f"SELECT seq, typeof(record), {RECORD_SQL}, {', '.join(COLUMNS)} FROM entries "
+            "WHERE seq BETWEEN ? AND ? ORDER BY seq"
         )
-        while first <= last and (rows := self._raw(sql, COLUMNS, first, last)):
-            for seq, kind, record, *columns in rows:
-                first = seq + 1
+        for page in pages(self.select, sql, first, last):
+            for seq, kind, record, *columns in page:
                 problem = "" if kind == "text" else f"it is stored as {kind}, not as text"
                 yield RawEntry(seq, record or b"", tuple(columns), problem)
 
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         sql = (
-            "SELECT content_id, digest, nonce, bytes, CAST(value AS BLOB), typeof(value), {} "
-            "FROM contents "
-            f"WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}"
+            "SELECT content_id, digest, nonce, bytes, CAST(value AS BLOB), typeof(value), "
+            "commitment, scope, codec FROM contents "
+            "WHERE content_id BETWEEN ? AND ? ORDER BY content_id"
         )
-        texts = ("commitment", "scope", "codec")
-        while first <= last and (rows := self._raw(sql, texts, first, last)):
-            for content_id, digest, nonce, length, value, kind, commitment, scope, codec in rows:
-                first = content_id + 1
+        for page in pages(self.select, sql, first, last):
+            for content_id, digest, nonce, length, value, kind, commitment, scope, codec in page:
                 if (
                     type(commitment) is type(scope) is type(codec) is str
                     and type(digest) is type(nonce) is type(value) is bytes
@@ -322,18 +319,6 @@ class SqliteStore(Store):
                     yield RawContent(
                         content_id, problem=f"content row {content_id} has wrong types"
                     )
-
-    def _raw(self, sql: str, texts: Sequence[str], first: int, last: int) -> list[tuple[Any, ...]]:
-        """Rows of ``sql`` with the columns ``texts`` at their end, however damaged."""
-        try:
-            return self.select(sql.format(", ".join(texts)), (first, last))
-        except LedgerFormatError:
-            # A text that is no UTF-8 stops the statement; as bytes it equals no column's text.
-            casts = ", ".join(f"CAST({name} AS BLOB)" for name in texts)
-            return [
-                (*row[: -len(texts)], *map(_as_text, row[-len(texts) :]))
-                for row in self.select(sql.format(casts), (first, last))
-            ]
 
     @override
     def integrity_problems(self, *, deep: bool) -> list[str]:
@@ -423,10 +408,3 @@ class SqliteStore(Store):
             self._reader.close()
         self._writer.close()
         self._turns.close()
-
-
-def _as_text(value: bytes | None) -> str | bytes | None:
-    try:
-        return value if value is None else value.decode()
-    except UnicodeDecodeError:
-        return value

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from remit.kernel.errors import RemitError
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.reader import pages
+from remit.ledger.report import VerificationReport
+from remit.ledger.state import reason_of
 from remit.ledger.store import RawContent, RawStep, Store
 
 _NONCE_BYTES = 32
 _UNSHOWN = "no entry is noted to show the stored value"
-_PAGE = 400
 _STEPS = """
     SELECT s.step_id, s.step, s.parent_id, s.content_id, s.commitment, s.position,
            p.step, p.position, c.commitment, c.scope, pc.scope
@@ -45,42 +46,45 @@ class IdRange:
 
     Attributes:
         count: how many rows there are.
-        bad: by id, what is wrong.
+        bad: by id, what is wrong, with the table and the id.
+        report: has a problem if the range could not be read to its end.
     """
 
-    count: int
-    bad: dict[int, str]
+    count: int = 0
+    bad: dict[int, str] = field(default_factory=dict)
+    report: VerificationReport = field(default_factory=VerificationReport)
 
 
 def check_contents(store: Store, first: int, last: int) -> IdRange:
-    """What is wrong with which content rows in a range of ids."""
-    found = IdRange(0, {})
-    for row in store.scan_contents(first, last):
-        found.count += 1
-        if problem := _content_problem(row):
-            found.bad[row.content_id] = problem
-    for (content_id,) in store.select(
-        "SELECT c.content_id FROM contents AS c WHERE c.content_id BETWEEN ? AND ? AND NOT EXISTS "
-        "(SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
-        (first, last),
-    ):
-        found.bad.setdefault(content_id, _UNSHOWN)
+    """Return what is wrong with which content rows in a range of ids."""
+    found = IdRange()
+    with found.report.guard(f"contents {first} to {last}"):
+        for row in store.scan_contents(first, last):
+            found.count += 1
+            if problem := _content_problem(row):
+                found.bad[row.content_id] = f"contents: row {row.content_id}: {problem}"
+        for (content_id,) in store.select(
+            "SELECT c.content_id FROM contents AS c WHERE c.content_id BETWEEN ? AND ? "
+            "AND NOT EXISTS (SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
+            (first, last),
+        ):
+            found.bad.setdefault(content_id, f"contents: row {content_id}: {_UNSHOWN}")
     return found
 
 
 def check_steps(store: Store, first: int, last: int) -> IdRange:
-    """What is wrong with which message steps in a range of ids."""
-    found = IdRange(0, {})
-    while rows := store.select(f"{_STEPS} LIMIT {_PAGE}", (first, last)):
-        first = rows[-1][0] + 1
-        found.count += len(rows)
-        steps = [RawStep(*row) for row in rows]
-        erased = store.erasures(
-            {str(step.commitment) for step in steps if step.content_commitment is None}
-        )
-        for step in steps:
-            if problem := _step_problem(step, step.commitment in erased):
-                found.bad[step.step_id] = problem
+    """Return what is wrong with which message steps in a range of ids."""
+    found = IdRange()
+    with found.report.guard(f"message_steps {first} to {last}"):
+        for rows in pages(store.select, _STEPS, first, last):
+            found.count += len(rows)
+            steps = [RawStep(*row) for row in rows]
+            erased = store.erasures(
+                {str(step.commitment) for step in steps if step.content_commitment is None}
+            )
+            for step in steps:
+                if problem := _step_problem(step, step.commitment in erased):
+                    found.bad[step.step_id] = f"message_steps: row {step.step_id}: {problem}"
     return found
 
 
@@ -90,8 +94,8 @@ def _content_problem(row: RawContent) -> str:
     stored = StoredValue(row.codec, row.value)
     try:
         encoded = stored.encoded()
-    except RemitError as error:
-        return error.message
+    except Exception as error:  # noqa: BLE001 - a damaged value can fail in any way
+        return reason_of(error)
     if (row.kind != "blob") == stored.is_packed:
         return "the stored value is not of the type that its codec has"
     if len(row.nonce) != _NONCE_BYTES or commit(row.nonce, encoded) != row.commitment:

@@ -19,6 +19,7 @@ from remit.ledger.archived import Places
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
     columns_of,
@@ -28,6 +29,7 @@ from remit.ledger.record import (
 )
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import COLUMNS
+from remit.ledger.state import readable, reason_of
 from remit.ledger.store import RawEntry, Store
 from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
@@ -37,12 +39,11 @@ from remit.ledger.verification.contents import Damage
 from remit.ledger.verification.subjects import check_subjects
 
 _PAGE = 400
-_GREATEST = (1 << 63) - 1  # a 64-bit integer column
 _SHOWN = """
     SELECT s.seq, s.content_id, c.commitment, c.scope, c.bytes FROM shown_contents AS s
     LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq"""
 _LISTS = """
-    SELECT l.seq, s.step_id, s.step, s.position, c.scope FROM shown_lists AS l
+    SELECT l.seq, l.step_id, s.step, s.position, c.scope FROM shown_lists AS l
     LEFT JOIN message_steps AS s ON s.step_id = l.step_id
     LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE l.seq"""
 
@@ -60,7 +61,7 @@ class EntryRange:
         tile_roots: roots of the complete subtrees of 256 leaves.
         partial_roots: by tree size requested, the root over the leaves after its last complete
             subtree; empty bytes where there are none.
-        blamed: content ids whose damage was reported at an entry.
+        blamed: damage of content and message steps that was reported at an entry.
         named: content ids of the values that name an entry's subject.
         waiting: entries that were archived and are to be removed yet.
     """
@@ -72,7 +73,7 @@ class EntryRange:
     last_hash: str | None = None
     tile_roots: list[bytes] = field(default_factory=list)
     partial_roots: dict[int, bytes] = field(default_factory=dict)
-    blamed: set[int] = field(default_factory=set)
+    blamed: set[str] = field(default_factory=set)
     named: set[int] = field(default_factory=set)
     waiting: int = 0
 
@@ -83,13 +84,14 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
     report.add(first, "gap", f"entry {first}{until} is not there")
 
 
-def report_tree_hash(report: VerificationReport, index: int, width: int) -> None:
-    """Report that a stored hash is not the root of the ``width`` entries that it is for."""
+def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
+    """Report that a stored hash is not the root of the entries under it."""
+    width = TILE_WIDTH**level
     report.add(
         None,
         "tree",
-        f"the stored tree hash of entries {index * width} to {(index + 1) * width - 1} is not "
-        "theirs",
+        f"tree_hashes: level {level}, {index}: the stored hash is not that of entries "
+        f"{index * width} to {(index + 1) * width - 1}",
     )
 
 
@@ -111,7 +113,10 @@ def check_entries(
         sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
         left: which entries were archived, numbered from ``first`` on.
     """
-    return _EntryChecker(store, damage, sizes, left).run(first, last)
+    found = EntryRange(first, last, VerificationReport())
+    with found.report.guard(f"entries {first} to {last}"):
+        _EntryChecker(store, damage, sizes, left, found).run(first, last)
+    return found
 
 
 def known_entries(store: Store, first: int, last: int) -> EntryRange:
@@ -143,7 +148,7 @@ class _Page(NamedTuple):
 def _pages(store: Store, first: int, last: int) -> Iterator[_Page]:
     scan = store.scan_entries(first, last)
     while rows := list(itertools.islice(scan, _PAGE)):
-        window = (rows[0].seq, min(rows[-1].seq + 1, _GREATEST))  # whatever numbers between
+        window = (rows[0].seq, min(rows[-1].seq + 1, GREATEST))  # whatever numbers between
         shown = store.select(f"{_SHOWN} >= ? AND s.seq < ?", window)
         lists = store.select(f"{_LISTS} >= ? AND l.seq < ?", window)
         yield _Page(rows, shown, lists)
@@ -158,13 +163,15 @@ def _read_tiles(store: Store, first: int, last: int) -> _Rows:
 
 
 class _EntryChecker:
-    def __init__(self, store: Store, damage: Damage, sizes: Collection[int], left: Places) -> None:
+    def __init__(
+        self, store: Store, damage: Damage, sizes: Collection[int], left: Places, found: EntryRange
+    ) -> None:
         self._left = left
         self._kept_leaves: dict[int, list[bytes]] = {}  # by tile, as they are stored
         self._store = store
         self._damage = damage
         self._sizes = frozenset(sizes)
-        self._found = EntryRange(0, -1, VerificationReport())
+        self._found = found
         self._sound: dict[int, bool] = {}
         self._steps: dict[int, tuple[int, int | None]] = {}  # parent and content, by step id
         self._last_step: int | None = None
@@ -172,9 +179,9 @@ class _EntryChecker:
         self._subjects_before = subjects_before(store.select)
         self._subjects: dict[int, int] = {}  # by content id, the entry that it names it for
 
-    def run(self, first: int, last: int) -> EntryRange:
+    def run(self, first: int, last: int) -> None:
+        """Check the range; what is wrong goes into the findings."""
         found, report = self._found, self._found.report
-        found.first, found.last = first, last
         expected = first
         previous: str | None = None
         if first in self._sizes:
@@ -188,7 +195,11 @@ class _EntryChecker:
                 if row.seq != expected:
                     self._pass_over(expected, row.seq - 1)
                     previous = None
-                self._check(row, previous, shown.pop(row.seq, ()), lists.pop(row.seq, ()))
+                try:
+                    self._check(row, previous, shown.pop(row.seq, ()), lists.pop(row.seq, ()))
+                except Exception as error:  # noqa: BLE001 - the next entry has to be checked
+                    problem = f"the entry could not be checked: {reason_of(error)}"
+                    report.add(row.seq, "unreadable", problem)
                 found.waiting += row.seq - first in self._left
                 leaf = leaf_hash(row.record)
                 kept = self._kept_leaves.get(row.seq // TILE_WIDTH)
@@ -202,19 +213,20 @@ class _EntryChecker:
             check_subjects(report, self._store, self._subjects)
             found.named.update(self._subjects)
             self._subjects.clear()
-            if shown or lists:
-                report.add(None, "store", "content is noted for an entry that is not there")
+            for table, rows in (("shown_contents", shown), ("shown_lists", lists)):
+                for seq in rows:
+                    said = f"{table}: there is a row of an entry {seq}, which is not there"
+                    report.add(None, "store", said)
         if expected <= last:
             self._pass_over(expected, last)
             found.last_hash = None
         stored_roots: dict[Any, Any] = dict(_read_tiles(self._store, first, last))
         for index, root in enumerate(found.tile_roots, start=first // TILE_WIDTH):
             if as_hash(stored_roots.get(index)) != root:
-                report_tree_hash(report, index, TILE_WIDTH)
-        return found
+                report_tree_hash(report, 1, index)
 
     def _read_leaves(self, first: int, last: int) -> None:
-        """The leaf hashes that are stored, as they are of what was archived."""
+        """Read the stored leaf hashes, which archived entries have."""
         rows = self._store.select(
             "SELECT idx, hash FROM tree_hashes WHERE level = 0 AND idx >= ? AND idx <= ?",
             (first // TILE_WIDTH, last // TILE_WIDTH),
@@ -223,9 +235,8 @@ class _EntryChecker:
             try:
                 self._kept_leaves[index] = read_tile(as_hash(value))
             except TlogError:
-                self._found.report.add(
-                    None, "tree", f"the stored leaf hashes of tile {index} are not 256 hashes"
-                )
+                said = f"tree_hashes: level 0, {index}: the stored value is not 256 hashes"
+                self._found.report.add(None, "tree", said)
 
     def _pass_over(self, first: int, last: int) -> None:
         """Entries that are not there: they were archived, and their hashes are, or are missing."""
@@ -262,7 +273,7 @@ class _EntryChecker:
                 "SELECT step_id FROM shown_lists WHERE seq < ? ORDER BY seq DESC LIMIT 1", (first,)
             )
             self._last_step = rows[0][0] if rows else 0
-        ends = [row[0] for rows in lists.values() for row in rows if row[0] is not None]
+        ends = [row[0] for rows in lists.values() for row in rows if row[1] is not None]
         last = max(ends, default=self._last_step)
         self._steps = {
             row[0]: (row[1], row[2])
@@ -342,8 +353,11 @@ class _EntryChecker:
         lists: Collection[tuple[Any, ...]],
     ) -> None:
         report = self._found.report
-        there = {row[1]: row for row in shown}
-        ends = {row[1]: row for row in lists}
+        there = {row[1]: row for row in shown if row[1] is not None}
+        ends = {row[1]: row for row in lists if row[1] is not None}
+        for table, rows in (("contents", shown), ("message_steps", lists)):
+            for name in [readable(row[0]) for row in rows if row[1] is None]:
+                report.add(seq, "content", f"{table}: there is no row {name}, which is shown here")
         missing: dict[str, None] = {}
         for item in items:
             if "$messages" in item:
@@ -354,42 +368,54 @@ class _EntryChecker:
             if row is None:
                 missing[mac] = None
             elif row[0] in self._damage.contents:
-                self._found.blamed.add(row[0])
-                report.add(seq, "content", self._damage.contents[row[0]])
+                self._blame(seq, "content", self._damage.contents[row[0]])
             elif row[3] != item["bytes"] or row[2] != (
                 scope if item is not subject else content_scope(None, seq)
             ):
-                report.add(seq, "content", "the stored value is another's, by its row")
+                said = f"contents: row {row[0]}: its scope or length is not that of the entry"
+                report.add(seq, "content", said)
             elif item is subject:
                 self._subjects[row[0]] = seq
         erased = self._store.erasures(missing) if missing else {}
         for mac in missing:
             if mac not in erased or not self._is_sound(erased[mac]):
-                report.add(seq, "content", "content is missing and no ERASURE says why")
-        if len(there) != len(shown) or len(ends) != len(lists):
-            report.add(seq, "content", "content is noted for it twice")
+                said = "shown_contents: content is missing and no ERASURE says why"
+                report.add(seq, "content", said)
+        if any(len({row[1] for row in rows}) < len(rows) for rows in (shown, lists)):
+            said = "shown_contents or shown_lists: the entry has a value or a list twice"
+            report.add(seq, "content", said)
         named = {item["$content"][12:] for item in items if "$content" in item}
         if ends.keys() != {item["$messages"] for item in items if "$messages" in item}:
-            report.add(seq, "messages", "other message lists are noted for it than its record has")
+            said = "shown_lists: the entry has other message lists than its record"
+            report.add(seq, "messages", said)
         extra = {row[0] for mac, row in there.items() if mac not in named}
         for item in items:
             if extra and "$messages" in item and item["$messages"] in ends:
-                extra -= self._messages(ends[item["$messages"]][0], item["count"], extra)
+                extra -= self._messages(ends[item["$messages"]][0], extra)
         if extra:
-            report.add(seq, "content", "content is noted for it that its record does not name")
+            said = ", ".join(map(readable, sorted(extra, key=str)))
+            report.add(seq, "content", f"shown_contents: the record does not name content {said}")
 
-    def _messages(self, step_id: int, count: int, sought: set[int]) -> set[int]:
-        """Those of ``sought`` that are messages of a list, from its end upwards."""
-        found: set[int] = set()
-        for _ in range(count):
+    def _chain(self, step_id: int) -> Iterator[tuple[int, tuple[int, int | None] | None]]:
+        """Yield a message step and its parents, up to one that is missing.
+
+        A writer makes a parent before its child, so ids fall: a damaged chain ends, too.
+        """
+        while True:
             step = self._step(step_id)
-            if step is None:
-                break
-            if step[1] in sought:
+            yield step_id, step
+            if step is None or type(step[0]) is not int or not 0 < step[0] < step_id:
+                return
+            step_id = step[0]
+
+    def _messages(self, step_id: int, sought: set[int]) -> set[int]:
+        """Return those of ``sought`` that are messages of a list, from its end upwards."""
+        found: set[int] = set()
+        for _, step in self._chain(step_id):
+            if step is not None and step[1] in sought:
                 found.add(step[1])
                 if found == sought:
                     break
-            step_id = step[0]
         return found
 
     def _check_list(
@@ -402,18 +428,20 @@ class _EntryChecker:
             return
         if not (self._damage.steps or self._damage.contents):
             return
-        step_id = row[0]
-        for _ in range(item["count"]):  # upwards, through damage only
-            step = self._step(step_id)
-            if step_id in self._damage.steps or step is None:
-                problem = self._damage.steps.get(step_id, "a message of the list is missing")
-                report.add(seq, "messages", problem)
+        for step_id, step in self._chain(row[0]):
+            problem = self._damage.steps.get(step_id)
+            if step is None:
+                problem = problem or f"message_steps: row {step_id} is missing"
+            elif step[1] in self._damage.contents:
+                problem = problem or self._damage.contents[step[1]]
+            if problem:
+                self._blame(seq, "messages", problem)
                 return
-            if step[1] in self._damage.contents:
-                self._found.blamed.add(step[1])
-                report.add(seq, "messages", "a message of the list does not match its commitment")
-                return
-            step_id = step[0]
+
+    def _blame(self, seq: int, kind: str, problem: str) -> None:
+        """Report at an entry the damage of what it shows."""
+        self._found.blamed.add(problem)
+        self._found.report.add(seq, kind, problem)
 
     def _is_sound(self, seq: int) -> bool:
         """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""

@@ -49,8 +49,8 @@ def read_heads(
             if column not in (None, signed.checkpoint.size):
                 raise NoteError("Its size is not that of its row.")
         except TlogError as error:
-            which = f"stored checkpoint of {column}" if column is not None else "given one"
-            report.add(None, "checkpoint", f"the {which}: {error.message}")
+            which = f"checkpoints: the row of {column}" if column is not None else "the given one"
+            report.add(None, "checkpoint", f"{which}: {error.message}")
             report.checkpoint = "failed"
         else:
             heads.append(TreeHead(signed.checkpoint.size, column is None, signed))
@@ -85,7 +85,7 @@ def check_heads(
     failed = report.checkpoint == "failed"
     best: TreeHead | None = None
     for head in heads:
-        where = "the given checkpoint" if head.outside else "a stored checkpoint"
+        where = "the given checkpoint" if head.outside else "checkpoints: a stored checkpoint"
         if head.size > size:
             report.add(
                 size,

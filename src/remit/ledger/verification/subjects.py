@@ -1,4 +1,4 @@
-"""Whom content speaks of, against what the record commits to."""
+"""The persons that content belongs to, against what the record commits to."""
 
 from __future__ import annotations
 
@@ -29,23 +29,27 @@ def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[i
             f"WHERE c.content_id IN ({marks(chunk)})",
             chunk,
         ):
-            found[content_id].append(StoredValue(codec, value).decode() == subject_id)
+            found[content_id].append(_value(codec, value) == subject_id)
     for content_id, matches in found.items():
         if matches != [True]:
-            problem = "whom it speaks of is noted otherwise than its record has it"
+            problem = f"content_subjects: the person of content {content_id} is not the record's"
             report.add(subjects[content_id], "content", problem)
 
 
-def check_unnamed_subjects(
-    report: VerificationReport, store: Store, first: int, last: Any, named: set[int]
-) -> None:
-    """Rows that say of a value in a range of ids whom it speaks of, where no entry names anybody.
+def _value(codec: str, value: Any) -> Any:
+    try:
+        return StoredValue(codec, value).decode()
+    except Exception:  # noqa: BLE001 - the check of contents reports it
+        return None
 
-    ``named`` are the values that entries name somebody by.
+
+def check_unnamed_subjects(
+    report: VerificationReport, store: Store, first: int, last: int, named: set[int]
+) -> None:
+    """Report rows of ``content_subjects`` that no entry commits to, in a range of content ids.
+
+    ``named`` are the values by which entries name a person.
     """
-    if not isinstance(last, int):
-        report.add(None, "store", f"content_subjects has a row with content_id {last!r}")
-        return
     where = "WHERE content_id >= ? AND content_id <= ?"
     ((number,),) = store.select(f"SELECT count(*) FROM content_subjects {where}", (first, last))
     if number <= sum(first <= content_id <= last for content_id in named):
@@ -57,5 +61,5 @@ def check_unnamed_subjects(
         (first, last),
     ):
         if content_id not in named and not (isinstance(seq, int) and seq < before):
-            report.add(seq, "content", f"content {content_id} is noted to speak of somebody whom "
-                                       "no entry names")  # fmt: skip
+            problem = f"content_subjects: no entry names the person of content {content_id}"
+            report.add(seq if isinstance(seq, int) else None, "content", problem)

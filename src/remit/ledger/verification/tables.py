@@ -1,4 +1,4 @@
-"""Rows that no range contains, and the small tables: everything else beside entries and content."""
+"""Rows that no range contains, and the small tables next to entries and content."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 from remit.ledger.archived import ARCHIVED_TO
 from remit.ledger.entry import entry_id
+from remit.ledger.reader import info_number
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import LAYOUT_VERSION
+from remit.ledger.state import readable
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
 from remit.ledger.tlog import TILE_WIDTH, VerifierKey
@@ -18,51 +20,62 @@ _INFO = frozenset({"verifier_key", "text_indexed_to", "imported", "clock", ARCHI
 _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 
 
-def bounds(store: Store, column: str, table: str) -> tuple[Any, ...]:
-    """The least and the greatest id, each found by the index; ``None`` of an empty table."""
-    (ends,) = store.select(
-        f"SELECT (SELECT min({column}) FROM {table}), (SELECT max({column}) FROM {table})"
-    )
-    return ends
+_END = 1 << 53
+"""No writer makes a row with a number from here on."""
+
+_MOST_NAMED = 20  # rows of one table
+
+
+def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
+    """Return the greatest id that a writer can have made, found by the index."""
+    last = None
+    with report.guard(table):
+        [(last,)] = store.select(f"SELECT max({column}) FROM {table} WHERE {column} < ?", (_END,))
+    return None if last is None else int(last)
 
 
 def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
-    """Rows where no writer puts any: no range would contain them."""
+    """Report rows where no writer makes any, which no range contains."""
     for table, column, lowest in (
         ("entries", "seq", 0),
         ("contents", "content_id", 1),
         ("message_steps", "step_id", 1),
         ("shown_contents", "content_id", 1),
         ("shown_lists", "step_id", 1),
+        ("content_subjects", "content_id", 1),
         ("checkpoints", "size", 0),
     ):
-        least, _ = bounds(store, column, table)
-        if least is not None and not (isinstance(least, int) and least >= lowest):
-            report.add(None, "store", f"{table} has a row with {column} {least!r}")
+        with report.guard(table):
+            for (found,) in store.select(
+                f"SELECT DISTINCT {column} FROM {table} WHERE {column} < ? OR {column} >= ? "
+                f"LIMIT {_MOST_NAMED}",
+                (lowest, _END),
+            ):
+                where = f"{table}: no writer makes a row with {column} {readable(found)}"
+                report.add(None, "store", where)
     for table in ("shown_contents", "shown_lists", "erasures"):
-        low, high = bounds(store, "seq", table)
-        if low is not None and not (
-            isinstance(low, int) and isinstance(high, int) and low >= 0
-            # An entry written since is not read.
-            and (high < size or store.select("SELECT 1 FROM entries WHERE seq = ?", (high,)))
-        ):  # fmt: skip
-            report.add(None, "store", f"{table} speaks of an entry that is not there")
+        with report.guard(table):
+            for (found,) in store.select(
+                f"SELECT DISTINCT seq FROM {table} AS t WHERE seq < 0 OR seq >= ? "
+                "AND NOT EXISTS (SELECT 1 FROM entries AS e WHERE e.seq = t.seq) "
+                f"LIMIT {_MOST_NAMED}",
+                (size,),  # an entry may have been written since
+            ):
+                where = f"{table}: there is a row of an entry {readable(found)}, which is not there"
+                report.add(None, "store", where)
 
 
 def check_info(report: VerificationReport, store: Store, key: VerifierKey | None) -> None:
-    """What the ledger says of itself: whose it is, and which layout it has."""
+    """Report what the ledger says wrongly of itself: its owner, its extent and its layout."""
     info: dict[Any, Any] = dict(store.select("SELECT name, value FROM ledger_info"))
     for name in info:
         if name not in _INFO and not str(name).startswith(_WRITER):
-            report.add(
-                None, "store", f"ledger_info has a row {name!r}, which a ledger does not have"
-            )
-    before = info.get(BEFORE, "0")
-    if not str(before).isdecimal() or int(before) > store.count():
-        report.add(None, "store", f"ledger_info says {BEFORE} {before!r}")
-    end = str(info.get(ARCHIVED_TO, "0"))
-    if not end.isdecimal() or int(end) % TILE_WIDTH or int(end) > store.count():
-        report.add(None, "store", f"ledger_info says {ARCHIVED_TO} {end!r}")
+            said = f"ledger_info has a row {readable(name)}, which a ledger does not have"
+            report.add(None, "store", said)
+    for name, width in ((BEFORE, 1), (ARCHIVED_TO, TILE_WIDTH)):
+        number = info_number(store.select, name)
+        if info.get(name, "0") != str(number) or number % width or number > store.count():
+            report.add(None, "store", f"ledger_info says {name} {readable(info.get(name))}")
     owner = info.get("verifier_key")
     if owner is None and not store.select("SELECT 1 FROM checkpoints LIMIT 1"):
         owner = str(key)  # nothing was ever signed here
@@ -70,26 +83,30 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
         report.add(None, "store", "ledger_info names another key than this ledger's")
     versions = [row[0] for row in store.select("SELECT version FROM migrations ORDER BY version")]
     if not versions or versions[0] < 1 or versions[-1] != LAYOUT_VERSION:
-        report.add(None, "store", f"migrations does not end at layout {LAYOUT_VERSION}")
+        said = f"migrations: the versions are {versions}, not up to {LAYOUT_VERSION}"
+        report.add(None, "store", said)
 
 
 def check_unnamed_steps(
     report: VerificationReport, store: Store, first_step: int, first_seq: int
 ) -> None:
-    """Message steps that neither end a list nor lead to one; earlier ones than ``first_step`` and
-    lists of earlier entries than ``first_seq`` were checked."""
+    """Report message steps that neither end a list nor lead to one.
+
+    Steps before ``first_step``, and lists of entries before ``first_seq``, were checked before.
+    """
     for (step_id,) in store.select(
         "SELECT step_id FROM message_steps WHERE step_id >= ? "
         "EXCEPT SELECT parent_id FROM message_steps WHERE step_id >= ? "
         "EXCEPT SELECT step_id FROM shown_lists WHERE seq >= ?",
         (first_step, first_step, first_seq),
     ):
-        report.add(None, "messages", f"message step {step_id} belongs to no entry's list")
+        said = f"message_steps: row {step_id} belongs to no entry's list"
+        report.add(None, "messages", said)
 
 
 def check_erasures(report: VerificationReport, store: Store, known: int) -> None:
-    """Whether each ``ERASURE`` accounts for what is erased under it; of those before ``known``,
-    that was checked."""
+    """Report rows of ``erasures`` that no ``ERASURE`` entry accounts for. Entries before ``known``
+    were checked before."""
     for seq, number in store.select("SELECT seq, count(*) FROM erasures GROUP BY seq ORDER BY seq"):
         if isinstance(seq, int) and (seq < known or erasure_is_sound(store, seq)):
             report.erasures[entry_id(seq)] = number
@@ -97,25 +114,27 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
             report.add(
                 seq if isinstance(seq, int) else None,
                 "erasure",
-                "no ERASURE entry accounts for what is erased here",
+                f"erasures: no ERASURE entry accounts for what is erased under {readable(seq)}",
             )
 
 
 def check_upper_tree(report: VerificationReport, store: Store, roots: list[bytes]) -> None:
-    """Stored hashes above the first level, and that there are no others on any."""
+    """Report wrong hashes above the first level, and hashes of entries that are not there."""
     for level, hashes in enumerate(tile_levels(roots), start=2):
         stored = dict(store.select("SELECT idx, hash FROM tree_hashes WHERE level = ?", (level,)))
         for index, item in enumerate(hashes):
             if as_hash(stored.get(index)) != item:
-                report_tree_hash(report, index, TILE_WIDTH**level)
+                report_tree_hash(report, level, index)
     now = store.count()  # entries may have come since
     for level, least, greatest, number in store.select(
         "SELECT level, min(idx), max(idx), count(*) FROM tree_hashes GROUP BY level"
     ):
         if (
-            not (isinstance(level, int) and isinstance(greatest, int) and 0 <= level < 8)
-            # Level 0 is there of what was archived.
+            not (type(level) is type(least) is type(greatest) is int and 0 <= level < 8)
+            # Level 0 has hashes of archived entries alone.
             or ((least, number) != (0, greatest + 1) if level else least < 0)
             or (greatest + 1) * TILE_WIDTH ** max(level, 1) > now
         ):
-            report.add(None, "tree", "there is a tree hash of entries that are not there")
+            where = f"level {readable(level)}, {readable(least)} to {readable(greatest)}"
+            report.add(None, "tree", f"tree_hashes: {where}: a row is of entries that are not "
+                                     "there, or is missing")  # fmt: skip

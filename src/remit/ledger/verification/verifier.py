@@ -6,12 +6,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from remit.ledger.archived import archived_ranges, left_of
+from remit.ledger.archived import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.checkpoints import stored_notes
-from remit.ledger.errors import LedgerFormatError
 from remit.ledger.marks import Marks
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
+from remit.ledger.schema import TABLES
+from remit.ledger.state import of_other_types
 from remit.ledger.store import Store, may_have_left
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 from remit.ledger.verification.contents import Damage, check_contents, check_steps
@@ -27,16 +28,18 @@ from remit.ledger.verification.mark import VerifiedMark, tree_digest
 from remit.ledger.verification.processes import runner
 from remit.ledger.verification.subjects import check_unnamed_subjects
 from remit.ledger.verification.tables import (
-    bounds,
     check_erasures,
     check_info,
     check_outliers,
     check_unnamed_steps,
     check_upper_tree,
+    last_id,
 )
 
 _T = TypeVar("_T")
 
+# The checks of the two largest tables look at types themselves.
+_TYPED = {name: TABLES[name] for name in TABLES if name not in ("entries", "contents")}
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
 _WORTH_A_PROCESS = 40_000  # entries and contents; below, starting processes costs more
 _AGAIN = 4  # ranges of each kind, taken at random, that are read again under a mark
@@ -80,25 +83,23 @@ class Verifier:
         """:meth:`LedgerClient.verify`; once only."""
         report = self._report
         marks = None if first else self._marks
-        before = VerifiedMark.read(marks)
-        known, now = VerifiedMark(), VerifiedMark()
-        try:
+        before, known, now = VerifiedMark(), VerifiedMark(), VerifiedMark()
+        with report.guard("the mark of the last verification"):
+            before = VerifiedMark.read(marks)
             if since_mark and before.is_of(self._store):
                 known = before
                 report.last_full = now.verified = before.verified
-            self._read(outside, first, jobs, deep and not known.size, progress, known, now)
-            if known.size and not report.verified:  # where, a whole check finds out
-                again = Verifier(self._reopen, self._store, self._key, self._witnesses, self._marks)
-                return again.verify(outside, first, jobs, deep, progress)
+        self._read(outside, first, jobs, deep and not known.size, progress, known, now)
+        if known.size and not report.verified:  # where, a whole check finds out
+            again = Verifier(self._reopen, self._store, self._key, self._witnesses, self._marks)
+            return again.verify(outside, first, jobs, deep, progress)
+        with report.guard("the mark of the last verification"):
             if problem := before.contradiction(self._store, now.size):
                 path = marks.path("verification") if marks else ""
                 path = f"; if this was intended, keep {path} as a copy elsewhere" if path else ""
                 report.add(None, "checkpoint", problem + path)
-        except LedgerFormatError as error:
-            # The engine cannot go on reading: that is a failure, and says where it stopped.
-            report.add(report.first_seq + report.entries, "unreadable", error.message)
-        if report.verified and marks is not None:
-            now.write(marks, self._store)
+            if report.verified and marks is not None:
+                now.write(marks, self._store)
         return report
 
     def _read(
@@ -111,28 +112,74 @@ class Verifier:
         known: VerifiedMark,
         now: VerifiedMark,
     ) -> None:
-        report = self._report
-        # The notes first: one that comes while we read would cover entries we do not.
-        notes = list(stored_notes(self._store))
-        subjects = bounds(self._store, "content_id", "content_subjects")[1] or 0
-        size = self._store.count()
-        contents = int(bounds(self._store, "content_id", "contents")[1] or 0)
-        steps = int(bounds(self._store, "step_id", "message_steps")[1] or 0)
+        report, store = self._report, self._store
+        notes: list[tuple[int, str]] = []
+        with report.guard("checkpoints"):
+            # The notes first: one that comes while we read would cover entries we do not.
+            notes.extend(stored_notes(store))
+        subjects = last_id(report, store, "content_id", "content_subjects") or 0
+        last = last_id(report, store, "seq", "entries")
+        size = 0 if last is None else max(0, last + 1)
+        contents = last_id(report, store, "content_id", "contents") or 0
+        steps = last_id(report, store, "step_id", "message_steps") or 0
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
         report.first_seq = start
-        check_outliers(report, self._store, size)
-        check_info(report, self._store, self._key)
-        if start:
-            content_ids, step_ids = self._reach(start, size)
-            content_ranges, step_ranges = list(_runs(content_ids)), list(_runs(step_ids))
-        else:
-            content_ranges = list(self._ranges("content_id", "contents", 1, contents))
-            step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
-        now.ends = {"seq": size, "content_id": contents + 1, "step_id": steps + 1}
+        now.size, now.ends = size, {"seq": size, "content_id": contents + 1, "step_id": steps + 1}
+        check_outliers(report, store, size)
+        if not known.size:
+            report.take("store", of_other_types(store, _TYPED))
+        with report.guard("ledger_info and migrations"):
+            check_info(report, store, self._key)
+        with report.guard("entries and their content"):
+            self._read_entries(start, contents, steps, notes, outside, jobs, deep, progress, known,
+                               now)  # fmt: skip
+        if not start:
+            ends = known.ends
+            with report.guard("message_steps"):
+                check_unnamed_steps(report, store, ends.get("step_id", 0), ends.get("seq", 0))
+            with report.guard("content_subjects"):
+                least = ends.get("content_id", -1 << 62)
+                check_unnamed_subjects(report, store, least, subjects, self._named)
+        with report.guard("erasures"):
+            check_erasures(report, store, known.size)
+        report.erased = sum(report.erasures.values())
+        if self._waiting:
+            report.notes.append(
+                f"{self._waiting} entries that were archived are still here; `remit ledger "
+                "archive --finish` removes them"
+            )
+
+    def _read_entries(
+        self,
+        start: int,
+        contents: int,
+        steps: int,
+        notes: list[tuple[int, str]],
+        outside: str | bytes | SignedCheckpoint | None,
+        jobs: int,
+        deep: bool,
+        progress: Progress | None,
+        known: VerifiedMark,
+        now: VerifiedMark,
+    ) -> None:
+        """Check content, message steps and entries in ranges, then the tree over all of them."""
+        report, size = self._report, now.size
+        content_ranges: list[_Range] = []
+        step_ranges: list[_Range] = []
+        with report.guard("contents and message_steps"):
+            if start:
+                content_ids, step_ids = self._reach(start, size)
+                content_ranges, step_ranges = list(_runs(content_ids)), list(_runs(step_ids))
+            else:
+                content_ranges = list(self._ranges("content_id", "contents", 1, contents))
+                step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
         heads = read_heads(report, notes, outside, self._key)
         wanted = {head.size for head in heads if start <= head.size <= size}
-        archived = archived_ranges(self._store)
-        left = left_of(archived)
+        archived: list[ArchivedRange] = []
+        left = Places(0)
+        with report.guard("archived entries"):
+            archived = archived_ranges(self._store)
+            left = left_of(archived)
         entry_ranges = list(self._entry_ranges(start, size, left.end))
         unread = {
             (low, high)
@@ -161,9 +208,11 @@ class Verifier:
                 damage = Damage()
                 for part in pool.run(check_contents, content_ranges):
                     report.contents += 0 if known.size else part.count
+                    report.merge(part.report)
                     damage.contents.update(part.bad)
                     advance(part.count)
                 for part in pool.run(check_steps, step_ranges):
+                    report.merge(part.report)
                     damage.steps.update(part.bad)
                     advance(part.count)
                 read = pool.run(
@@ -186,32 +235,20 @@ class Verifier:
                 roots, partials, blamed = self._join(start, size, parts, known, now, advance)
                 advance(total)  # there were gaps
             finally:
-                for problem in file_problems():
-                    report.add(None, "store", problem)
+                report.merge(file_problems())
         report.unread = sum(high - low + 1 for low, high in unread) - self._unread_archived
         if known.size and damage.steps:  # where they show, unread entries were not asked
             report.add(None, "messages", "a message list is damaged")
         if known.size and tree_digest(roots[: known.size // TILE_WIDTH]) != known.tree:
             report.add(None, "tree", "the stored tree hashes are others")
-        for content_id, problem in damage.contents.items():
-            if content_id not in blamed:
+        for problem in {**damage.contents, **damage.steps}.values():
+            if problem not in blamed:
                 report.add(None, "content", problem)
-        if not start:
-            ends = known.ends
-            check_unnamed_steps(report, self._store, ends.get("step_id", 0), ends.get("seq", 0))
-            least = ends.get("content_id", -1 << 62)
-            check_unnamed_subjects(report, self._store, least, subjects, self._named)
-        check_erasures(report, self._store, known.size)
-        report.erased = sum(report.erasures.values())
-        check_upper_tree(report, self._store, roots)
+        with report.guard("tree_hashes"):
+            check_upper_tree(report, self._store, roots)
         for one in () if start else archived:
             if tree_root(roots[: one.end // TILE_WIDTH]).hex() != one.root:
                 report.add(one.seq, "archive", "the tree had another root when it was archived")
-        if self._waiting:
-            report.notes.append(
-                f"{self._waiting} entries that were archived are still here; `remit ledger "
-                "archive --finish` removes them"
-            )
         check_heads(
             report,
             heads,
@@ -222,7 +259,7 @@ class Verifier:
             is_signed=self._key is not None,
             witnesses=self._witnesses,
         )
-        now.size, now.tree = size, tree_digest(roots)
+        now.tree = tree_digest(roots)
         now.partials = {str(number): root.hex() for number, root in partials.items()}
 
     def _known_entries(self, first: int, last: int) -> EntryRange:
@@ -256,9 +293,7 @@ class Verifier:
         """The content and the message steps that entries from ``start`` on show."""
         contents: set[int] = set()
         steps: set[int] = set()
-        seq = start
-        while seq < size:
-            window = (seq, seq + _RANGE - 1)
+        for window in self._ranges("seq", "entries", start, size - 1):
             contents.update(
                 row[0]
                 for row in self._store.select(
@@ -285,7 +320,6 @@ class Verifier:
                         if isinstance(content_id, int):
                             contents.add(content_id)
                 fresh = above - steps
-            seq += _RANGE
         return contents, steps
 
     def _join(
@@ -296,7 +330,7 @@ class Verifier:
         known: VerifiedMark,
         now: VerifiedMark,
         advance: Callable[[int], None],
-    ) -> tuple[list[bytes], dict[int, bytes], set[int]]:
+    ) -> tuple[list[bytes], dict[int, bytes], set[str]]:
         """Put ranges together: links across their borders, the tree from left to right."""
         roots = [
             as_hash(row[0])
@@ -306,7 +340,7 @@ class Verifier:
             )
         ]
         partials = {int(number): bytes.fromhex(root) for number, root in known.partials.items()}
-        blamed: set[int] = set()
+        blamed: set[str] = set()
         before = self._store.get(start - 1) if start else None
         last_hash: str | None = before.entry_hash if before else ""
         if before is None and start and may_have_left(self._store.select, start - 1):
@@ -355,5 +389,9 @@ def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
     return (item for item in whole if item not in again)
 
 
-def _check_file(store: Store, deep: bool) -> list[str]:
-    return store.integrity_problems(deep=deep)
+def _check_file(store: Store, deep: bool) -> VerificationReport:
+    report = VerificationReport()
+    with report.guard("the database and its layout"):
+        for problem in store.integrity_problems(deep=deep):
+            report.add(None, "store", problem)
+    return report

@@ -10,7 +10,14 @@ from itertools import islice
 from typing import Any, Self
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import AFTER_DAMAGE, LedgerEntry, LedgerReader, content, is_authentic
+from remit.ledger import (
+    AFTER_DAMAGE,
+    LedgerEntry,
+    LedgerReader,
+    content,
+    is_authentic,
+    reason_of,
+)
 from remit.packages.checks import (
     Finding,
     check_acceptance,
@@ -231,8 +238,8 @@ def check_gates(
         return GateReport(tuple(results))
     try:
         ids = context.ledger.write_many(entries)
-    except RemitError as error:
-        return GateReport(tuple(results), error.message)
+    except Exception as error:  # noqa: BLE001 - a damaged ledger takes no entry; the report is made
+        return GateReport(tuple(results), reason_of(error))
     recorded = zip(results, ids, strict=True)
     return GateReport(tuple(replace(result, entry_id=id_) for result, id_ in recorded))
 

@@ -75,6 +75,7 @@ def budget_routes(
         audit = audit_budgets(ledger, since_mark=ledger.count() > full_entries)
         found = asdict(audit)
         del found["calls"]
+        found["problems"] = [said for _, said in found.pop("unread")]
         return {
             "equal": audit.equal,
             **found,
@@ -91,5 +92,6 @@ def _in_usd(difference: dict[str, Any]) -> dict[str, Any]:
         return difference
     shown = {**difference, "field": USD_NAMES[difference["field"]]}
     for side in ("live", "ledger"):
-        shown[side] = None if shown[side] is None else usd_of(shown[side])
+        if isinstance(shown[side], int):
+            shown[side] = usd_of(shown[side])
     return shown

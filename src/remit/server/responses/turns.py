@@ -9,7 +9,15 @@ from typing import Any, Literal
 
 from remit.gateway.keeping import CannotContinueError, TooLongError
 from remit.kernel.json_text import dump, load
-from remit.ledger import EntryArchivedError, Erased, LedgerClient, LedgerEntry, is_plain_text
+from remit.ledger import (
+    EntryArchivedError,
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerFormatError,
+    is_plain_text,
+    parse_entry_id,
+)
 from remit.providers.dialects import ModelCall
 from remit.providers.dialects.responses.answer import response_object
 from remit.server.refusals import HttpError
@@ -155,10 +163,19 @@ class Turns:
         return given, output_of(exact.get(output))
 
     def chain(self, last: Turn) -> list[Turn]:
-        """A turn and all that it goes on from, oldest first."""
+        """Return a turn and all that it continues, oldest first.
+
+        Raises:
+            LedgerFormatError: a turn continues one that is not older.
+        """
         turns = [last]
         while turns[-1].before:
             entry = self._ledger.read(turns[-1].before, with_content=False)
+            if (parse_entry_id(entry.id) or 0) >= (parse_entry_id(turns[-1].entry.id) or 0):
+                raise LedgerFormatError(
+                    f"{turns[-1].entry.id} continues {entry.id}, which is not older.",
+                    next_step="Run `remit ledger verify` to see what is damaged.",
+                )
             turns.append(Turn(entry, "ended", last.session_id))
         turns.reverse()
         return turns

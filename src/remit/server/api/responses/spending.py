@@ -93,6 +93,7 @@ class Audit(BaseModel):
     usage: list[UsageDifferenceShape] = Field(
         description="rows of the table `usage` that differ, at most a thousand figures"
     )
+    problems: list[str] = Field(description="entries that cannot be read or added up")
     held_tokens: int
     held_calls: int
 
