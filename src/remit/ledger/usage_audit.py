@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from remit.ledger.state import Select
     from remit.ledger.store import Transaction
 
-__all__ = ["UsageDifference", "archived_usage", "audit_usage", "carried_usage"]
+__all__ = [
+    "UsageDifference", "archived_usage", "archived_usage_problem", "audit_usage", "carried_usage",
+]  # fmt: skip
 
 _MARK = "usage"
 _MOST_NAMED = 1000
@@ -281,6 +283,24 @@ def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[
     for text in _hours_of(ranges):
         for key, sums in _live(select, quarter_of(f"{text}:00") // _IN_HOUR).items():
             yield *key, *sums
+
+
+def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -> str:
+    """Return the difference of the table from what the record carries of archived entries; empty
+    if there is none. No other hour may have rows.
+
+    Args:
+        select: reads the ledger.
+        end: the end of what was archived.
+        hours: by hour, the recorded digest.
+    """
+    for (quarter,) in select("SELECT DISTINCT quarter FROM usage", ()):
+        if not _OUTER[0] <= quarter < _OUTER[1] or _text(quarter // _IN_HOUR) not in hours:
+            return "usage has a row of an hour without archived entries"
+    for text, digest in hours.items():
+        if _before(select, quarter_of(f"{text}:00") // _IN_HOUR, end) != digest:
+            return f"usage of the hour {text} is not as when its entries were archived"
+    return ""
 
 
 def _before_in(hour: int, end: int, tx: Transaction) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,12 +12,12 @@ from remit.kernel.errors import RemitError
 from remit.ledger.archive.files import Line, parts_in, range_name, ranges_in, read_part
 from remit.ledger.archived import ArchivedRange, Places
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import NO_STEP, commit, commitments_in, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.keyfiles import known_as
-from remit.ledger.record import columns_of, content_scope, record_problem
+from remit.ledger.line_reader import LineReader, is_hash, require
+from remit.ledger.record import record_problem
 from remit.ledger.report import Progress, VerificationReport
-from remit.ledger.subjects import commitment_in
+from remit.ledger.subjects import subjects_before
 from remit.ledger.tlog import (
     TILE_WIDTH,
     SignedCheckpoint,
@@ -70,7 +68,8 @@ def check_archive(
             report.add(one.first, "archive", f"the entries {one.first} to {one.end - 1} are not in "
                                              "the archive")  # fmt: skip
             continue
-        check = RangeCheck(path, one.first, one.end, _root(one), ledger.verifier_key, tree)
+        check = RangeCheck(path, one.first, one.end, _root(one), ledger.verifier_key, tree,
+                           subjects_before(ledger.select))  # fmt: skip
         check.last_hash = last_hash
         check.check(one.left, ledger._store.erasures, progress, total)
         last_hash = check.last_hash
@@ -99,6 +98,7 @@ class RangeCheck:
         root: of the tree of ``end`` entries, by the record.
         key: of the ledger; ``None`` leaves signatures unchecked.
         tree: of the ledger.
+        subjects_before: the first entry whose record names its subject.
 
     Attributes:
         last_hash: of the entry before the range, where it is known; then of its last.
@@ -108,7 +108,7 @@ class RangeCheck:
 
     def __init__(
         self, path: Path, first: int, end: int, root: bytes, key: VerifierKey | None,
-        tree: LedgerTree,
+        tree: LedgerTree, subjects_before: int = 0,
     ) -> None:  # fmt: skip
         self._path = path
         self._first = first
@@ -116,6 +116,7 @@ class RangeCheck:
         self._root = root
         self._key = key
         self._tree = tree
+        self._subjects_before = subjects_before
         self.last_hash = ""
         self.contents = 0
         self.problems: list[str] = []
@@ -190,16 +191,16 @@ class RangeCheck:
 
     def _check_parts(self, left: Places, erasures: Erasures) -> None:
         wanted = iter(left)
-        known: dict[str, set[str]] = defaultdict(set)  # by scope, commitments with their value
-        steps: dict[str, tuple[str, int]] = {}  # by step, its scope and position
+        reader = LineReader(self._subjects_before, is_archive=True)
+        since: dict[str, int] = {}  # by session, its first entry
         for line, gone in self._lines(erasures):
             seq = next(wanted, -1)
             if line.seq != seq:
                 self._add(f"entry {line.seq} is in its parts, where entry {seq} should be")
                 return
             try:
-                self._check_line(line, known, steps, gone)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self._check_line(line, reader, since, gone)
+            except (ValueError, RemitError) as error:
                 self._add(f"the line of entry {seq} does not hold: {error}")
         if (seq := next(wanted, -1)) >= 0:
             self._add(f"entry {seq} has left the database, and is not in its parts")
@@ -208,7 +209,12 @@ class RangeCheck:
         """All lines, each with those of the commitments in it that are erased, by the database."""
 
         def asked() -> Iterator[tuple[Line, dict[str, int]]]:
-            macs = {item["commitment"] for one in waiting for item in (*one.contents, *one.steps)}
+            macs = {
+                item["commitment"]
+                for one in waiting
+                for item in (*one.contents, *one.steps)
+                if type(item) is dict and is_hash(item.get("commitment"))
+            }
             found = erasures(macs)
             return ((one, found) for one in waiting)
 
@@ -222,49 +228,27 @@ class RangeCheck:
         yield from asked()
 
     def _check_line(
-        self, line: Line, known: dict[str, set[str]], steps: dict[str, tuple[str, int]],
-        gone: dict[str, int],
-    ) -> None:  # fmt: skip
+        self, line: Line, reader: LineReader, since: dict[str, int], gone: dict[str, int]
+    ) -> None:
         index, place = divmod(line.seq, TILE_WIDTH)
-        if leaf_hash(line.record) != self._leaves(index)[place]:
-            raise ValueError("the record is not the tree's")
-        if sha256_hex(line.record) != line.entry_hash:
-            raise ValueError("the record does not match entry_hash")
-        record = orjson.loads(line.record)
-        subject = commitment_in(record["metadata"])
-        scope = content_scope(columns_of(record["metadata"]).session_id, line.seq)
-        own = known[scope]
-        for item in line.contents:
-            mac = item["commitment"]
-            if "erased" in item:
-                if gone.get(mac) != parse_entry_id(item["erased"]):
-                    raise ValueError("a value is said to be erased, and no ERASURE says so")
-            elif mac in gone:
-                raise ValueError("a value that was erased is still here: `remit ledger archive "
-                                 "--finish --archive DIR` takes it out")  # fmt: skip
-            else:
-                encoded = item["jcs" if "jcs" in item else "json"].encode()
-                if commit(base64.b64decode(item["nonce"], validate=True), encoded) != mac:
-                    raise ValueError("a value does not match its commitment")
-                self.contents += 1
-            own.add(mac)
-        for step in line.steps:
-            parent, mac = step["parent"], step["commitment"]
-            its_scope, position = (scope, 0) if parent == NO_STEP else steps[parent]
-            if its_scope != scope or next_step(parent, mac) != step["step"]:
-                raise ValueError("a step of a message list does not hold")
-            if "erased" in step:
-                if gone.get(mac) != parse_entry_id(step["erased"]):
-                    raise ValueError("a message is said to be erased, and no ERASURE says so")
-            elif mac not in own:
-                raise ValueError("a message is missing")
-            steps[step["step"]] = (scope, position + 1)
-        for item in commitments_in([record["metadata"], record["reason"]]):
-            if "$messages" in item:
-                if steps[item["$messages"]] != (scope, item["count"]):
-                    raise ValueError("a message list is not the one committed to")
-            elif item["$content"][12:] not in own and item is not subject:
-                raise ValueError("a value is missing")
+        is_leaf = leaf_hash(line.record) == self._leaves(index)[place]
+        require(is_leaf, "tree-root", "the record is not the tree's")
+        for item in (*line.contents, *line.steps):
+            is_gone = type(item) is dict and item.get("commitment") in gone
+            require(
+                "erased" in item or not is_gone, "item-erased",
+                "a value that was erased is still here: `remit ledger archive --finish --archive "
+                "DIR` takes it out",
+            )  # fmt: skip
+        found = reader.read(line.seq, line.entry_hash, line.record, line.contents, line.steps)
+        for item in (*line.contents, *line.steps):
+            by = parse_entry_id(item["erased"]) if "erased" in item else None
+            is_on_record = gone.get(item["commitment"]) == by
+            require(is_on_record, "item-erased", "a value is said to be erased, and no ERASURE "
+                                                 "says so")  # fmt: skip
+        first = since.setdefault(found.columns.session_id or "", line.seq)
+        require(line.since == first, "part-since", f"its session's first entry is {first}")
+        self.contents += len(found.values)
 
     def _leaves(self, index: int) -> list[bytes]:
         if getattr(self, "_at", None) != index:

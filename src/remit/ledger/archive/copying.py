@@ -19,11 +19,14 @@ from remit.ledger.archive.files import (
     range_name,
     write_part,
 )
-from remit.ledger.archive.lines import lines_of
 from remit.ledger.archived import Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.errors import LedgerError
+from remit.ledger.line_writer import lines_of
+from remit.ledger.record import columns_of
 from remit.ledger.report import Progress
+from remit.ledger.store import Store
+from remit.ledger.subjects import subjects_before
 from remit.ledger.tlog import TILE_WIDTH, Checkpoint, bundle, bundle_path, tile_path
 from remit.ledger.tree import LedgerTree
 
@@ -124,7 +127,7 @@ class RangeCopy:
     def _write_parts(self, path: Path, places: Places) -> None:
         for old in parts_in(path):
             old.unlink()
-        lines = lines_of(self._store, places)
+        lines = _lines(self._store, places)
         shown, total = self._shown("writing parts"), len(places)
         for number in range((total + PART_ENTRIES - 1) // PART_ENTRIES):
             write_part(part_path(path, number, self._kind), _some(lines, PART_ENTRIES))
@@ -135,13 +138,24 @@ class RangeCopy:
         """Read it back; raises LedgerError where it is not what was to be written."""
         tree = LedgerTree(self._store.select, self._store)
         key = self._ledger.verifier_key
-        found = RangeCheck(path, self._first, self._end, self.root, key, tree)
+        before = subjects_before(self._store.select)
+        found = RangeCheck(path, self._first, self._end, self.root, key, tree, before)
         found.check(places, self._store.erasures)
         if problem := next(iter(found.problems), ""):
             raise LedgerError(
                 f"What was written to {path} does not read back: {problem}.",
                 next_step="Nothing has left the database. Check the disk, and archive again.",
             )
+
+
+def _lines(store: Store, places: Places) -> Iterator[Line]:
+    """Yield the lines of the entries in ``places``."""
+    since: dict[str, int] = {}  # by session, its first entry
+    for line in lines_of(store, places):
+        session_id = columns_of(line.record["metadata"]).session_id or ""
+        first = since.setdefault(session_id, line.row.seq)
+        row = line.row
+        yield Line(row.seq, row.entry_hash, row.record, line.contents, line.steps, first)
 
 
 def _some(lines: Iterator[Line], number: int) -> Iterator[Line]:

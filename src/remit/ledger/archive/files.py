@@ -19,7 +19,9 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from remit.kernel.json_text import load_unique
 from remit.ledger.errors import LedgerError
+from remit.ledger.line_reader import MAX_LINE_BYTES, require_members
 from remit.ledger.record import columns_of
 from remit.ledger.schema import COLUMNS
 
@@ -40,6 +42,8 @@ RECORDED = "entry"
 _SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl.gz"}
 _NAME = re.compile(r"(\d{12})-(\d{12})")
 _ROWS = 2_048  # of a row group, read together
+_MEMBERS = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list,
+            "since": int}  # fmt: skip
 _TEXTS = (*COLUMNS, "record", "contents", "steps")
 
 
@@ -50,7 +54,7 @@ class Line(NamedTuple):
         seq: its sequence number.
         entry_hash: of the record.
         record: the canonical record.
-        contents: as in the lines of an export; ``kept`` where the database has the value too.
+        contents: as in the lines of an export.
         steps: as in the lines of an export.
         since: the first entry of its session that left with it: what it shows is from there on.
     """
@@ -148,8 +152,10 @@ def read_part(
             yield from _read_parquet(path, wanted or {}, low, high)
         else:
             with gzip.open(path, "rb") as file:
-                for text in file:
-                    line = _line(orjson.loads(text))
+                while text := file.readline(MAX_LINE_BYTES + 1):
+                    if len(text) > MAX_LINE_BYTES:
+                        raise ValueError(f"a line is longer than {MAX_LINE_BYTES:,} bytes")
+                    line = _line(load_unique(text.removesuffix(b"\n")))
                     if line.seq > high:
                         return
                     if line.seq >= low and _matches(line, wanted or {}):
@@ -187,10 +193,18 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
-def _line(found: Mapping[str, Any]) -> Line:
-    record = found["record"].encode()
-    contents, steps = found["contents"], found["steps"]
+def _line(found: dict[str, Any]) -> Line:
+    require_members(found, "part-members", "a line", _MEMBERS)
+    contents = [_item(item) for item in found["contents"]]
+    record, steps = found["record"].encode(), found["steps"]
     return Line(found["seq"], found["entry_hash"], record, contents, steps, found["since"])
+
+
+def _item(item: Any) -> Any:
+    """A content item without ``kept``, which earlier versions wrote and nothing reads."""
+    if type(item) is dict and item.get("kept") is True and "erased" not in item:
+        return {name: value for name, value in item.items() if name != "kept"}
+    return item
 
 
 def _matches(line: Line, wanted: Wanted) -> bool:
@@ -257,7 +271,7 @@ def _read_parquet(path: Path, wanted: Wanted, low: int, high: int) -> Iterator[L
                 continue
             table = file.read_row_group(group, columns=names)
             for row in table.take(places).to_pylist():
-                contents, steps = orjson.loads(row["contents"]), orjson.loads(row["steps"])
+                contents, steps = (load_unique(row[name].encode()) for name in names[-2:])
                 yield _line({**row, "contents": contents, "steps": steps})
 
 
