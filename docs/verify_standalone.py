@@ -445,9 +445,7 @@ def check_export(path: str, vkey: str, held: str) -> str:
     head = read_head(next(lines, ""))
     notes = [note for note in (head["checkpoint"], held) if note is not None]
     heads = [read_checkpoint(note, vkey) for note in notes]
-    is_signed = vkey is None or head["checkpoint"] is not None
-    need(is_signed, "head-checkpoint", "there is no checkpoint to hold against the key")
-    is_own = vkey is None or head["verifier_key"] == vkey.strip()
+    is_own = None in (vkey, head["checkpoint"]) or head["verifier_key"] == vkey.strip()
     need(is_own, "head-key", "the first line names another verifier key, or none")
     more = read_note(head["checkpoint"])[0].split("\n")[3:] if head["checkpoint"] else []
     stated = [line[len(STATEMENT):] for line in more if line.startswith(STATEMENT)]
@@ -467,6 +465,8 @@ def check_export(path: str, vkey: str, held: str) -> str:
         need(root == export.root_at[size], "tree-root",
              f"the first {size} entries do not lead to the checkpoint of them")
         found.append(f"checkpoint of {origin!a}: {size} entries, which lead to it")
+    is_signed = vkey is None or head["checkpoint"] is not None
+    need(is_signed, "head-checkpoint", "there is no checkpoint to hold against the key")
     is_covered = head["checkpoint"] is None or heads[0][1] == seq + 1
     need(is_covered, "tree-root", "the last entries are covered by no checkpoint")
     for digest in stated:
