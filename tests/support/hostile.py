@@ -7,7 +7,6 @@ space or in the order of an object's members alone: these are no change.
 from __future__ import annotations
 
 import base64
-import binascii
 import copy
 import json
 import re
@@ -17,6 +16,8 @@ from typing import Any, NamedTuple
 __all__ = ["Mutant", "bundle_mutants", "line_mutants", "note_mutants", "object_mutants", "same"]
 
 Path = tuple[str | int, ...]
+
+_MANY = 24
 
 _MEMBERS: dict[str, Any] = {
     "erased": "LED-00000001", "leaf": base64.b64encode(bytes(32)).decode(), "kept": True,
@@ -31,12 +32,23 @@ class Mutant(NamedTuple):
     Attributes:
         kind: of the edit.
         where: the line and the members that lead to the edited part.
-        data: the artefact with the edit.
+        new: the edited text, in the place of the lines from ``start`` to before ``end``.
+        lines: the lines of the artefact; none if ``new`` is all of it.
     """
 
     kind: str
     where: str
-    data: bytes
+    new: bytes
+    lines: Sequence[bytes] = ()
+    start: int = 0
+    end: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """The artefact with the edit."""
+        before, after = self.lines[: self.start], self.lines[self.end :]
+        return b"".join([*(b"%b\n" % one for one in before), self.new,
+                         *(b"%b\n" % one for one in after)])  # fmt: skip
 
 
 def same(one: bytes, other: bytes) -> bool:
@@ -55,37 +67,37 @@ def line_mutants(lines: Sequence[bytes], chosen: Sequence[int]) -> Iterator[Muta
     """Yield mutants of JSON lines: of the lines at ``chosen`` every edit of their members, and
     edits of the order and presence of these lines."""
 
-    def joined(new: Sequence[bytes]) -> bytes:
-        return b"".join(line + b"\n" for line in new)
-
-    def with_line(at: int, line: bytes) -> bytes:
-        return joined([*lines[:at], line, *lines[at + 1 :]])
-
     values = {at: json.loads(lines[at]) for at in chosen}
     pool = list(values.values())
     for at in chosen:
+        where, line = f"line {at + 1}", lines[at]
+
+        def edit(
+            kind: str, *new: bytes, note: str = "", end: int = at + 1, start: int = at
+        ) -> Mutant:
+            text = b"".join(one + b"\n" for one in new)
+            return Mutant(kind, f"{where} {note}", text, lines, start, end)  # noqa: B023
+
         for mutant in object_mutants(values[at], pool):
-            if not same(mutant.data, lines[at]):
-                yield mutant._replace(where=f"line {at + 1} {mutant.where}",
-                                      data=with_line(at, mutant.data))  # fmt: skip
-        where = f"line {at + 1}"
-        rest = [*lines[:at], *lines[at + 1 :]]
-        yield Mutant("drop a line", where, joined(rest))
-        yield Mutant("duplicate a line", where, joined([*lines[: at + 1], *lines[at:]]))
-        yield Mutant("move a line", where, joined([*rest, lines[at]]) if at < len(rest)
-                     else joined([lines[at], *rest]))  # fmt: skip
-        yield Mutant("nest a line", where, with_line(at, b"[" + lines[at] + b"]"))
-        yield Mutant("add a line", where, joined([*lines[:at], b"{}", *lines[at:]]))
-        yield Mutant("add a line", f"{where} empty", joined([*lines[:at], b"", *lines[at:]]))
-        yield Mutant("truncate", where, joined(lines[:at]) + lines[at][: len(lines[at]) // 2])
-        yield Mutant("extend", where, with_line(at, lines[at] + b"}"))
-        yield Mutant("extend", f"{where} NUL", with_line(at, lines[at] + b"\0"))
-        if at + 1 < len(lines) and lines[at] != lines[at + 1]:
-            swapped = [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
-            yield Mutant("swap lines", where, joined(swapped))
+            if not same(mutant.new, line):
+                yield edit(mutant.kind, mutant.new, note=mutant.where)
+        yield edit("drop a line")
+        yield edit("duplicate a line", line, line)
+        yield edit("nest a line", b"[" + line + b"]")
+        yield edit("add a line", b"{}", line)
+        yield edit("add a line", b"", line, note="empty")
+        yield edit("extend", line + b"}")
+        yield edit("extend", line + b"\0", note="NUL")
+        yield edit("truncate", end=len(lines))._replace(new=line[: len(line) // 2])
+        if at + 1 < len(lines):
+            yield edit("move a line", *lines[at + 1 :], line, end=len(lines))
+            if line != lines[at + 1]:
+                yield edit("swap lines", lines[at + 1], line, end=at + 2)
+        else:
+            yield edit("move a line", line, *lines[:at], start=0)
         for other in chosen:
-            if other != at and values[other].keys() != values[at].keys():
-                yield Mutant("another line's", where, with_line(at, lines[other]))
+            if values[other].keys() != values[at].keys():
+                yield edit("another line's", lines[other])
                 break
 
 
@@ -147,7 +159,7 @@ def _second_items(value: Any, path: Path, item: dict[str, Any]) -> Iterator[Muta
 
 def _list_edits(value: Any, path: Path, item: list[Any]) -> Iterator[Mutant]:
     where = "/".join(map(str, path))
-    for at, one in enumerate(item):
+    for at, one in enumerate(item if len(item) <= _MANY else item[:3]):
         new = [*item[: at + 1], one, *item[at + 1 :]]
         yield Mutant("duplicate", f"{where}/{at}", _dump(_with(value, path, new)))
         if at and item[at - 1] != one:
@@ -208,12 +220,12 @@ def _stray_bits(item: str) -> str:
         return ""
     try:
         data = base64.b64decode(item, validate=True)
-    except binascii.Error:
+    except ValueError:
         return ""
     changed = f"{digits[:-1]}{chr(ord(digits[-1]) + 1)}{item[len(digits):]}"
     try:
         return changed if base64.b64decode(changed, validate=True) == data else ""
-    except binascii.Error:
+    except ValueError:
         return ""
 
 
@@ -263,7 +275,7 @@ def bundle_mutants(bundle: dict[str, Any], others: Sequence[dict[str, Any]]) -> 
     parses the bundle before the script sees it."""
     whole = _dump(bundle)
     for mutant in object_mutants(bundle, others):
-        if mutant.kind not in ("duplicate a key", "surrogate") and not same(mutant.data, whole):
+        if mutant.kind not in ("duplicate a key", "surrogate") and not same(mutant.new, whole):
             yield mutant
 
 
@@ -281,6 +293,8 @@ def _walk(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         pairs = value.items()
     elif isinstance(value, list):
         pairs = enumerate(value)
+        if len(value) > _MANY:  # rows of usage: they are alike
+            pairs = [(at, value[at]) for at in (0, 1, len(value) - 1)]
     for key, item in pairs:
         yield from _walk(item, (*path, key))
 

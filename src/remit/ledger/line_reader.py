@@ -33,7 +33,7 @@ from remit.ledger.tlog.note import parse_base64
 from remit.ledger.usage import DIMENSIONS, SUMS
 
 __all__ = [
-    "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead", "LineReader",
+    "ARCHIVE_ORDER", "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead", "LineReader",
     "NewStep", "NewValue", "is_canonical", "is_given_exact", "is_hash", "read_head", "require", "require_members",
     "statement_of",
 ]  # fmt: skip
@@ -46,6 +46,9 @@ MAX_LINE_BYTES = 1 << 28
 
 STATEMENT = "remit-export/1 "
 """The start of the checkpoint's line that signs the statement of an export."""
+
+ARCHIVE_ORDER = "remit-archive/1"
+"""The checkpoint's line that says that items in the parts of an archive are in order."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
@@ -251,8 +254,9 @@ class LineReader:
 
     Args:
         subjects_before: as in the first line of an export.
-        is_stated: whether the export's checkpoint signs its statement: items and steps are then in
-            the one order that the format gives them. Earlier versions wrote them in others.
+        is_stated: whether the checkpoint signs the statement of the export, or the order of the
+            archive: items and steps are then in the one order that the format gives them. Earlier
+            versions wrote them in others.
         is_archive: whether the lines are an archive's: a message that was erased later leaves its
             content item, with ``erased``.
 
@@ -326,7 +330,8 @@ class LineReader:
         for mac, where in named.items():
             known = self.values.get(mac)
             if known is None:
-                is_told = mac in (order if self._is_stated else self.erased)
+                every = self._is_stated and not self._is_archive
+                is_told = mac in (order if every else self.erased)
                 require(is_told, "item-missing", "content is missing and was not erased")
             else:
                 require(known.scope == where, "item-scope", "a value is of another session")

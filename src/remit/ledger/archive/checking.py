@@ -14,7 +14,7 @@ from remit.ledger.archived import ArchivedRange, Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.keyfiles import known_as
-from remit.ledger.line_reader import LineReader, is_hash, require
+from remit.ledger.line_reader import ARCHIVE_ORDER, LineReader, is_hash, require
 from remit.ledger.record import record_problem
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.subjects import subjects_before
@@ -117,6 +117,7 @@ class RangeCheck:
         self._key = key
         self._tree = tree
         self._subjects_before = subjects_before
+        self._is_ordered = False
         self.last_hash = ""
         self.contents = 0
         self.problems: list[str] = []
@@ -182,6 +183,7 @@ class RangeCheck:
 
     def _check_checkpoint(self) -> None:
         signed = SignedCheckpoint.parse((self._path / "checkpoint").read_bytes())
+        self._is_ordered = ARCHIVE_ORDER in signed.checkpoint.extensions
         if self._key is not None:
             signed.verify(known_as(self._key, signed.checkpoint.origin) or self._key)
         if (signed.checkpoint.size, signed.checkpoint.root) != (self._end, self._root):
@@ -191,7 +193,9 @@ class RangeCheck:
 
     def _check_parts(self, left: Places, erasures: Erasures) -> None:
         wanted = iter(left)
-        reader = LineReader(self._subjects_before, is_archive=True)
+        reader = LineReader(
+            self._subjects_before, is_stated=self._is_ordered, is_archive=True
+        )
         since: dict[str, int] = {}  # by session, its first entry
         for line, gone in self._lines(erasures):
             seq = next(wanted, -1)
@@ -234,9 +238,9 @@ class RangeCheck:
         is_leaf = leaf_hash(line.record) == self._leaves(index)[place]
         require(is_leaf, "tree-root", "the record is not the tree's")
         for item in (*line.contents, *line.steps):
-            is_gone = type(item) is dict and item.get("commitment") in gone
+            is_gone = type(item) is dict and str(item.get("commitment")) in gone
             require(
-                "erased" in item or not is_gone, "item-erased",
+                not is_gone or "erased" in item, "item-erased",
                 "a value that was erased is still here: `remit ledger archive --finish --archive "
                 "DIR` takes it out",
             )  # fmt: skip

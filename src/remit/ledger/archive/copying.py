@@ -22,6 +22,7 @@ from remit.ledger.archive.files import (
 from remit.ledger.archived import Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.errors import LedgerError
+from remit.ledger.line_reader import ARCHIVE_ORDER
 from remit.ledger.line_writer import lines_of
 from remit.ledger.record import columns_of
 from remit.ledger.report import Progress
@@ -121,7 +122,8 @@ class RangeCopy:
             level, hashes = level + 1, hashes // TILE_WIDTH
         signer = self._ledger.checkpoints.signer
         assert signer is not None
-        signed = Checkpoint(signer.verifier_key.name, end, self.root).sign(signer)
+        name = signer.verifier_key.name
+        signed = Checkpoint(name, end, self.root, (ARCHIVE_ORDER,)).sign(signer)
         _put(path / "checkpoint", str(signed).encode())
 
     def _write_parts(self, path: Path, places: Places) -> None:
