@@ -224,7 +224,7 @@ class RangeCheck:
 
         waiting: list[Line] = []
         for part in parts_in(self._path):
-            for line in read_part(part):
+            for line in read_part(part, is_checked=True):
                 waiting.append(line)
                 if len(waiting) >= _AT_ONCE:
                     yield from asked()
