@@ -1,4 +1,4 @@
-# ruff: noqa: BLE001, D103, E401, E701, E731, I001, SIM115, T201
+# ruff: noqa: B006, B905, BLE001, D102, D103, E401, E701, E731, I001, T201
 # fmt: off
 """Verify the export of a ledger, or a proof, with Python 3.9 or later and nothing else.
 
@@ -10,9 +10,9 @@ VKEY is the verifier key or a file with it, from another source than the export.
 that you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, with the condition of
 ledger-format.md, section 12, in parentheses.
 
-Not checked: signatures of witnesses; the line "extra" of a proof; and of exports that versions
-before 4.3 wrote, whose checkpoint has no line "remit-export/1": the sums in "usage" (ledger import
-checks them) and "subjects" of entries before "subjects_before".
+Not checked: signatures of witnesses; the line "extra" of a proof; and of exports by earlier
+versions, whose checkpoint has no line "remit-export/1": the sums in "usage" (ledger import checks
+them), "subjects" of entries before "subjects_before", and that number itself.
 """
 import argparse, base64, functools, hmac, itertools, json, math, os, pathlib, re, sys, zlib
 from hashlib import sha256, sha512
@@ -55,13 +55,13 @@ def once(pairs: list) -> dict:
 def parse(text: str, hook: object = once) -> object:
     number = lambda digits: int(digits) if len(digits) < 18 else math.inf
     try: return json.loads(text, object_pairs_hook=hook, parse_int=number, parse_constant=refuse)
-    except json.JSONDecodeError as error: raise ValueError(f"not JSON: {error} (json-text)") from None
+    except json.JSONDecodeError as error: return refuse(f"it ({error})")
 def jcs(value: object) -> str:
     """RFC 8785. Raises ValueError if the value has no such encoding in Remit."""
     if value is None or type(value) in (bool, str): return json.dumps(value, ensure_ascii=False)
     if type(value) is list: return f"[{','.join(map(jcs, value))}]"
     if type(value) is dict:
-        pairs = sorted(value.items(), key=lambda pair: utf8(pair[0]) and pair[0].encode("utf-16-be"))
+        pairs = sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
         return "{" + ",".join(f"{jcs(name)}:{jcs(item)}" for name, item in pairs) + "}"
     is_safe = abs(value) < 2**53 or 1e21 <= abs(value) < math.inf
     need(is_safe, "record-text", "a number that JSON readers round")
@@ -277,7 +277,8 @@ class Export:
         for item in row["contents"]:
             text = "json" if type(item) is dict and "json" in item else "jcs"
             kinds = {"commitment": str, "nonce": str, text: str}, {"subjects": list}
-            if type(item) is dict and "erased" in item: kinds = {"commitment": str, "erased": str}, {}
+            is_gone = type(item) is dict and "erased" in item
+            if is_gone: kinds = {"commitment": str, "erased": str}, {}
             mac = members(item, "item-members", "a content item", *kinds)["commitment"]
             need(is_hash(mac), "item-members", "a commitment is malformed")
             is_needed = mac in named or (mac in messages and "erased" not in item)
@@ -300,7 +301,7 @@ class Export:
         self.check_lists(row, items, scope)
         for item in items:
             where, length, canonical = self.values.get(item.get("$content", "")[12:], (0, 0, True))
-            is_long = not where and not length or length == item.get("bytes")
+            is_long = (not where and not length) or length == item.get("bytes")
             need(is_long, "item-length", "a value is of another length than its record says")
             need(canonical or "form" in item, "item-form", "a value is not in canonical form")
 

@@ -397,14 +397,17 @@ def edited(case: dict[str, Any]) -> str:
 def module() -> Any:
     """The stand-alone verifier, which checks each signature once."""
     spec = importlib.util.spec_from_file_location("verify_standalone", SCRIPT)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     found: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     found.check_signature = functools.cache(found.check_signature)
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name]["artefact"] != "bundle.json"])
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if CASES[name]["artefact"] != "bundle.json"]
+)
 def test_hostile(name: str, tmp_path: Path, module: Any) -> None:
     case = CASES[name]
     path = tmp_path / "given"

@@ -146,9 +146,11 @@ def test_the_limits_hold_where_they_are_lower(
         monkeypatch.setattr(content, "MAX_INFLATED_BYTES", 8999)
         assert "inflates to more than 8,999 bytes" in str(client.verify().problems[0])
     monkeypatch.setattr(imports, "MAX_LINE_BYTES", 500)
-    with LedgerClient(tmp_path / "new.db") as client:
-        with pytest.raises(ExportFormatError, match=r"longer than 500 bytes \(json-text\)"):
-            client.import_jsonl(export, key=SIGNER.verifier_key)
+    with (
+        LedgerClient(tmp_path / "new.db") as client,
+        pytest.raises(ExportFormatError, match=r"longer than 500 bytes \(json-text\)"),
+    ):
+        client.import_jsonl(export, key=SIGNER.verifier_key)
     part = tmp_path / "part-000000.jsonl.gz"
     part.write_bytes(gzip.compress(bytes(1000)))
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 999)

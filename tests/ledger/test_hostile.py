@@ -71,7 +71,8 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
 def standalone() -> ModuleType:
     """The script as a module; it checks the signature of a checkpoint once."""
     spec = importlib.util.spec_from_file_location("verify_standalone", SCRIPT)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.__dict__["check_signature"] = functools.cache(module.check_signature)

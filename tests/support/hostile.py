@@ -222,7 +222,7 @@ def _stray_bits(item: str) -> str:
         data = base64.b64decode(item, validate=True)
     except ValueError:
         return ""
-    changed = f"{digits[:-1]}{chr(ord(digits[-1]) + 1)}{item[len(digits):]}"
+    changed = f"{digits[:-1]}{chr(ord(digits[-1]) + 1)}{item[len(digits) :]}"
     try:
         return changed if base64.b64decode(changed, validate=True) == data else ""
     except ValueError:

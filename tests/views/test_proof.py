@@ -171,7 +171,9 @@ def test_a_browser_says_what_does_not_hold(
     assert (found["state"], found["step"]) == ("failed", step), found
     assert found["message"]
     assert found["steps"][-1]["ok"] is False
-    assert found["entry"] == ("LED-00000004" if broken in ("another place", "another name") else ids[5])
+    assert found["entry"] == (
+        "LED-00000004" if broken in ("another place", "another name") else ids[5]
+    )
 
 
 @needs_browser

@@ -33,9 +33,9 @@ from remit.ledger.tlog.note import parse_base64
 from remit.ledger.usage import DIMENSIONS, SUMS
 
 __all__ = [
-    "ARCHIVE_ORDER", "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead", "LineReader",
-    "NewStep", "NewValue", "is_canonical", "is_given_exact", "is_hash", "read_head", "require", "require_members",
-    "statement_of",
+    "ARCHIVE_ORDER", "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead",
+    "LineReader", "NewStep", "NewValue", "is_canonical", "is_given_exact", "is_hash", "read_head",
+    "require", "require_members", "statement_of",
 ]  # fmt: skip
 
 EXPORT_FORMAT = "remit-ledger-export/1"

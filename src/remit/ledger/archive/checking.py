@@ -193,21 +193,21 @@ class RangeCheck:
 
     def _check_parts(self, left: Places, erasures: Erasures) -> None:
         wanted = iter(left)
-        reader = LineReader(
-            self._subjects_before, is_stated=self._is_ordered, is_archive=True
-        )
+        reader = LineReader(self._subjects_before, is_stated=self._is_ordered, is_archive=True)
         since: dict[str, int] = {}  # by session, its first entry
         for line, gone in self._lines(erasures):
             seq = next(wanted, -1)
             if line.seq != seq:
-                self._add(f"entry {line.seq} is in its parts, where entry {seq} should be")
+                self._add(
+                    f"entry {line.seq} is in its parts, where entry {seq} should be (part-entries)"
+                )
                 return
             try:
                 self._check_line(line, reader, since, gone)
             except (ValueError, RemitError) as error:
                 self._add(f"the line of entry {seq} does not hold: {error}")
         if (seq := next(wanted, -1)) >= 0:
-            self._add(f"entry {seq} has left the database, and is not in its parts")
+            self._add(f"entry {seq} has left the database, and is not in its parts (part-entries)")
 
     def _lines(self, erasures: Erasures) -> Iterator[tuple[Line, dict[str, int]]]:
         """All lines, each with those of the commitments in it that are erased, by the database."""
@@ -236,11 +236,11 @@ class RangeCheck:
     ) -> None:
         index, place = divmod(line.seq, TILE_WIDTH)
         is_leaf = leaf_hash(line.record) == self._leaves(index)[place]
-        require(is_leaf, "tree-root", "the record is not the tree's")
+        require(is_leaf, "part-entries", "the record is not the tree's")
         for item in (*line.contents, *line.steps):
             is_gone = type(item) is dict and str(item.get("commitment")) in gone
             require(
-                not is_gone or "erased" in item, "item-erased",
+                not is_gone or "erased" in item, "part-erased",
                 "a value that was erased is still here: `remit ledger archive --finish --archive "
                 "DIR` takes it out",
             )  # fmt: skip
@@ -248,7 +248,7 @@ class RangeCheck:
         for item in (*line.contents, *line.steps):
             by = parse_entry_id(item["erased"]) if "erased" in item else None
             is_on_record = gone.get(item["commitment"]) == by
-            require(is_on_record, "item-erased", "a value is said to be erased, and no ERASURE "
+            require(is_on_record, "part-erased", "a value is said to be erased, and no ERASURE "
                                                  "says so")  # fmt: skip
         first = since.setdefault(found.columns.session_id or "", line.seq)
         require(line.since == first, "part-since", f"its session's first entry is {first}")

@@ -286,7 +286,9 @@ def _read_parquet(
             columns = [*names, *COLUMNS] if is_checked else names
             table = file.read_row_group(group, columns=list(dict.fromkeys(columns)))
             for row in table.take(places).to_pylist():
-                contents, steps = (load_unique(row[name].encode()) for name in ("contents", "steps"))
+                contents, steps = (
+                    load_unique(row[name].encode()) for name in ("contents", "steps")
+                )
                 parts = {name: row[name] for name in names}
                 line = _line({**parts, "contents": contents, "steps": steps})
                 if is_checked:
