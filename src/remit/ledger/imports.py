@@ -234,8 +234,7 @@ class Import:
             for subject in value.subjects:
                 tx.restore("content_subjects", (subject, value.number))
         for step in found.steps:
-            row = (step.number, step.step, step.parent, step.content, step.commitment)
-            tx.restore("message_steps", (*row, step.position))
+            tx.restore("message_steps", tuple(step))
         for content_id in sorted(found.shown):
             tx.restore("shown_contents", (seq, content_id))
         for step_id in sorted(found.ends):
