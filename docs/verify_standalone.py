@@ -1,4 +1,4 @@
-# ruff: noqa: BLE001, D103, E401, E701, E731, I001, SIM115, T201
+# ruff: noqa: B006, B905, BLE001, D102, D103, E401, E701, E731, I001, T201
 # fmt: off
 """Verify the export of a ledger, or a proof, with Python 3.9 or later and nothing else.
 
@@ -6,20 +6,79 @@
     python3 verify_standalone.py --proof FILE.tlog-proof --record FILE --key VKEY
     python3 verify_standalone.py --tenant-proof FILE.json --key VKEY-OF-THE-HOST
 
-VKEY: the verifier key or a file with it, got elsewhere than from the export. --checkpoint: one
-you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, and why. Not checked: whether
-JSON is in RFC 8785 form, and members on which nothing rests. Format: ledger-format.md.
-"""
-import argparse, base64, functools, hmac, itertools, json, os, pathlib, sys, zlib
-from hashlib import sha256, sha512
-WHERE = ["line 1"]  # what is being looked at
+VKEY is the verifier key or a file with it, from another source than the export. --checkpoint is one
+that you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, with the condition of
+ledger-format.md, section 12, in parentheses.
 
-def need(holds: object, otherwise: str) -> None:
-    if not holds: raise ValueError(otherwise)
-def unbase64(text: str, *lengths: int) -> bytes:
-    data = base64.b64decode(text, validate=True)
-    need(base64.b64encode(data).decode() == text and len(data) in lengths, "malformed base64")
+Not checked: signatures of witnesses; the line "extra" of a proof; and of exports by earlier
+versions, whose checkpoint has no line "remit-export/1": the sums in "usage" (ledger import checks
+them), "subjects" of entries before "subjects_before", and that number itself.
+"""
+import argparse, base64, functools, hmac, itertools, json, math, os, pathlib, re, sys, zlib
+from hashlib import sha256, sha512
+WHERE = ["line 1"]  # the part that is being read
+MAX_LINE, MAX_NOTE, MAX_RECORD = 1 << 28, 1_000_000, 65_535  # bytes
+RECORD = {"decision": str, "event_type": str, "id": str, "metadata": dict, "previous_hash": str,
+          "prompts_used": list, "reason": str, "seq": int, "submission_id": str, "timestamp": str}
+HEAD = {"format": str, "entries": int}, {"checkpoint": str, "verifier_key": str,
+                                         "subjects_before": int, "usage": list}
+LINE = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list}
+STEP = {"step": str, "parent": str, "commitment": str}
+STATEMENT = "remit-export/1 "
+TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+
+def need(holds: object, condition: str, otherwise: str) -> None:
+    if not holds: raise ValueError(f"{otherwise} ({condition})")
+def members(value: object, condition: str, what: str, needed: dict, more: dict = {}) -> dict:
+    """The object, if it has the needed members and of the others none but these, each typed."""
+    need(type(value) is dict, condition, f"{what} is not an object")
+    for name in needed: need(name in value, condition, f"{what} has no member {name!a}")
+    for name, item in value.items():
+        kind = needed.get(name, more.get(name))
+        need(type(item) is kind, condition, f"{what} has a wrong member {name[:60]!a}")
+    return value
+def utf8(text: str, condition: str = "json-text") -> bytes:
+    need(not re.search("[\ud800-\udfff]", text), condition, "a text holds a lone surrogate")
+    return text.encode()
+def unbase64(text: str, condition: str, *lengths: int) -> bytes:
+    try: data = base64.b64decode(text.encode("ascii"), validate=True)
+    except ValueError: data = b""
+    is_strict = base64.b64encode(data).decode() == text and len(data) in (lengths or (len(data),))
+    need(is_strict, condition, "malformed base64")
     return data
+def is_hash(text: object) -> bool:
+    return type(text) is str and re.fullmatch("[0-9a-f]{64}", text) is not None
+def refuse(text: str) -> None: need(False, "json-text", f"{text} is not JSON")
+def once(pairs: list) -> dict:
+    need(len(dict(pairs)) == len(pairs), "json-text", "an object has a key twice")
+    return dict(pairs)
+def parse(text: str, hook: object = once) -> object:
+    number = lambda digits: int(digits) if len(digits) < 18 else math.inf
+    try: return json.loads(text, object_pairs_hook=hook, parse_int=number, parse_constant=refuse)
+    except json.JSONDecodeError as error: return refuse(f"it ({error})")
+def jcs(value: object) -> str:
+    """RFC 8785. Raises ValueError if the value has no such encoding in Remit."""
+    if value is None or type(value) in (bool, str): return json.dumps(value, ensure_ascii=False)
+    if type(value) is list: return f"[{','.join(map(jcs, value))}]"
+    if type(value) is dict:
+        pairs = sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(f"{jcs(name)}:{jcs(item)}" for name, item in pairs) + "}"
+    is_safe = abs(value) < 2**53 or 1e21 <= abs(value) < math.inf
+    need(is_safe, "record-text", "a number that JSON readers round")
+    if value == int(value) and abs(value) < 2**53: return str(int(value))
+    digits, _, power = repr(value).partition("e")
+    if not power: return digits
+    if not -7 < int(power) < 0: return f"{digits}e{int(power):+d}"
+    sign = "-" * (value < 0)
+    return f"{sign}0.{'0' * (-int(power) - 1)}{digits.lstrip('-').replace('.', '')}"
+def is_canonical(text: str) -> bool:
+    try:
+        value = parse(text, dict)
+        return jcs(value) == text
+    except RecursionError: return False
+    except ValueError:
+        parse(text, dict)  # raises if the text is not JSON
+        return False
 def node(left: bytes, right: bytes) -> bytes:  # of an RFC 6962 tree
     return sha256(b"\1" + left + right).digest()
 
@@ -38,145 +97,403 @@ def check_signature(key: bytes, message: bytes, signature: bytes) -> None:
         square = (y * y - 1) * pow(d * y * y + 1, -1, p) % p
         roots = [pow(square, (p + 3) // 8, p) * sign % p for sign in (1, -1, i, -i)]
         xs = [x for x in roots if x * x % p == square and x % 2 == odd]
-        need(y < p and xs and times(8, (xs[0], y)) != (0, 1), "no point, or one of small order")
+        is_point = y < p and xs and times(8, (xs[0], y)) != (0, 1)
+        need(is_point, "checkpoint-signature", "no point, or one of small order")
         return xs[0], y
     r, s = signature[:32], int.from_bytes(signature[32:], "little")
     k = int.from_bytes(sha512(r + key + message).digest(), "little") % order
     base = decode((4 * pow(5, -1, p) % p).to_bytes(32, "little"))
     holds = times(s % order, base) == add(decode(r), times(k, decode(key)))
-    need(holds and s < order and len(signature) == 64, "the checkpoint's signature does not hold")
+    holds = holds and s < order and len(signature) == 64
+    need(holds, "checkpoint-signature", "the checkpoint's signature does not hold")
+
+def read_note(note: str) -> tuple:
+    """Text and signatures of a signed note: name, key id and signature of each."""
+    text, gap, lines = note.rpartition("\n\n")
+    is_note = gap and lines.endswith("\n") and not re.search("[\0-\x09\x0b-\x1f]", note)
+    need(is_note and len(utf8(note)) <= MAX_NOTE, "note-text", "not a signed note")
+    found = [re.fullmatch(r"\u2014 ([^\s+]+) (\S+)", line) for line in lines[:-1].split("\n")]
+    need(all(found) and len(found) <= 100, "note-text", "a signature line is malformed")
+    signed = [(line[1], unbase64(line[2], "note-text")) for line in found]
+    need(all(len(data) > 4 for _, data in signed), "note-text", "a signature line is malformed")
+    keys = {(name, data[:4]) for name, data in signed}
+    need(len(keys) == len(signed), "note-text", "a key signed twice")
+    return text, [(name, data[:4], data[4:]) for name, data in signed]
 
 def read_checkpoint(note: str, vkey: str) -> tuple:
     """Origin, size, root (C2SP tlog-checkpoint). Where there is a key, it must have signed."""
-    text, _, signatures = note.rpartition("\n\n")
-    origin, size, root = text.split("\n")[:3]
-    need(size.isdecimal() and str(int(size)) == size, "the checkpoint's size is not a number")
+    text, signed = read_note(note)
+    lines = text.split("\n")
+    need(len(lines) > 2 and all(lines), "note-text", "a checkpoint has origin, size and root")
+    origin, size, root = lines[:3]
+    is_size = re.fullmatch("0|[1-9][0-9]{0,18}", size) and int(size) < 2**63
+    need(is_size, "note-text", "the checkpoint's size is not a number")
     if vkey is not None:
-        name, key_id, encoded = vkey.strip().split("+", 2)
-        key, start = unbase64(encoded, 33), f"— {name} "  # the key: 1 for Ed25519, then 32 bytes
-        need(sha256(f"{name}\n".encode() + key).hexdigest()[:8] == key_id, "a damaged key")
-        need(origin == name, f"the checkpoint is of {origin!a}, not of {name!a}")
-        lines = [line[len(start):] for line in signatures.split("\n") if line.startswith(start)]
-        own = [data for line in lines if (data := unbase64(line, 68, 72))[:4].hex() == key_id]
-        need(own and key[0] == 1, "the checkpoint is not signed by the key")
-        for data in own: check_signature(key[1:], f"{text}\n".encode(), data[4:])
-    return origin, int(size), unbase64(root, 32)
+        name, _, rest = vkey.strip().partition("+")
+        key_id, _, encoded = rest.partition("+")
+        need(name and encoded, "key-text", "not a verifier key")
+        key = unbase64(encoded, "key-text", 33)  # 1 for Ed25519, then 32 bytes
+        is_own = sha256(f"{name}\n".encode() + key).hexdigest()[:8] == key_id
+        need(is_own, "key-text", "a damaged key")
+        is_own = origin == name
+        need(is_own, "checkpoint-origin", f"the checkpoint is of {origin!a}, not of {name!a}")
+        own = [data for who, by, data in signed if (who, by.hex()) == (name, key_id)]
+        need(own and key[0] == 1, "checkpoint-signature", "the checkpoint is not signed by the key")
+        check_signature(key[1:], f"{text}\n".encode(), own[0])
+    return origin, int(size), unbase64(root, "note-text", 32)
 
 def check_proof(text: str, record: bytes, vkey: str) -> str:
     """C2SP tlog-proof. Its line ``extra``, if any, is opaque, and nothing authenticates it."""
-    head, _, note = text.partition("\n\n")
+    head, gap, note = text.partition("\n\n")
     title, *lines = head.split("\n")
-    number, *path = lines[lines[0].startswith("extra "):]
-    index, hashes = int(number[6:]), [unbase64(line, 32) for line in path]
-    need([title, number] == ["c2sp.org/tlog-proof@v1", f"index {index}"], "not a proof")
+    if lines and lines[0].startswith("extra "): unbase64(lines.pop(0)[6:], "proof-text")
+    index = re.fullmatch("index (0|[1-9][0-9]{0,18})", lines.pop(0) if lines else "")
+    is_proof = title == "c2sp.org/tlog-proof@v1" and index and gap and len(lines) < 64
+    need(is_proof, "proof-text", "not a proof")
+    index, hashes = int(index[1]), [unbase64(line, "proof-text", 32) for line in lines]
     origin, size, root = read_checkpoint(note, vkey)
     place, last, top = index, size - 1, sha256(b"\0" + record).digest()
-    while last > 0:
+    while last > 0 and hashes:
         if place % 2: top = node(hashes.pop(0), top)
         elif place < last: top = node(top, hashes.pop(0))  # else it goes up as it is
         place, last = place // 2, last // 2
-    holds = 0 <= index < size and top == root and not hashes
-    need(holds and vkey, "the record is not at that place of that tree, or there is no key")
+    while last > 0 and place == last and not place % 2: place, last = place // 2, last // 2
+    holds = 0 <= index < size and top == root and not hashes and last <= 0
+    need(holds, "proof-path", "the record is not at that place of that tree")
+    need(vkey, "key-text", "there is no key")
     return f"proved: the record is entry {index} of the {size} of {origin!a}"
 
 def check_tenant_proof(text: str, vkey: str) -> str:
     """An entry of a tenant's log, from a head of the host's: tenants.md."""
-    told = json.loads(text)
-    taken, vouched = json.loads(told["head"]["record"]), told["head"]["proof"]
+    kinds = {"format": str, "record": str, "proof": str}
+    told = members(parse(text), "tenant-members", "the proof", {**kinds, "head": dict})
+    is_proof = told.pop("format") == "remit-tenant-proof/1"
+    need(is_proof, "tenant-members", "not a proof through two logs")
+    head = members(told["head"], "tenant-members", "head", {"record": str, "proof": str})
+    said = check_proof(head["proof"], utf8(head["record"]), vkey)
+    taken = members(parse(head["record"]), "tenant-head", "the host's record", RECORD)
     meta = taken["metadata"]
-    named, key = meta["tenant"], meta["verifier_key"]
-    need(told["format"] == "remit-tenant-proof/1", "not a proof through two logs")
-    places = [x for x in (meta, meta.get("provenance"), meta.get("scope")) if type(x) is dict]
-    is_kernels = next((x["tier"] for x in places if "tier" in x), "hot") in ("", "hot")
-    need(taken["event_type"] == "TENANT_CHECKPOINT" and is_kernels, "no head was taken")
-    said = meta["origin"], meta["size"], unbase64(meta["root"], 32)
+    taken_head = taken["event_type"] == "TENANT_CHECKPOINT" and is_kernels(meta)
+    need(taken_head, "tenant-head", "no head was taken")
+    kinds = {"origin": str, "size": int, "root": str, "checkpoint": str, "verifier_key": str}
+    for name, kind in kinds.items():
+        need(type(meta.get(name)) is kind, "tenant-head", f"no {name} was taken")
+    key = meta["verifier_key"]
+    taken_head = meta["origin"], meta["size"], unbase64(meta["root"], "tenant-head", 32)
     for note in (meta["checkpoint"], told["proof"].partition("\n\n")[2]):
-        need(read_checkpoint(note, key) == said, "it leads to another head than was taken")
-    return "\n".join([check_proof(vouched, told["head"]["record"].encode(), vkey),
-                      f"this takes a head of the tenant {named!a}",
-                      check_proof(told["proof"], told["record"].encode(), key)])
+        leads = read_checkpoint(note, key) == taken_head
+        need(leads, "tenant-head", "it leads to another head than was taken")
+    return "\n".join([said, f"this takes a head of the tenant {meta.get('tenant')!a}",
+                      check_proof(told["proof"], utf8(told["record"]), key)])
+
+def column(meta: dict, name: str) -> object:
+    places = [x for x in (meta, meta.get("provenance"), meta.get("scope")) if type(x) is dict]
+    return next((x[name] for x in places if name in x), None)
+def is_kernels(meta: dict) -> bool:  # a worker's entry erases, archives and takes nothing
+    return type(column(meta, "tier")) is not str or column(meta, "tier") in ("", "hot")
+
+def commitments(value: object) -> list:
+    """The commitments in a part of a record, in the order of its text."""
+    if type(value) is list: return [found for item in value for found in commitments(item)]
+    if type(value) is not dict: return []
+    if not any(name[:1] == "$" for name in value):
+        return [found for item in value.values() for found in commitments(item)]
+    one, number = ("$content", "bytes") if "$content" in value else ("$messages", "count")
+    kinds = {one: str, number: int}
+    members(value, "record-members", "a commitment", kinds, {"form": str})
+    kind, mac = value[one][:-64], value[one][-64:]
+    is_one = kind == ("hmac-sha256:" if one == "$content" else "") and is_hash(mac)
+    is_one = is_one and value[number] > 0 and value.get("form", "exact") == "exact"
+    need(is_one, "record-members", "a commitment is malformed")
+    return [value]
+
+class Export:
+    """The lines of an export, each held to its conditions."""
+
+    def __init__(self, head: dict, stated: bool) -> None:
+        self.before = head.get("subjects_before", head["entries"])  # no record names its subject
+        self.stated, self.archives = stated, "usage" in head
+        self.values, self.steps, self.gone = {}, {}, {}  # by commitment, step, commitment
+        self.erasures, self.unvouched = {}, []
+        self.left, self.end, self.roots = 0, 0, {}  # archived: a bit for each entry
+        self.previous, self.away, self.peaks, self.root_at = "", [], [], {0: sha256(b"").digest()}
+
+    def read(self, seq: int, row: object, sizes: list) -> None:
+        is_leaf = type(row) is dict and "leaf" in row
+        if is_leaf:
+            members(row, "leaf-line", "the line", {"seq": int, "leaf": str})
+            need(self.archives, "leaf-archived", "no entry of this export was archived")
+            leaf = unbase64(row["leaf"], "leaf-line", 32)
+        else:
+            members(row, "line-members", "the line", LINE, {"erased": list})
+            leaf = sha256(b"\0" + utf8(row["record"])).digest()
+        need(row["seq"] == seq, "line-seq", f"it is not entry {seq}")
+        if is_leaf: self.previous = self.away.append(seq)
+        else: self.read_entry(seq, row)
+        self.peaks, width = [*self.peaks, leaf], seq
+        while width % 2: self.peaks[-2:], width = [node(*self.peaks[-2:])], width // 2  # join
+        if seq + 1 in sizes or (self.archives and seq % 256 == 255):
+            root = functools.reduce(lambda right, left: node(left, right), self.peaks[::-1])
+            self.root_at[seq + 1] = root
+
+    def read_entry(self, seq: int, row: dict) -> None:
+        data, name = utf8(row["record"]), f"LED-{seq:08x}"
+        need(len(data) <= MAX_RECORD, "record-text", "the record is too long")
+        is_own = sha256(data).hexdigest() == row["entry_hash"]
+        need(is_own, "record-hash", "the record does not match entry_hash")
+        record = parse(row["record"])
+        need(type(record) is dict, "record-members", "the record is not an object")
+        reason = record.get("reason")
+        kinds = {**RECORD, "reason": dict if type(reason) is dict and commitments(reason) else str}
+        meta = members(record, "record-members", "the record", kinds)["metadata"]
+        is_list = all(type(item) is str for item in record["prompts_used"])
+        is_list = is_list and re.fullmatch(TIME, record["timestamp"])
+        need(is_list, "record-members", "a timestamp or a list of prompts is malformed")
+        need([record["seq"], record["id"]] == [seq, name], "record-place", f"it is not entry {seq}")
+        need(jcs(record) == row["record"], "record-text", "the record is not in canonical form")
+        holds = self.previous in (record["previous_hash"], None)
+        need(holds, "record-link", "previous_hash is not the hash of the one before")
+        self.previous = row["entry_hash"]
+        items = commitments(meta) + commitments(reason)
+        self.read_content(seq, row, meta, items)
+        if not is_kernels(meta): need("erased" not in row, "line-erased", "it erases nothing")
+        elif record["event_type"] == "ARCHIVED": self.note_archived(seq, row, meta)
+        else: self.note_erasure(name, row, record)
+
+    def read_content(self, seq: int, row: dict, meta: dict, items: list) -> None:
+        session, subject = column(meta, "session_id"), meta.get("subject_id")
+        subject = subject if type(subject) is dict else None
+        need(not subject or seq >= self.before, "item-subjects", "it names a subject too early")
+        scope = session if session and type(session) is str else seq
+        named = {item["$content"][12:]: seq if item is subject else scope
+                 for item in items if "$content" in item}
+        exact = {item["$content"][12:] for item in items if "$content" in item and "form" in item}
+        for item in row["steps"]:
+            members(item, "step-members", "a message step", STEP, {"erased": str})
+            is_step = all(is_hash(item[name]) for name in STEP)
+            need(is_step, "step-members", "a hash of a message step is malformed")
+        messages = {item["commitment"] for item in row["steps"] if "erased" not in item}
+        order = []
+        for item in row["contents"]:
+            text = "json" if type(item) is dict and "json" in item else "jcs"
+            kinds = {"commitment": str, "nonce": str, text: str}, {"subjects": list}
+            is_gone = type(item) is dict and "erased" in item
+            if is_gone: kinds = {"commitment": str, "erased": str}, {}
+            mac = members(item, "item-members", "a content item", *kinds)["commitment"]
+            need(is_hash(mac), "item-members", "a commitment is malformed")
+            is_needed = mac in named or (mac in messages and "erased" not in item)
+            need(is_needed, "item-needed", "a content item belongs to no commitment of the line")
+            need(mac not in order, "item-once", "a commitment is there twice")
+            order.append(mac)
+            if "erased" in item: self.note_gone(mac, item["erased"], seq)
+            else: self.read_value(seq, item, item[text], named.get(mac, scope), subject)
+            if self.stated and "erased" not in item:
+                given = mac in exact if mac in named else not self.values[mac][2]
+                need(given == (text == "json"), "item-form", "a value of another form")
+        need(not self.stated or order == sorted(order), "item-order", "items are not in order")
+        for mac, where in named.items():
+            is_gone = mac in (order if self.stated else self.gone)
+            need(mac in self.values or is_gone, "item-missing",
+                 "content is missing and was not erased")
+            is_own = mac not in self.values or self.values[mac][0] == where
+            need(is_own, "item-scope", "a value is of another session")
+        for item in row["steps"]: self.read_step(item, scope)
+        self.check_lists(row, items, scope)
+        for item in items:
+            where, length, canonical = self.values.get(item.get("$content", "")[12:], (0, 0, True))
+            is_long = (not where and not length) or length == item.get("bytes")
+            need(is_long, "item-length", "a value is of another length than its record says")
+            need(canonical or "form" in item, "item-form", "a value is not in canonical form")
+
+    def read_value(self, seq: int, item: dict, text: str, scope: object, subject: object) -> None:
+        mac, value, whose = item["commitment"], utf8(text), item.get("subjects")
+        is_once = mac not in self.values and mac not in self.gone
+        need(is_once, "item-once", "a value is there twice, or was erased")
+        nonce = unbase64(item["nonce"], "item-nonce", 32)
+        is_own = hmac.new(nonce, value, "sha256").hexdigest() == mac
+        need(is_own, "item-commitment", "content is missing, or another was put in")
+        canonical = is_canonical(text)
+        need(canonical or "json" in item, "item-form", "a value is not in canonical form")
+        is_subject = subject is not None and subject["$content"] == f"hmac-sha256:{mac}"
+        if seq >= self.before:
+            is_own = whose == ([parse(text)] if is_subject else None)
+            need(is_own, "item-subjects", "a subject is not the record's")
+        elif whose is not None:
+            is_list = whose and all(type(one) is str for one in whose)
+            is_list = is_list and len(set(whose)) == len(whose)
+            need(is_list, "item-subjects", "subjects are not a list of names, each once")
+            self.unvouched.append([mac, *whose])
+        self.values[mac] = scope, len(value), canonical
+
+    def note_gone(self, mac: str, name: str, seq: int) -> None:
+        is_later = re.fullmatch("LED-[0-9a-f]{8,15}", name) and int(name[4:], 16) > seq
+        is_later = is_later and f"LED-{int(name[4:], 16):08x}" == name
+        need(is_later, "item-erased", "an erasure names no later entry")
+        need(mac not in self.values, "item-once", "a value that is there is said to be erased")
+        need(self.gone.setdefault(mac, name) == name, "item-erased", "a value was erased twice")
+
+    def read_step(self, item: dict, scope: object) -> None:
+        parent, mac, step = item["parent"], item["commitment"], item["step"]
+        before = (scope, 0, True) if parent == "0" * 64 else self.steps.get(parent)
+        need(before, "step-order", "a message step comes before its parent")
+        need(before[0] == scope, "step-scope", "a message list reaches into another session")
+        need(step not in self.steps, "step-once", "a message step is there twice")
+        is_own = sha256(bytes.fromhex(parent) + bytes.fromhex(mac)).hexdigest() == step
+        need(is_own, "step-hash", "a message step does not hold")
+        if "erased" in item: self.note_gone(mac, item["erased"], -1)
+        known = (scope, 0, True) if "erased" in item else self.values.get(mac, (None,))
+        need(known[0] == scope, "step-message", "content is missing and was not erased")
+        self.steps[step] = scope, before[1] + 1, before[2] and known[2]
+
+    def check_lists(self, row: dict, items: list, scope: object) -> None:
+        """The lists are those committed to, and the steps theirs, in their order."""
+        parents, expected = {item["step"]: item["parent"] for item in row["steps"]}, []
+        for item in items:
+            if "$messages" not in item: continue
+            where, place, canonical = self.steps.get(item["$messages"], (None, 0, True))
+            is_own = where == scope and place == item["count"]
+            need(is_own, "list-count", "a message list is not the one committed to")
+            need(canonical or "form" in item, "list-form", "a message is not in canonical form")
+            chain, step, known = [], item["$messages"], set(expected)
+            while step in parents and step not in known:
+                chain.append(step)
+                step = parents[step]
+            expected += chain[::-1]
+        is_all = set(expected) == set(parents)
+        need(is_all, "step-needed", "a message step belongs to no list of the entry")
+        in_order = not self.stated or expected == list(parents)
+        need(in_order, "step-order", "message steps are not in order")
+
+    def note_erasure(self, name: str, row: dict, record: dict) -> None:
+        count = record["metadata"].get("erased_count")
+        is_erasure = record["event_type"] == "ERASURE"
+        if is_erasure: self.erasures[name] = record["metadata"], record["reason"]
+        is_listed = self.archives and is_erasure and type(count) is int and count > 0
+        is_fit = ("erased" in row) == is_listed
+        need(is_fit, "line-erased", "erased is missing, or is too much")
+        if not is_listed: return
+        is_list = all(map(is_hash, row["erased"])) and sorted(set(row["erased"])) == row["erased"]
+        need(is_list, "line-erased", "erased is not a sorted list of commitments")
+        self.check_erasure(name, row["erased"])
+        for mac in row["erased"]: self.note_gone(mac, name, -1)
+
+    def check_erasure(self, name: str, macs: list) -> object:
+        meta, reason = self.erasures.get(name, ({}, ""))
+        fits = meta.get("erased_hash") == sha256("".join(macs).encode()).hexdigest()
+        fits = fits and meta.get("erased_count") == len(macs)
+        need(fits, "erasure-account", f"{name} does not account for its erasure")
+        return reason
+
+    def note_archived(self, seq: int, row: dict, meta: dict) -> None:
+        need("erased" not in row, "line-erased", "it erases nothing")
+        first, end, count = (meta.get(name) for name in ("first", "end", "entries"))
+        if not type(first) is type(end) is type(count) is int: return
+        if first != self.end or not first < end <= seq or end % 256: return  # joins no range
+        left = meta.get("left")
+        mac = left.get("$content") if type(left) is dict else None
+        text = [item.get("jcs", '""') for item in row["contents"]
+                if mac == f"hmac-sha256:{item['commitment']}"]
+        packed = parse(text[0]) if text else None
+        need(type(packed) is str, "archived-left", "it does not say which entries were archived")
+        stream, length = zlib.decompressobj(), end // 8
+        try: bits = stream.decompress(unbase64(packed, "archived-left"), length + 1)
+        except zlib.error: bits = b""
+        is_map = len(bits) == length and stream.eof and not stream.unused_data
+        bits = int.from_bytes(bits, "little")
+        is_map = is_map and bin(bits).count("1") == count
+        need(is_map, "archived-left", "it names another number of entries than were archived")
+        self.left, self.end, self.roots[end] = self.left | bits, end, meta.get("root")
+
+    def finish(self, seq: int) -> None:
+        """Check what the record says of archived entries."""
+        bits = self.left.to_bytes(seq // 8 + 1, "little")
+        is_said = all(bits[n // 8] >> n % 8 & 1 for n in self.away)
+        need(is_said, "leaf-archived", "an entry is away, and no ARCHIVED says so")
+        for end, root in self.roots.items() if self.archives else ():
+            is_root = self.root_at[end].hex() == root
+            need(is_root, "archived-root", f"the first {end} entries have another root")
+
+def read_lines(path: str) -> object:
+    with open(path, "rb") as file:
+        for number in itertools.count(1):
+            WHERE[0] = f"line {number}" + (f" (seq {number - 2})" if number > 1 else "")
+            line = file.readline(MAX_LINE + 1)
+            need(len(line) <= MAX_LINE, "json-text", f"the line is longer than {MAX_LINE} bytes")
+            if not line: return
+            yield line.decode()
+
+def read_head(text: str) -> dict:
+    head = parse(text)
+    is_export = type(head) is dict and head.get("format") == "remit-ledger-export/1"
+    need(is_export, "head-format", "not an export of a ledger")
+    both = ("checkpoint", "verifier_key")
+    needed = {**HEAD[0], **{name: type(None) for name in both if head.get(name, 0) is None}}
+    for name in both: need(name in head, "head-members", f"the first line has no member {name!a}")
+    members(head, "head-members", "the first line", needed, HEAD[1])
+    before = head.get("subjects_before", 0)
+    need(0 <= before <= head["entries"], "head-subjects", "subjects_before is out of range")
+    for row in head.get("usage", ()):
+        is_row = type(row) is list and len(row) == 20
+        kinds = [int, *[str] * 10, *[int] * 9]
+        is_row = is_row and all(type(one) is kind for one, kind in zip(row, kinds))
+        need(is_row, "head-usage", "a row of usage is malformed")
+    keys = [tuple(row[:11]) for row in head.get("usage", ())]
+    need(len(set(keys)) == len(keys), "head-usage", "a row of usage is there twice")
+    return head
 
 def check_export(path: str, vkey: str, held: str) -> str:
-    values, steps, gone, erasures, peaks, roots = {}, {}, {}, {}, [], {0: sha256(b"").digest()}
-    objects, previous, seq, file = [], "", -1, open(path, encoding="utf-8", newline="\n")
-    away, left = [], 0  # entries that were archived; which were, a bit for each, by the record
-    once = lambda pairs: need(len(dict(pairs)) == len(pairs), "an object has a key twice")
-    note = lambda pairs: once(pairs) or objects.append(pairs) or dict(pairs)  # every object
-    head = json.loads(file.readline(), object_pairs_hook=note)
-    before = head.get("subjects_before", head["entries"])  # where no record names its subject
-    need(head["format"] == "remit-ledger-export/1", "not an export of a ledger")
-    heads = [read_checkpoint(text, vkey) for text in (head["checkpoint"], held) if text]
-    need(heads or vkey is None, "there is no checkpoint to hold against the key")
-    for seq, line in enumerate(file):
-        WHERE[0] = f"line {seq + 2} (seq {seq})"
-        row, objects[:] = json.loads(line, object_pairs_hook=note), []
-        if "leaf" in row: leaf = unbase64(row["leaf"], 32)
-        else: leaf = sha256(b"\0" + row["record"].encode()).digest()
-        peaks, width = [*peaks, leaf], seq
-        while width % 2: peaks[-2:], width = [node(*peaks[-2:])], width // 2  # equal subtrees join
-        if seq + 1 in [size for _, size, _ in heads]:
-            roots[seq + 1] = functools.reduce(lambda right, left: node(left, right), peaks[::-1])
-        if "leaf" in row:
-            need(row["seq"] == seq, f"it is not entry {seq}")
-            previous = away.append(seq)
-            continue
-        record, data = json.loads(row["record"], object_pairs_hook=note), row["record"].encode()
-        need(sha256(data).hexdigest() == row["entry_hash"], "the record does not match entry_hash")
-        name, meta = f"LED-{seq:08x}", record["metadata"]
-        need([record["seq"], record["id"]] == [seq, name], f"it is not entry {seq}")
-        holds = previous in (record["previous_hash"], None)
-        need(holds, "previous_hash is not the hash of the one before")
-        previous = row["entry_hash"]
-        places = [x for x in (meta, meta.get("provenance"), meta.get("scope")) if type(x) is dict]
-        tier, session = [next((x[n] for x in places if n in x), 0) for n in ("tier", "session_id")]
-        is_kernels = type(tier) is not str or tier in ("", "hot")  # no worker's entry erases
-        if record["event_type"] == "ERASURE" and is_kernels: erasures[name] = meta, record["reason"]
-        gone.update(dict.fromkeys(row.get("erased", ()), name))  # in an archive, too
-        scope = session if session and type(session) is str else seq  # of its content
-        for item in row["contents"] + row["steps"]:
-            mac, parent, whose = item["commitment"], item.get("parent"), None
-            text = None
-            if "erased" in item: gone[mac] = item["erased"]
-            elif text := item.get("jcs", item.get("json")):  # JSON in RFC 8785's form, or in any
-                nonce, value = unbase64(item["nonce"], 32), text.encode()
-                values[scope, hmac.new(nonce, value, "sha256").hexdigest()] = len(value)
-                named = meta.get("subject_id")  # the value of it says whom the entry speaks of
-                is_named = isinstance(named, dict) and named.get("$content") == f"hmac-sha256:{mac}"
-                whose = [json.loads(text)] if is_named else None
-            is_left = record["event_type"] == "ARCHIVED" and is_kernels and text
-            if is_left and meta["left"]["$content"] == f"hmac-sha256:{mac}":
-                packed = base64.b64decode(json.loads(text))
-                left |= int.from_bytes(zlib.decompress(packed), "little")
-            as_recorded = item.get("subjects") == whose if seq >= before else not whose
-            need(as_recorded, "a subject is not the record's")
-            need((scope, mac) in values or mac in gone, "content is missing, or another was put in")
-            if parent:  # it is a step of a message list
-                step = sha256(bytes.fromhex(parent) + bytes.fromhex(mac)).hexdigest()
-                need(step == item["step"], "a message step does not hold")
-                steps[scope, step] = 1 + (0 if parent == "0" * 64 else steps[scope, parent])
-        for item in map(dict, objects):
-            if "$content" in item:
-                kind, mac = item["$content"][:12], item["$content"][12:]
-                holds = mac in gone or values.get((scope, mac)) == item["bytes"]
-                need(holds and kind == "hmac-sha256:", "content is missing and was not erased")
-            holds = "$messages" not in item or steps[scope, item["$messages"]] == item["count"]
-            need(holds, "a message list is not the one committed to")
-    WHERE[0], found = "the whole", [f"{seq + 1} entries, {len(values)} content values"]
-    bits = left.to_bytes(seq // 8 + 1, "little")
-    need(all(bits[n // 8] >> n % 8 & 1 for n in away), "an entry is away, and no ARCHIVED says so")
-    if away: found.append(f"archived: {len(away)} of the entries, held against the tree alone")
-    need(head["entries"] == seq + 1, f"cut off: {seq + 1} of {head['entries']} entries are there")
+    lines, seq = read_lines(path), -1
+    head = read_head(next(lines, ""))
+    notes = [note for note in (head["checkpoint"], held) if note is not None]
+    heads = [read_checkpoint(note, vkey) for note in notes]
+    is_own = None in (vkey, head["checkpoint"]) or head["verifier_key"] == vkey.strip()
+    need(is_own, "head-key", "the first line names another verifier key, or none")
+    more = read_note(head["checkpoint"])[0].split("\n")[3:] if head["checkpoint"] else []
+    stated = [line[len(STATEMENT):] for line in more if line.startswith(STATEMENT)]
+    need(len(stated) < 2, "head-statement", "the checkpoint has two statements")
+    export = Export(head, bool(stated))
+    for seq, line in enumerate(lines):
+        export.read(seq, parse(line), [size for _, size, _ in heads])
+    WHERE[0], found = "the whole", [f"{seq + 1} entries, {len(export.values)} content values"]
+    export.finish(seq)
+    if export.away: found.append(f"archived: {len(export.away)} of the entries, held against the "
+                                 "tree alone")
+    is_whole = head["entries"] == seq + 1
+    need(is_whole, "head-entries", f"cut off: {seq + 1} of {head['entries']} entries are there")
     for origin, size, root in heads:
-        need(size in roots, f"cut off: {seq + 1} entries, and a checkpoint covers {size}")
-        need(root == roots[size], f"the first {size} entries do not lead to the checkpoint of them")
+        need(size in export.root_at, "tree-root",
+             f"cut off: {seq + 1} entries, and a checkpoint covers {size}")
+        need(root == export.root_at[size], "tree-root",
+             f"the first {size} entries do not lead to the checkpoint of them")
         found.append(f"checkpoint of {origin!a}: {size} entries, which lead to it")
-    need(not heads or seq + 1 in roots, "the last entries are covered by no checkpoint")
+    is_signed = vkey is None or head["checkpoint"] is not None
+    need(is_signed, "head-checkpoint", "there is no checkpoint to hold against the key")
+    is_covered = head["checkpoint"] is None or heads[0][1] == seq + 1
+    need(is_covered, "tree-root", "the last entries are covered by no checkpoint")
+    for digest in stated:
+        told = {name: item for name, item in head.items() if name != "checkpoint"}
+        told["subjects"] = sorted(export.unvouched)
+        text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        is_own = unbase64(digest, "head-statement", 32) == sha256(text.encode()).digest()
+        need(is_own, "head-statement", "the first line or a subject is not as signed")
+    gone = export.gone
     for name, group in itertools.groupby(sorted(gone, key=lambda x: (gone[x], x)), gone.get):
-        macs, (meta, reason) = list(group), erasures.get(name, ({}, ""))
-        fits = meta.get("erased_hash") == sha256("".join(macs).encode()).hexdigest()
-        need(fits and meta["erased_count"] == len(macs), f"{name} does not account for its erasure")
+        macs = list(group)
+        reason = export.check_erasure(name, macs)
         found.append(f"erased: {len(macs)} values under {name}: {reason!a}")
     return "\n".join(found)
+
+def read(path: str) -> str:
+    size = os.path.getsize(path)
+    need(size <= MAX_NOTE, "proof-text", f"{path} is longer than {MAX_NOTE} bytes")
+    return pathlib.Path(path).read_bytes().decode()
+
+def sentence(error: BaseException) -> str:
+    if isinstance(error, UnicodeDecodeError): return "it is not UTF-8 (json-text)"
+    if isinstance(error, OSError): return f"{error.filename} cannot be read: {error.strerror}"
+    if isinstance(error, RecursionError): return "it is nested too deep (json-text)"
+    if isinstance(error, MemoryError): return "there is not enough memory to read it"
+    return str(error) if isinstance(error, ValueError) else f"it cannot be read: {error!r}"
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:5]))
@@ -184,7 +501,8 @@ if __name__ == "__main__":
     for option in ("--key", "--checkpoint", "--proof", "--record",
                    "--tenant-proof"): parser.add_argument(option)
     given = parser.parse_args()
-    read = lambda path: pathlib.Path(path).read_bytes().decode()
+    if not (given.tenant_proof or (given.proof and given.record) or given.export): parser.error(
+        "give an export, --proof with --record, or --tenant-proof")
     try:
         key = read(given.key) if given.key and os.path.exists(given.key) else given.key
         if given.tenant_proof: print(check_tenant_proof(read(given.tenant_proof), key))
@@ -192,4 +510,4 @@ if __name__ == "__main__":
         else: print(check_export(given.export, key, given.checkpoint and read(given.checkpoint)))
         print("VERIFIED" if key else "chain and content hold; nobody's signature was checked")
     except Exception as error:  # whatever it is, it does not verify
-        sys.exit(f"NOT VERIFIED: {WHERE[0]}: {error if type(error) is ValueError else repr(error)}")
+        sys.exit(f"NOT VERIFIED: {WHERE[0]}: {sentence(error)}")

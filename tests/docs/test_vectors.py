@@ -7,8 +7,10 @@ specification and nothing of Remit.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import hmac
+import importlib.util
 import json
 import re
 import subprocess
@@ -31,6 +33,7 @@ from remit.ledger.content import (
     next_step,
 )
 from remit.ledger.entry import entry_id
+from remit.ledger.log_of_logs import TenantProof
 from remit.ledger.record import record_problem
 from remit.ledger.tlog import (
     SignedCheckpoint,
@@ -44,7 +47,9 @@ from remit.ledger.tlog import (
     verify_consistency,
     verify_inclusion,
 )
+from remit.views.page import script
 from tests.support import vectors as generator
+from tests.support.browser import Browser, find_browser
 
 FOLDER = Path(__file__).parents[2] / "docs/vectors"
 SCRIPT = FOLDER.parent / "verify_standalone.py"
@@ -125,6 +130,7 @@ def test_the_readme_explains_every_member_and_file() -> None:
                     members(each)
 
     members(V)
+    members(json.loads((FOLDER / "hostile.json").read_text()))
     assert names <= explained
 
 
@@ -372,3 +378,79 @@ def test_negative(name: str, tmp_path: Path) -> None:
     record = tmp_path / "record"
     record.write_text(item["record"])
     assert standalone("--proof", path, "--record", record, "--key", str(key)) == 1
+
+
+# -- hostile edits ----------------------------------------------------------------------------
+
+HOSTILE: dict[str, Any] = json.loads((FOLDER / "hostile.json").read_text())
+CASES = {item["name"]: item for item in HOSTILE["cases"]}
+HOST_KEY = VerifierKey.parse((FOLDER / "host.vkey").read_text())
+
+
+def edited(case: dict[str, Any]) -> str:
+    lines = (FOLDER / case["artefact"]).read_text().splitlines()
+    lines[case["first"] : case["end"]] = case["lines"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    """The stand-alone verifier, which checks each signature once."""
+    spec = importlib.util.spec_from_file_location("verify_standalone", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    found: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    found.check_signature = functools.cache(found.check_signature)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if CASES[name]["artefact"] != "bundle.json"]
+)
+def test_hostile(name: str, tmp_path: Path, module: Any) -> None:
+    case = CASES[name]
+    path = tmp_path / "given"
+    path.write_text(edited(case))
+    if case["artefact"] == "tenant-proof.json":
+        with pytest.raises(TlogError):
+            TenantProof.parse(path.read_bytes()).verify(HOST_KEY)
+        with pytest.raises(ValueError, match=rf"\({case['condition']}\)"):
+            module.check_tenant_proof(path.read_text(), str(HOST_KEY))
+        return
+    with pytest.raises(RemitError) as refused:
+        imported(path, tmp_path)
+    assert "Error" not in str(refused.value)
+    with pytest.raises(ValueError, match=rf"\({case['condition']}\)"):
+        module.check_export(str(path), str(KEY), None)
+
+
+def test_the_artefacts_themselves_hold(tmp_path: Path) -> None:
+    imported(FOLDER / "archived.jsonl", tmp_path)
+    assert standalone(FOLDER / "archived.jsonl", "--key", str(KEY)) == 0
+    TenantProof.parse((FOLDER / "tenant-proof.json").read_bytes()).verify(HOST_KEY)
+    assert standalone("--tenant-proof", FOLDER / "tenant-proof.json", "--key", str(HOST_KEY)) == 0
+    with LedgerClient(tmp_path / "l.db", verifier_key=KEY) as ledger:
+        again = tmp_path / "again.jsonl"
+        ledger.export(again)
+    told = (FOLDER / "archived.jsonl").read_text().splitlines()
+    assert list(map(json.loads, again.read_text().splitlines()[1:])) == list(
+        map(json.loads, told[1:])
+    )
+
+
+@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+def test_hostile_bundles(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page.as_uri())
+
+        def state(text: str) -> str:
+            read = "(async (t) => (await RemitProof.verify(RemitProof.read(t))).state)"
+            return str(browser.run(f"{read}({json.dumps(text)}).catch(() => 'failed')"))
+
+        assert state((FOLDER / "bundle.json").read_text()) == "verified"
+        for case in CASES.values():
+            if case["artefact"] == "bundle.json":
+                assert state(edited(case)) == "failed", case["name"]

@@ -11,7 +11,9 @@ import base64
 import hashlib
 import hmac
 import json
+import zlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,10 @@ SEED = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
 WITNESS_SEED = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"
 ORIGIN = "example.com/vectors"
 WITNESS = "example.com/witness"
+HOST = "example.com/host"
 COSIGNED_AT = 1_700_000_000
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 255, 256, 257, 300]
-TIME = "2026-01-01T00:00:0{}.000000Z"
+TIME = "2026-01-01T00:{:02d}:{:02d}.000000Z"
 ORDER = 2**252 + 27742317777372353535851937790883648493
 NO_STEP = "0" * 64
 
@@ -101,7 +104,7 @@ def chained(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
             **given,
             "seq": seq,
             "id": f"LED-{seq:08x}",
-            "timestamp": TIME.format(seq),
+            "timestamp": TIME.format(*divmod(seq, 60)),
             "previous_hash": found[-1]["entry_hash"] if found else "",
         }
         record = rfc8785.dumps(fields)
@@ -240,13 +243,15 @@ def notes() -> dict[str, Any]:
 
 
 def export() -> list[dict[str, Any]]:
-    """Three notes of one session and one of none; the first answer is erased. Then exact texts."""
+    """Three notes of one session and one of none; the first answer is erased. Then exact texts, and
+    an entry that names its subject. Entry 1 is of before records named subjects."""
     wire = exacts()
-    ask, answer, more, alone = (
+    ask, answer, more, alone, ann = (
         value(10, {"role": "user", "content": "Where do I live?"}),
         value(11, "Main Street 1"),
         value(12, {"role": "user", "content": "Forget it, please."}),
         value(13, "a value of an entry without a session"),
+        value(14, "ann"),
     )
     chain = steps([ask["commitment"], more["commitment"]])
     gone = sorted([answer["commitment"], ask["commitment"]])
@@ -266,21 +271,9 @@ def export() -> list[dict[str, Any]]:
                 "event_type": "NOTE",
                 "decision": "KEPT",
                 "reason": single(alone),
-                "metadata": {},
+                "metadata": {"subject_id": single(ann)},
             },
-            {
-                "event_type": "ERASURE",
-                "decision": "ERASED",
-                "reason": "request 17",
-                "submission_id": "operator",
-                "metadata": {
-                    "target": "entry",
-                    "erased_entry_id": "LED-00000000",
-                    "requested_by": "operator",
-                    "erased_count": 2,
-                    "erased_hash": hashlib.sha256("".join(gone).encode()).hexdigest(),
-                },
-            },
+            erasure(gone, "LED-00000000"),
             {
                 "event_type": "EXCHANGE",
                 "decision": "SUCCESS",
@@ -293,40 +286,182 @@ def export() -> list[dict[str, Any]]:
             },
         ]
     )
-
-    def told(item: dict[str, Any]) -> dict[str, Any]:
-        encoded = base64.b64encode(bytes.fromhex(item["nonce_hex"])).decode()
-        name = "json" if "json" in item else "jcs"
-        return {"commitment": item["commitment"], "nonce": encoded, name: item[name]}
-
     erased = {"erased": "LED-00000003"}
     beside: list[tuple[list[Any], list[Any]]] = [
         ([{"commitment": answer["commitment"], **erased}], [{**chain[0], **erased}]),
         ([{**told(more), "subjects": ["bob"]}], [chain[1]]),
-        ([told(alone)], []),
+        (by_commitment([told(alone), {**told(ann), "subjects": ["ann"]}]), []),
         ([], []),
-        ([told(item) for item in wire], steps([item["commitment"] for item in wire[:2]])),
-    ]
-    root = tree_root([bytes.fromhex(item["leaf_hash"]) for item in made])
-    head = {
+        (by_commitment([told(item) for item in wire]),
+         steps([item["commitment"] for item in wire[:2]])),
+    ]  # fmt: skip
+    lines = [entry_line(item, *beside[seq]) for seq, item in enumerate(made)]
+    return [head(made, [[more["commitment"], "bob"]], subjects_before=2), *lines]
+
+
+def erasure(commitments: list[str], entry: str) -> dict[str, Any]:
+    return {
+        "event_type": "ERASURE",
+        "decision": "ERASED",
+        "reason": "request 17",
+        "submission_id": "operator",
+        "metadata": {
+            "target": "entry",
+            "erased_entry_id": entry,
+            "requested_by": "operator",
+            "erased_count": len(commitments),
+            "erased_hash": hashlib.sha256("".join(commitments).encode()).hexdigest(),
+        },
+    }
+
+
+def told(item: dict[str, Any]) -> dict[str, Any]:
+    encoded = base64.b64encode(bytes.fromhex(item["nonce_hex"])).decode()
+    name = "json" if "json" in item else "jcs"
+    return {"commitment": item["commitment"], "nonce": encoded, name: item[name]}
+
+
+def by_commitment(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(items, key=lambda item: str(item["commitment"]))
+
+
+def entry_line(
+    item: dict[str, Any], contents: list[Any] | None = None, steps: list[Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "seq": item["fields"]["seq"],
+        "entry_hash": item["entry_hash"],
+        "record": item["record"],
+        "contents": contents or [],
+        "steps": steps or [],
+    }
+
+
+def head(made: list[dict[str, Any]], unvouched: list[list[str]], **more: Any) -> dict[str, Any]:
+    """The first line; its checkpoint signs the statement."""
+    found = {
         "format": "remit-ledger-export/1",
         "entries": len(made),
-        "checkpoint": str(Checkpoint(ORIGIN, len(made), root).sign(signer())),
+        "checkpoint": None,
         "verifier_key": str(signer().verifier_key),
+        **more,
     }
-    return [
-        head,
-        *(
-            {
-                "seq": seq,
-                "entry_hash": item["entry_hash"],
-                "record": item["record"],
-                "contents": beside[seq][0],
-                "steps": beside[seq][1],
-            }
-            for seq, item in enumerate(made)
-        ),
+    stated = {name: item for name, item in found.items() if name != "checkpoint"}
+    text = json.dumps({**stated, "subjects": unvouched}, sort_keys=True, separators=(",", ":"))
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    root = tree_root([bytes.fromhex(item["leaf_hash"]) for item in made])
+    checkpoint = Checkpoint(ORIGIN, len(made), root, (f"remit-export/1 {digest}",))
+    return {**found, "checkpoint": str(checkpoint.sign(signer()))}
+
+
+def archived() -> list[dict[str, Any]]:
+    """An export of 259 entries, of which 254 were archived. One of these showed a value that was
+    erased afterwards."""
+    gone = value(30, "an answer that was erased in the archive")
+    notes = [
+        {"event_type": "NOTE", "decision": "KEPT", "reason": f"note {seq}", "metadata": {}}
+        for seq in range(256)
     ]
+    for seq in (7, 8):
+        metadata = {"session_id": "SES-1", "outcome": "success"}
+        notes[seq] = {
+            "event_type": "EXCHANGE", "decision": "SUCCESS", "reason": "ok", "metadata": metadata
+        }  # fmt: skip
+    notes[7]["metadata"]["response"] = single(gone)
+    away = [seq for seq in range(256) if seq not in (0, 9)]
+    bits = sum(1 << seq for seq in away).to_bytes(32, "little")
+    left = value(31, packed(bits))
+    begins = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) // 900
+    row = [begins, *[""] * 5, "SES-1", "", "", "", "measured", 2, *[0] * 8]
+    rows = repr(sorted([repr(tuple(row))]))
+    digest = hashlib.sha256(rows.encode()).hexdigest()
+    carried = value(32, {"accounts": {}, "usage": {"2026-01-01T00": digest}})
+    root = tree_root([bytes.fromhex(item["leaf_hash"]) for item in chained(notes)])
+    archive = {
+        "event_type": "ARCHIVED",
+        "decision": "ARCHIVED",
+        "reason": "Entries 0 to 255 archived",
+        "metadata": {
+            "first": 0, "end": 256, "root": root.hex(), "entries": len(away),
+            "left": single(left), "carried": single(carried), "by": "ann",
+        },
+    }  # fmt: skip
+    last = {"event_type": "NOTE", "decision": "KEPT", "reason": "last", "metadata": {}}
+    made = chained([*notes, archive, erasure([gone["commitment"]], "LED-00000007"), last])
+    lines = [
+        {"seq": seq, "leaf": base64.b64encode(bytes.fromhex(item["leaf_hash"])).decode()}
+        if seq in away
+        else entry_line(item)
+        for seq, item in enumerate(made)
+    ]
+    lines[256]["contents"] = by_commitment([told(left), told(carried)])
+    lines[257]["erased"] = [gone["commitment"]]
+    return [head(made, [], subjects_before=0, usage=[row]), *lines]
+
+
+def packed(bits: bytes) -> str:
+    """A zlib stream of 32 bytes in base64, as a stored block: two versions of a compressor need not
+    write the same bytes."""
+    stream = b"\x78\x01\x01\x20\x00\xdf\xff" + bits + zlib.adler32(bits).to_bytes(4, "big")
+    return base64.b64encode(stream).decode()
+
+
+def host_signer() -> Signer:
+    return signer(WITNESS_SEED, HOST)
+
+
+def log_proof(records: list[bytes], index: int, by: Signer) -> TlogProof:
+    hashes = [leaf_hash(record) for record in records]
+    size = len(hashes)
+    path = inclusion_proof(index, size, lambda start, end: tree_root(hashes[start:end]))
+    return TlogProof(index, tuple(path), Checkpoint(by.name, size, tree_root(hashes)).sign(by))
+
+
+def tenant_proof() -> dict[str, Any]:
+    """Entry 2 of the export, from a head of a host that took the head of its log."""
+    records = [line["record"].encode() for line in export()[1:]]
+    proof = log_proof(records, 2, signer())
+    checkpoint = proof.signed.checkpoint
+    taken = {
+        "event_type": "TENANT_CHECKPOINT",
+        "submission_id": "acme",
+        "decision": "TAKEN",
+        "reason": "The head of the log of acme",
+        "metadata": {
+            "tenant": "acme",
+            "origin": checkpoint.origin,
+            "size": checkpoint.size,
+            "root": base64.b64encode(checkpoint.root).decode(),
+            "checkpoint": str(proof.signed),
+            "verifier_key": str(signer().verifier_key),
+            "extends": 0,
+            "consistency": [],
+        },
+    }
+    note = {"event_type": "NOTE", "decision": "KEPT", "reason": "host", "metadata": {}}
+    host = [item["record"].encode() for item in chained([note, taken, note])]
+    return {
+        "format": "remit-tenant-proof/1",
+        "record": records[2].decode(),
+        "proof": str(proof),
+        "head": {"record": host[1].decode(), "proof": str(log_proof(host, 1, host_signer()))},
+    }
+
+
+def bundle() -> dict[str, Any]:
+    """What a browser is given for entry 2 of the export."""
+    line = export()[3]
+    proof = log_proof([item["record"].encode() for item in export()[1:]], 2, signer())
+    return {
+        "entry_id": "LED-00000002",
+        "seq": 2,
+        "entry_hash": line["entry_hash"],
+        "record": line["record"],
+        "size": 5,
+        "proof": [base64.b64encode(item).decode() for item in proof.path],
+        "checkpoint": str(proof.signed),
+        "vkey": str(signer().verifier_key),
+    }
 
 
 def negative() -> list[dict[str, Any]]:
@@ -347,7 +482,7 @@ def negative() -> list[dict[str, Any]]:
 
     def forge(lines: list[dict[str, Any]]) -> None:
         item = lines[3]["contents"][0]
-        lines[3]["contents"] = [{"commitment": item["commitment"], "erased": "LED-00000003"}]
+        lines[3]["contents"][0] = {"commitment": item["commitment"], "erased": "LED-00000003"}
 
     def other_nonce(lines: list[dict[str, Any]]) -> None:
         lines[3]["contents"][0]["nonce"] = base64.b64encode(bytes(32)).decode()
@@ -378,7 +513,9 @@ def negative() -> list[dict[str, Any]]:
     changed(
         "exact-text-changed",
         "the text's HMAC is not its commitment, though it means the same",
-        lambda lines: lines[5]["contents"][0].update(json=EXACT[0].strip()),
+        lambda lines: next(
+            item for item in lines[5]["contents"] if item["json"] == EXACT[0]
+        ).update(json=EXACT[0].strip()),
     )
     changed("nonce-changed", "the value's HMAC is not its commitment", other_nonce)
     changed(
@@ -386,7 +523,11 @@ def negative() -> list[dict[str, Any]]:
         "a commitment has neither value nor erasure",
         lambda lines: lines[3]["contents"].clear(),
     )
-    changed("erasure-forged", "erased_count and erased_hash of LED-00000003 do not cover it", forge)
+    changed(
+        "erasure-forged",
+        "LED-00000003 does not account for it: erased_count and erased_hash",
+        forge,
+    )
     changed(
         "step-changed",
         "the step is not SHA-256(parent || commitment)",
@@ -451,6 +592,269 @@ def negative() -> list[dict[str, Any]]:
     return found
 
 
+Lines = list[Any]
+Edit = tuple[str, str, str, Callable[[Lines], object]]
+"""Name, condition that does not hold, why, and the edit of the parsed lines."""
+
+FORGED = base64.b64encode(bytes(32)).decode()
+
+
+def item_of(lines: Lines, number: int, text: str) -> dict[str, Any]:
+    """The content item of a line that has a text."""
+    found: dict[str, Any] = next(
+        item for item in lines[number]["contents"] if text in item.get("jcs", item.get("json", ""))
+    )
+    return found
+
+
+def second(lines: Lines, number: int, text: str, at: int, **forged: Any) -> None:
+    """Put a second item of the same commitment before (0) or after (1) a true one."""
+    true = item_of(lines, number, text)
+    place = lines[number]["contents"].index(true) + at
+    lines[number]["contents"].insert(place, {"commitment": true["commitment"], **forged})
+
+
+def export_edits() -> list[Edit]:
+    forged = {"nonce": FORGED, "jcs": '"forged"'}
+    gone = {"erased": "LED-00000003"}
+    alone, ask = "a value of", "Forget it"
+
+    def contents(lines: Lines, number: int = 3) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = lines[number]["contents"]
+        return found
+
+    def twice(lines: Lines, number: int, name: str, other: str) -> None:
+        member = json.dumps({name: lines[number][name]})[1:-1]
+        text = json.dumps(lines[number])
+        lines[number] = Raw(text.replace(member, f'"{name}": {other}, {member}'))
+
+    return [
+        ("second-item", "item-once", "a second item of the same commitment has another text",
+         lambda x: second(x, 3, alone, 1, **forged)),
+        ("second-item-before", "item-commitment", "the same, before the true one",
+         lambda x: second(x, 3, alone, 0, **forged)),
+        ("second-item-erased", "item-once", "beside a value its commitment is said to be erased",
+         lambda x: second(x, 3, alone, 1, **gone)),
+        ("erased-with-text", "item-once", "beside an erased item another has a text",
+         lambda x: contents(x, 1).append({**contents(x, 1)[0], **forged} | {"erased": "x"})
+         or contents(x, 1)[1].pop("erased")),
+        ("erased-item-with-text", "item-members", "an erased item has a text",
+         lambda x: contents(x, 1)[0].update(forged)),
+        ("item-repeated", "item-once", "a value is there twice",
+         lambda x: contents(x).append(contents(x)[0])),
+        ("item-later", "item-needed", "a value is there again with another entry",
+         lambda x: contents(x, 5).append(item_of(x, 3, alone))),
+        ("item-foreign", "item-needed", "a true value that no commitment of the record names",
+         lambda x: contents(x, 4).append({**told(value(40, "foreign"))})),
+        ("items-swapped", "item-order", "items are not in the order of their commitments",
+         lambda x: contents(x).reverse()),
+        ("item-without-nonce", "item-members", "a value has no nonce",
+         lambda x: contents(x)[0].pop("nonce")),
+        ("item-unknown-member", "item-members", "an item has a member that the format does not",
+         lambda x: contents(x)[0].update(kept=True)),
+        ("item-nested", "item-members", "an item is a list",
+         lambda x: x[3].update(contents=[contents(x)])),
+        ("item-upper-case", "item-members", "a commitment has upper-case digits",
+         lambda x: contents(x)[0].update(commitment=contents(x)[0]["commitment"].upper())),
+        ("nonce-stray-bits", "item-nonce", "the nonce's base64 ends in bits that are not zero",
+         lambda x: contents(x)[0].update(nonce=stray_bits(contents(x)[0]["nonce"]))),
+        ("item-json-for-jcs", "item-form", "a canonical value is given as an exact text",
+         lambda x: item_of(x, 3, alone).update(json=item_of(x, 3, alone).pop("jcs"))),
+        ("item-jcs-for-json", "item-form", "an exact text is given as a canonical value",
+         lambda x: item_of(x, 5, "surrogate").update(jcs=item_of(x, 5, "surrogate").pop("json"))),
+        ("subject-dropped", "item-subjects", "whom the record names is missing",
+         lambda x: item_of(x, 3, "ann").pop("subjects")),
+        ("subject-changed", "item-subjects", "another person than the record names",
+         lambda x: item_of(x, 3, "ann").update(subjects=["mallory"])),
+        ("subject-added", "item-subjects", "a person whom no record names",
+         lambda x: item_of(x, 3, alone).update(subjects=["mallory"])),
+        ("subject-of-before", "head-statement", "a subject for which only the checkpoint vouches",
+         lambda x: item_of(x, 2, ask).update(subjects=["mallory"])),
+        ("erasure-of-another", "item-erased", "an erasure is named that is no later entry",
+         lambda x: contents(x, 1)[0].update(erased="LED-00000000")),
+        ("erased-upper-case", "item-erased", "the id of the erasure has other digits",
+         lambda x: contents(x, 1)[0].update(erased="LED-0000000003")),
+        ("erased-item-dropped", "item-missing", "an erased value is not named",
+         lambda x: contents(x, 1).clear()),
+        ("step-erased-dropped", "step-message", "a message is missing",
+         lambda x: x[1]["steps"][0].pop("erased")),
+        ("step-erased-added", "item-needed", "a message that is there is said to be erased",
+         lambda x: x[2]["steps"][0].update(gone)),
+        ("step-repeated", "step-once", "a message step is there twice",
+         lambda x: x[5]["steps"].append(x[5]["steps"][-1])),
+        ("steps-swapped", "step-order", "a step is before its parent",
+         lambda x: x[5]["steps"].reverse()),
+        ("step-foreign", "step-needed", "a true step that belongs to no list",
+         lambda x: x[5]["steps"].append(
+             steps([item["commitment"] for item in exacts()])[2])),
+        ("step-other-session", "step-scope", "a step goes on from another session's",
+         lambda x: x[5]["steps"].insert(
+             0, dict(x[2]["steps"][0], parent=x[2]["steps"][0]["step"]))),
+        ("line-record-and-leaf", "leaf-line", "an entry has a leaf beside its record",
+         lambda x: x[3].update(leaf=FORGED)),
+        ("line-for-leaf", "leaf-archived", "an entry is replaced by its leaf, and was not archived",
+         lambda x: x.__setitem__(3, {"seq": 2, "leaf": base64.b64encode(
+             leaf_hash(x[3]["record"].encode())).decode()})),
+        ("line-unknown-member", "line-members", "a line has a member that the format does not",
+         lambda x: x[4].update(note="x")),
+        ("line-erased", "line-erased", "an erasure lists commitments, and nothing was archived",
+         lambda x: x[4].update(erased=["ab" * 32])),
+        ("line-seq-float", "line-members", "seq is written as 2.0",
+         lambda x: x[3].update(seq=2.0)),
+        ("line-seq-text", "line-members", "seq is a text", lambda x: x[3].update(seq="2")),
+        ("line-seq-bool", "line-members", "seq is true", lambda x: x[2].update(seq=True)),
+        ("line-seq-other", "line-seq", "seq is another", lambda x: x[3].update(seq=3)),
+        ("line-key-twice", "json-text", "a member is there twice, the true one last",
+         lambda x: twice(x, 3, "seq", "7")),
+        ("line-repeated", "line-seq", "a line is there twice", lambda x: x.insert(4, x[4])),
+        ("line-added", "record-place", "a line of no entry",
+         lambda x: x.append(dict(x[-1], seq=5))),
+        ("head-entries", "head-entries", "another number of entries",
+         lambda x: x[0].update(entries=6)),
+        ("head-key-null", "head-key", "the head names no key", lambda x: x[0].update(
+            verifier_key=None)),
+        ("head-key-other", "head-key", "the head names another key", lambda x: x[0].update(
+            verifier_key=str(host_signer().verifier_key))),
+        ("head-checkpoint-null", "head-checkpoint", "there is no checkpoint", lambda x: x[0].update(
+            checkpoint=None)),
+        ("head-subjects-before", "item-subjects", "records are said to name no subject",
+         lambda x: x[0].update(subjects_before=3)),
+        ("head-subjects-before-less", "head-statement", "records are said to name subjects earlier",
+         lambda x: x[0].update(subjects_before=1)
+         or item_of(x, 2, ask).pop("subjects")),
+        ("head-subjects-before-dropped", "item-subjects", "the head lacks subjects_before",
+         lambda x: x[0].pop("subjects_before")),
+        ("head-unknown-member", "head-members", "the head has a member that the format does not",
+         lambda x: x[0].update(origin=ORIGIN)),
+        ("head-usage-added", "line-erased", "the head has usage, and nothing was archived",
+         lambda x: x[0].update(usage=[])),
+        ("head-signed-twice", "note-text", "the checkpoint has its signature twice",
+         lambda x: x[0].update(checkpoint=x[0]["checkpoint"] + x[0]["checkpoint"].split("\n")[-2]
+                               + "\n")),
+    ]  # fmt: skip
+
+
+def archived_edits() -> list[Edit]:
+    everything = json.dumps(packed(b"\xff" * 32))
+    note = next(line for line in archived() if line.get("seq") == 9)
+    leaf = {"seq": 9, "leaf": base64.b64encode(leaf_hash(note["record"].encode())).decode()}
+    forged = {"nonce": FORGED, "jcs": everything}
+    return [
+        ("second-map", "item-once", "a second item under the commitment of left",
+         lambda x: second(x, 257, "eAEB", 1, **forged)),
+        ("second-map-and-leaf", "item-once", "the same, and an entry is replaced by its leaf",
+         lambda x: second(x, 257, "eAEB", 1, **forged) or x.__setitem__(10, leaf)),
+        ("entry-for-leaf", "leaf-archived", "an entry that is not archived is replaced by its leaf",
+         lambda x: x.__setitem__(10, leaf)),
+        ("leaf-with-record", "leaf-line", "a leaf line has a record",
+         lambda x: x[5].update(record=note["record"])),
+        ("leaf-with-contents", "leaf-line", "a leaf line has contents",
+         lambda x: x[5].update(contents=[])),
+        ("leaf-changed", "archived-root", "a leaf is another", lambda x: x[5].update(leaf=FORGED)),
+        ("leaf-stray-bits", "leaf-line", "the leaf's base64 ends in bits that are not zero",
+         lambda x: x[5].update(leaf=stray_bits(x[5]["leaf"]))),
+        ("leaves-swapped", "line-seq", "two leaf lines are exchanged",
+         lambda x: x.__setitem__(slice(5, 7), [x[6], x[5]])),
+        ("usage-changed", "head-statement", "a sum of usage is another",
+         lambda x: x[0]["usage"][0].__setitem__(11, 3)),
+        ("usage-dropped", "leaf-archived", "the head has no usage", lambda x: x[0].pop("usage")),
+        ("usage-twice", "head-usage", "a row of usage is there twice",
+         lambda x: x[0]["usage"].append(x[0]["usage"][0])),
+        ("usage-column", "head-usage", "a sum of usage is a text",
+         lambda x: x[0]["usage"][0].__setitem__(11, "2")),
+        ("erased-dropped", "line-erased", "an erasure does not list what it erased",
+         lambda x: x[258].pop("erased")),
+        ("erased-other", "erasure-account", "an erasure lists another commitment",
+         lambda x: x[258].update(erased=["ab" * 32])),
+    ]  # fmt: skip
+
+
+def object_edits(name: str) -> list[Edit]:
+    """Edits of the one object of a tenant proof or a bundle."""
+    members = "tenant-members" if name == "tenant" else "bundle-members"
+    proof = "proof" if name == "tenant" else "checkpoint"
+    edits: list[Edit] = [
+        (f"{name}-record", "proof-path", "the record is another",
+         lambda x: x[0].update(record=x[0]["record"].replace("KEPT", "LOST"))),
+        (f"{name}-unknown-member", members, "it has a member that the format does not",
+         lambda x: x[0].update(note="x")),
+        (f"{name}-record-list", members, "the record is a list",
+         lambda x: x[0].update(record=[x[0]["record"]])),
+        (f"{name}-note-list", members, "the note is a list",
+         lambda x: x[0].update({proof: [x[0][proof]]})),
+        (f"{name}-key-twice", "json-text", "a member is there twice",
+         lambda x: x.__setitem__(0, Raw('{"record":"{}",' + json.dumps(x[0])[1:]))),
+        (f"{name}-signed-twice", "note-text", "the checkpoint has its signature twice",
+         lambda x: x[0].update({proof: x[0][proof] + x[0][proof].split("\n")[-2] + "\n"})),
+    ]  # fmt: skip
+    if name == "tenant":
+        return [
+            *edits,
+            ("tenant-head-dropped", members, "the host's head is missing",
+             lambda x: x[0].pop("head")),
+            ("tenant-head-record", "proof-path", "the host's record is another",
+             lambda x: x[0]["head"].update(
+                 record=x[0]["head"]["record"].replace("acme", "other"))),
+            ("tenant-proofs-swapped", "checkpoint-origin", "the two proofs are exchanged",
+             lambda x: x[0].update(proof=x[0]["head"]["proof"]) or x[0]["head"].update(
+                 proof=tenant_proof()["proof"])),
+        ]  # fmt: skip
+    return [
+        *edits,
+        ("bundle-entry-id", members, "it is named as another entry",
+         lambda x: x[0].update(entry_id="LED-00000003")),
+        ("bundle-size", members, "the size is another", lambda x: x[0].update(size=6)),
+        ("bundle-size-dropped", members, "the size is missing", lambda x: x[0].pop("size")),
+        ("bundle-seq-text", members, "seq is a text", lambda x: x[0].update(seq="2")),
+        ("bundle-seq-float", members, "seq is written as 2.0", lambda x: x[0].update(seq=2.0)),
+        ("bundle-proof-object", members, "the proof is an object with a length",
+         lambda x: x[0].update(proof={**dict(enumerate(x[0]["proof"])),
+                                      "length": len(x[0]["proof"])})),
+        ("bundle-hash-upper-case", "record-hash", "entry_hash has upper-case digits",
+         lambda x: x[0].update(entry_hash=x[0]["entry_hash"].upper())),
+    ]  # fmt: skip
+
+
+class Raw(str):
+    """A line as text."""
+
+
+def stray_bits(text: str) -> str:
+    """Base64 of 32 bytes with a bit after its last."""
+    return f"{text[:-2]}{chr(ord(text[-2]) + 1)}="
+
+
+def hostile() -> dict[str, Any]:
+    """Edits that every reader of an artefact refuses: lines ``first`` to before ``end`` of the
+    artefact are replaced."""
+    cases = []
+    for name, edits in (
+        ("export.jsonl", export_edits()), ("archived.jsonl", archived_edits()),
+        ("tenant-proof.json", object_edits("tenant")), ("bundle.json", object_edits("bundle")),
+    ):  # fmt: skip
+        true = artefacts()[name].splitlines()
+        for case, condition, why, edit in edits:
+            parsed = [json.loads(line) for line in true]
+            edit(parsed)
+            lines = [
+                str(line) if isinstance(line, Raw) else json.dumps(line, separators=(",", ":"))
+                for line in parsed
+            ]
+            first = next(
+                (at for at, (one, two) in enumerate(zip(true, lines, strict=False)) if one != two),
+                min(len(true), len(lines)),
+            )
+            tail = 0
+            while tail < min(len(true), len(lines)) - first and true[-1 - tail] == lines[-1 - tail]:
+                tail += 1
+            assert lines != true, case
+            cases.append(
+                {"name": case, "artefact": name, "condition": condition, "why": why,
+                 "first": first, "end": len(true) - tail, "lines": lines[first : len(lines) - tail]}
+            )  # fmt: skip
+    return {"format": "remit-hostile-vectors/1", "cases": cases}
+
+
 def vectors() -> dict[str, Any]:
     told = contents()
     macs = [told[3]["commitment"], told[4]["commitment"], told[3]["commitment"]]
@@ -476,14 +880,26 @@ def jsonl(lines: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
+def artefacts() -> dict[str, str]:
+    """The genuine artefacts of which :func:`hostile` edits lines."""
+    return {
+        "export.jsonl": jsonl(export()),
+        "archived.jsonl": jsonl(archived()),
+        "record-42.tlog-proof": notes()["proof_file"],
+        "tenant-proof.json": jsonl([tenant_proof()]),
+        "bundle.json": jsonl([bundle()]),
+    }
+
+
 def files() -> dict[str, str]:
     made = notes()
     return {
+        **artefacts(),
+        "hostile.json": json.dumps(hostile(), indent=1) + "\n",
+        "host.vkey": f"{host_signer().verifier_key}\n",
         "vectors.json": json.dumps(vectors(), indent=1) + "\n",
-        "export.jsonl": jsonl(export()),
         "checkpoint": made["checkpoint"],
         "record-42.json": made["proof"]["record"],
-        "record-42.tlog-proof": made["proof_file"],
         "key.vkey": made["log"]["vkey"] + "\n",
     }
 

@@ -100,6 +100,31 @@ def load_exact(text: bytes) -> Any:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
 
+def load_unique(text: bytes) -> Any:
+    """Return the value of a JSON text in which no object has a name twice.
+
+    Raises:
+        JsonTextError: the text is not JSON, or an object in it has a name twice.
+    """
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise JsonTextError(f"The text is not JSON: {error}.") from error
+    if orjson.dumps(value) == text:  # the encoder writes each name once
+        return value
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise JsonTextError(f"The text is not JSON: {error}.") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a name twice")
+    return found
+
+
 def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 0) -> bytes:
     """The JSON text of what :func:`load_exact` gives: ``orjson``, which does not take great
     integers and lone surrogates, else ``json``. Infinities are ``null``.

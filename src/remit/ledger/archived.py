@@ -91,12 +91,15 @@ class Places:
     @classmethod
     def of_text(cls, end: int, text: str) -> Places:
         """From :meth:`to_text`; raises :class:`ValueError` where it is not of this ``end``."""
+        packed, length = zlib.decompressobj(), (end + 7) // 8
         try:
-            bits = bytearray(zlib.decompress(base64.b64decode(text, validate=True)))
+            bits = bytearray(packed.decompress(base64.b64decode(text, validate=True), length + 1))
         except zlib.error as error:
             raise ValueError(str(error)) from error
-        if len(bits) != (end + 7) // 8:
+        if len(bits) != length or not packed.eof or packed.unused_data:
             raise ValueError("it is of another length")
+        if end % 8 and bits[-1] >> end % 8:
+            raise ValueError("it names entries from its end on")
         return cls(end, bits)
 
 

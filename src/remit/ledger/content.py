@@ -30,6 +30,10 @@ from remit.ledger.errors import LedgerFormatError
 EXACT = "exact"
 """The ``form`` of a commitment over exact JSON text."""
 
+MAX_INFLATED_BYTES = 1 << 28
+"""The longest value that is stored compressed, and the most that a stored value may inflate to:
+256 MiB."""
+
 _sha256 = hashlib.sha256
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 _DEEPEST = 200  # as deep as RFC 8785 values may be nested
@@ -156,7 +160,7 @@ class StoredValue(NamedTuple):
             raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
         if len(data) > compress_above:
             plain = text.encode()
-            if len(plain) > compress_above:
+            if compress_above < len(plain) <= MAX_INFLATED_BYTES:
                 packed = zlib.compress(plain, 1)
                 if len(packed) < len(plain):
                     return cls(f"{codec}+zlib", packed)
@@ -217,9 +221,11 @@ class StoredValue(NamedTuple):
             raise ValueError("unknown codec")
         packed = zlib.decompressobj()
         try:
-            plain = packed.decompress(data)
+            plain = packed.decompress(data, MAX_INFLATED_BYTES + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from error
+        if len(plain) > MAX_INFLATED_BYTES:
+            raise ValueError(f"it inflates to more than {MAX_INFLATED_BYTES:,} bytes")
         if not packed.eof or packed.unused_data:
             raise ValueError("it is cut off, or goes on")
         return plain

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 import os
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -17,16 +17,18 @@ import orjson
 from remit.kernel.json_text import dump
 from remit.ledger.archived import archived_ranges, archived_to
 from remit.ledger.checkpoints import Checkpoints
-from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
-from remit.ledger.reader import EntryRow, decode_record
+from remit.ledger.line_reader import EXPORT_FORMAT, MAX_LINE_BYTES, STATEMENT, statement_of
+from remit.ledger.line_writer import EntryLine, lines_of
+from remit.ledger.reader import EntryRow
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import Filter, Store
 from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import (
     TILE_WIDTH,
+    Checkpoint,
     SignedCheckpoint,
     bundle,
     bundle_path,
@@ -37,11 +39,13 @@ from remit.ledger.usage_audit import archived_usage
 
 Format = Literal["jsonl", "parquet", "tiles"]
 
-EXPORT_FORMAT = "remit-ledger-export/1"
-"""What the first line of an export says."""
-
 _PAGE = 200
 _ATTEMPTS = 3
+_UNVOUCHED = (
+    "SELECT c.commitment, o.subject_id FROM content_subjects AS o JOIN contents AS c "
+    "ON c.content_id = o.content_id WHERE (SELECT min(s.seq) FROM shown_contents AS s "
+    "WHERE s.content_id = o.content_id) < ? ORDER BY c.commitment, o.subject_id"
+)
 
 
 class _ErasedMeanwhileError(LedgerError):
@@ -119,26 +123,28 @@ class Exporter:
         """Write what ``signed`` covers, or all entries without one; returns how many."""
         size = signed.checkpoint.size if signed is not None else self._store.count()
         key = self._checkpoints.key
+        before = subjects_before(self._store.select)
         header: dict[str, Any] = {
             "format": EXPORT_FORMAT,
             "entries": size,
-            "checkpoint": str(signed) if signed is not None else None,
+            "checkpoint": None,
             "verifier_key": str(key) if key is not None else None,
-            BEFORE: subjects_before(self._store.select),
+            BEFORE: min(before, size),
         }
         if ranges := archived_ranges(self._store):
-            header["usage"] = list(archived_usage(self._store.select, ranges))
-        out.write(orjson.dumps(header) + b"\n")
-        lines = _Lines(self._store)
+            header["usage"] = sorted(archived_usage(self._store.select, ranges))
+        if signed is not None:
+            header["checkpoint"] = str(self._stated(signed.checkpoint, header, before) or signed)
+        _write_line(out, header)
         archived = archived_to(self._store.select)
         expected = 0
-        for rows in self._pages(size, archived):
-            for line in lines.of(rows):
-                out.writelines(self._left(expected, line["seq"]))
-                expected = line["seq"] + 1
-                if archived and (macs := self._store.erased_under(line["seq"])):
-                    line["erased"] = sorted(macs)
-                out.write(orjson.dumps(line) + b"\n")
+        for line in lines_of(self._store, self._seqs(size, archived)):
+            seq = line.row.seq
+            out.writelines(self._left(expected, seq))
+            expected = seq + 1
+            _write_line(out, self._plain(line, bool(ranges)))
+            if expected % _PAGE == 0 or expected == size:
+                self._advance(expected, size)
         ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
         if last is not None and last >= size:
             raise _ErasedMeanwhileError(
@@ -147,6 +153,47 @@ class Exporter:
                 next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
             )
         return size
+
+    def _stated(
+        self, checkpoint: Checkpoint, header: dict[str, Any], before: int
+    ) -> SignedCheckpoint | None:
+        """The checkpoint with a line that signs the statement of the export; ``None`` if this
+        client cannot sign it."""
+        signer = self._checkpoints.signer
+        if signer is None or signer.name != checkpoint.origin:
+            return None
+        subjects: dict[str, list[str]] = {}
+        for commitment, subject in self._store.select(_UNVOUCHED, (before,)) if before else ():
+            subjects.setdefault(commitment, []).append(subject)
+        digest = base64.b64encode(statement_of(header, [*subjects.items()])).decode()
+        return replace(checkpoint, extensions=(f"{STATEMENT}{digest}",)).sign(signer)
+
+    def _plain(self, line: EntryLine, has_archive: bool) -> dict[str, Any]:
+        """The members of a line; of an erasure, if some entries were archived, all that it
+        erased, as archived entries may be the only ones to show some of it."""
+        plain = {
+            "seq": line.row.seq,
+            "entry_hash": line.row.entry_hash,
+            "record": line.row.record.decode(),
+            "contents": line.contents,
+            "steps": line.steps,
+        }
+        if has_archive and (macs := self._store.erased_under(line.row.seq)):
+            plain["erased"] = sorted(macs)
+        return plain
+
+    def _seqs(self, size: int, archived: int) -> Iterator[int]:
+        """The entries before ``size`` that are not archived."""
+        after = -1
+        while after < size - 1:
+            rows = self._store.select(
+                "SELECT seq FROM entries WHERE seq > ? AND seq < ? ORDER BY seq LIMIT ?",
+                (after, size, _PAGE),
+            )
+            seqs = [seq for (seq,) in rows]
+            _require_all(seqs, after, size, archived)
+            yield from seqs
+            after = seqs[-1]
 
     def _left(self, first: int, end: int) -> Iterator[bytes]:
         """Lines of entries that were archived: their leaf hashes."""
@@ -243,147 +290,33 @@ class Exporter:
         while after < size - 1:
             rows = self._store.page(Filter(after=after), min(_PAGE, size - 1 - after))
             rows = [row for row in rows if row.seq < size]
-            first = max(after + 1, archived)
-            there = sum(row.seq >= archived for row in rows)
-            if not rows or rows[-1].seq + 1 - min(first, rows[-1].seq + 1) != there:
-                raise LedgerError(
-                    f"Entry {after + 1} or one soon after it is not there.",
-                    next_step="Run `remit ledger verify` to see what is damaged.",
-                )
+            _require_all([row.seq for row in rows], after, size, archived)
             yield rows
             after = rows[-1].seq
             self._advance(after + 1, size)
 
 
-def note_erased(
-    store: Store,
-    records: Mapping[int, dict[str, Any]],
-    shown: Mapping[int, set[str]],
-    contents: dict[int, list[dict[str, Any]]],
-    steps: Mapping[int, list[dict[str, Any]]],
-) -> None:
-    """Have lines name the erasure of each value that is gone.
-
-    Args:
-        store: has the erasures.
-        records: of the entries, by sequence number.
-        shown: the commitments of the values that are there, by entry.
-        contents: of the lines; gets ``commitment`` and ``erased`` of values that entries name.
-        steps: of the lines, each with ``gone``, which is taken out; ``erased`` is put in.
-    """
-    missing: dict[int, list[str]] = {}
-    for seq, record in records.items():
-        named = [
-            item["$content"][12:]
-            for item in commitments_in([record["metadata"], record["reason"]])
-            if "$content" in item
-        ]
-        missing[seq] = [mac for mac in dict.fromkeys(named) if mac not in shown[seq]]
-    gone = {mac for macs in missing.values() for mac in macs}
-    gone.update(step["commitment"] for new in steps.values() for step in new if step["gone"])
-    erased = store.erasures(gone) if gone else {}
-    for seq in records:
-        contents[seq].extend(
-            {"commitment": mac, "erased": entry_id(erased[mac])}
-            for mac in missing[seq]
-            if mac in erased
+def _require_all(seqs: list[int], after: int, size: int, archived: int) -> None:
+    """Raise LedgerError unless all entries after ``after`` are among the next ones, but for those
+    before ``archived``."""
+    first = max(after + 1, archived)
+    there = sum(seq >= archived for seq in seqs)
+    if not seqs or seqs[-1] + 1 - min(first, seqs[-1] + 1) != there:
+        raise LedgerError(
+            f"Entry {after + 1} or one soon after it is not there.",
+            next_step="Run `remit ledger verify` to see what is damaged.",
         )
-        for step in steps[seq]:
-            if step.pop("gone") and step["commitment"] in erased:
-                step["erased"] = entry_id(erased[step["commitment"]])
 
 
-class _Lines:
-    """The lines of entries, each with the content and message steps no earlier line had.
-
-    Content and message steps are numbered in the order in which entries first show them, so
-    what is new is what has a greater number than anything exported: memory stays flat.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._last_content = 0
-        self._last_step = 0
-
-    def of(self, rows: list[EntryRow]) -> Iterator[dict[str, Any]]:
-        """One object for each of ``rows``, which follow those given before."""
-        contents, shown = self._contents(rows[0].seq, rows[-1].seq)
-        steps = self._steps(rows[0].seq, rows[-1].seq)
-        records = {row.seq: decode_record(row) for row in rows}
-        note_erased(self._store, records, shown, contents, steps)
-        for row in rows:
-            yield {
-                "seq": row.seq,
-                "entry_hash": row.entry_hash,
-                "record": row.record.decode(),
-                "contents": contents[row.seq],
-                "steps": steps[row.seq],
-            }
-
-    def _contents(
-        self, first: int, last: int
-    ) -> tuple[dict[int, list[dict[str, Any]]], dict[int, set[str]]]:
-        """By entry: its new values, and the commitments of all that it shows by value."""
-        new: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        shown: dict[int, set[str]] = defaultdict(set)
-        subjects: dict[int, list[str]] = defaultdict(list)
-        for content_id, subject_id in self._store.select(
-            "SELECT DISTINCT o.content_id, o.subject_id FROM shown_contents AS s "
-            "JOIN content_subjects AS o ON o.content_id = s.content_id "
-            "WHERE s.seq BETWEEN ? AND ? ORDER BY o.content_id, o.subject_id",
-            (first, last),
-        ):
-            subjects[content_id].append(subject_id)
-        for seq, content_id, commitment, nonce, codec, value in self._store.select(
-            "SELECT s.seq, c.content_id, c.commitment, c.nonce, c.codec, c.value "
-            "FROM shown_contents AS s JOIN contents AS c ON c.content_id = s.content_id "
-            "WHERE s.seq BETWEEN ? AND ? ORDER BY s.seq, c.content_id",
-            (first, last),
-        ):
-            shown[seq].add(commitment)
-            if content_id <= self._last_content:
-                continue
-            self._last_content = content_id
-            stored = StoredValue(codec, value)
-            item = {
-                "commitment": commitment,
-                "nonce": base64.b64encode(nonce).decode(),
-                "json" if stored.is_exact else "jcs": stored.encoded().decode(),
-            }
-            if content_id in subjects:
-                item["subjects"] = subjects[content_id]
-            new[seq].append(item)
-        return new, shown
-
-    def _steps(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
-        """By entry: its new message steps, oldest first."""
-        ends = self._store.select(
-            "SELECT seq, step_id FROM shown_lists WHERE seq BETWEEN ? AND ? ORDER BY seq, step_id",
-            (first, last),
+def _write_line(out: IO[bytes], line: dict[str, Any]) -> None:
+    data = orjson.dumps(line)
+    if len(data) > MAX_LINE_BYTES:
+        raise LedgerError(
+            f"The line of entry {line.get('seq')} would be longer than {MAX_LINE_BYTES:,} bytes, "
+            "which no reader of exports takes.",
+            next_step="Export tiles or Parquet; or erase what the entry shows.",
         )
-        new: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        greatest = max((step_id for _, step_id in ends), default=0)
-        by_id = {
-            row[0]: row
-            for row in self._store.select(
-                "SELECT s.step_id, s.step, s.parent_id, s.commitment, s.content_id, p.step "
-                "FROM message_steps AS s LEFT JOIN message_steps AS p ON p.step_id = s.parent_id "
-                "WHERE s.step_id > ? AND s.step_id <= ?",
-                (self._last_step, greatest),
-            )
-        }
-        for seq, end in ends:
-            chain: list[dict[str, Any]] = []
-            row = by_id.pop(end, None)
-            while row is not None:
-                chain.append(
-                    {"step": row[1], "parent": row[5] or NO_STEP, "commitment": row[3],
-                     "gone": row[4] is None}
-                )  # fmt: skip
-                row = by_id.pop(row[2], None)
-            new[seq].extend(reversed(chain))
-        self._last_step = max(self._last_step, greatest)
-        return new
+    out.write(data + b"\n")
 
 
 def _json(value: Any) -> str:

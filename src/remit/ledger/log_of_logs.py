@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
+from remit.kernel.json_text import load_unique
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.events import KERNEL_ROWS
 from remit.ledger.keyfiles import known_as
+from remit.ledger.line_reader import require, require_members
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import columns_of
 from remit.ledger.state import Finding
@@ -301,17 +303,20 @@ class TenantProof:
         if len(data) > _MOST_BYTES:
             raise ProofError("The proof is too long.")
         try:
-            file: Any = orjson.loads(data)
-            if file["format"] != PROOF_FORMAT:
-                raise ProofError("This is not a proof through two logs.")
+            file: Any = load_unique(data.encode() if isinstance(data, str) else data)
+            kinds = {"format": str, "record": str, "proof": str, "head": dict}
+            require_members(file, "tenant-members", "the proof", kinds)
+            is_one = file["format"] == PROOF_FORMAT
+            require(is_one, "tenant-members", f"its format is not {PROOF_FORMAT}")
             head = file["head"]
+            require_members(head, "tenant-members", "head", {"record": str, "proof": str})
             records = (file["record"].encode(), head["record"].encode())
-            proofs = (str(file["proof"]), str(head["proof"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise ProofError(
-                "This is not a proof through two logs.",
+                f"This is not a proof through two logs: {error}.",
                 next_step="`remit tenant prove` writes one.",
             ) from error
+        proofs = (file["proof"], head["proof"])
         return cls(
             records[0], TlogProof.parse(proofs[0]), records[1], TlogProof.parse(proofs[1])
         )  # fmt: skip

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from remit.ledger.state import Select
     from remit.ledger.store import Transaction
 
-__all__ = ["UsageDifference", "archived_usage", "audit_usage", "carried_usage"]
+__all__ = [
+    "UsageDifference", "archived_usage", "archived_usage_problem", "audit_usage", "carried_usage",
+]  # fmt: skip
 
 _MARK = "usage"
 _MOST_NAMED = 1000
@@ -264,6 +266,24 @@ def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[
     for text in _hours_of(ranges):
         for key, sums in _live(select, quarter_of(f"{text}:00") // _IN_HOUR).items():
             yield *key, *sums
+
+
+def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -> str:
+    """Return the difference of the table from what the record carries of archived entries; empty
+    if there is none. No other hour may have rows.
+
+    Args:
+        select: reads the ledger.
+        end: the end of what was archived.
+        hours: by hour, the recorded digest.
+    """
+    for (quarter,) in select("SELECT DISTINCT quarter FROM usage", ()):
+        if not _OUTER[0] <= quarter < _OUTER[1] or _text(quarter // _IN_HOUR) not in hours:
+            return "usage has a row of an hour without archived entries"
+    for text, digest in hours.items():
+        if _before(quarter_of(f"{text}:00") // _IN_HOUR, end, select) != digest:
+            return f"usage of the hour {text} is not as when its entries were archived"
+    return ""
 
 
 def _before(hour: int, end: int, select: Select) -> str:

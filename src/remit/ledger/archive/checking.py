@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,13 +21,13 @@ from remit.ledger.archive.files import (
 )
 from remit.ledger.archived import ArchivedRange, Places
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import NO_STEP, commit, commitments_in, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.errors import LedgerError
 from remit.ledger.keyfiles import known_as
-from remit.ledger.record import columns_of, content_scope, record_problem
+from remit.ledger.line_reader import ARCHIVE_ORDER, LineReader, is_hash, require
+from remit.ledger.record import record_problem
 from remit.ledger.report import Progress, VerificationReport
-from remit.ledger.subjects import commitment_in
+from remit.ledger.subjects import subjects_before
 from remit.ledger.tlog import (
     TILE_WIDTH,
     SignedCheckpoint,
@@ -79,7 +78,10 @@ def check_archive(
             report.add(one.first, "archive", f"the entries {one.first} to {one.end - 1} are not in "
                                              "the archive")  # fmt: skip
             continue
-        check = RangeCheck(path, one.first, one.end, root_of(one), ledger.verifier_key, tree)
+        before = subjects_before(ledger.select)
+        check = RangeCheck(
+            path, one.first, one.end, root_of(one), ledger.verifier_key, tree, before
+        )
         check.last_hash = last_hash
         check.check(one.left, ledger._store.erasures, progress, total)
         last_hash = check.last_hash
@@ -106,7 +108,8 @@ def check_range(
         LedgerError: a file is missing or damaged, or does not match the ledger.
     """
     tree = LedgerTree(ledger.select, ledger._store)
-    check = RangeCheck(path, first, end, root, ledger.verifier_key, tree)
+    before = subjects_before(ledger.select)
+    check = RangeCheck(path, first, end, root, ledger.verifier_key, tree, before)
     check.check(left, ledger._store.erasures)
     if check.problems:
         raise LedgerError(f"The archive {path} does not match the ledger: {check.problems[0]}.")
@@ -130,6 +133,7 @@ class RangeCheck:
         root: of the tree of ``end`` entries, by the record.
         key: of the ledger; ``None`` leaves signatures unchecked.
         tree: of the ledger.
+        subjects_before: the first entry whose record names its subject.
 
     Attributes:
         last_hash: of the entry before the range, where it is known; then of its last.
@@ -141,7 +145,7 @@ class RangeCheck:
 
     def __init__(
         self, path: Path, first: int, end: int, root: bytes, key: VerifierKey | None,
-        tree: LedgerTree,
+        tree: LedgerTree, subjects_before: int = 0,
     ) -> None:  # fmt: skip
         self._path = path
         self._first = first
@@ -149,6 +153,8 @@ class RangeCheck:
         self._root = root
         self._key = key
         self._tree = tree
+        self._subjects_before = subjects_before
+        self._is_ordered = False
         self.last_hash = ""
         self.contents = 0
         self.held: set[bytes] = set()
@@ -215,6 +221,7 @@ class RangeCheck:
 
     def _check_checkpoint(self) -> None:
         signed = SignedCheckpoint.parse((self._path / "checkpoint").read_bytes())
+        self._is_ordered = ARCHIVE_ORDER in signed.checkpoint.extensions
         if self._key is not None:
             signed.verify(known_as(self._key, signed.checkpoint.origin) or self._key)
         if (signed.checkpoint.size, signed.checkpoint.root) != (self._end, self._root):
@@ -224,31 +231,38 @@ class RangeCheck:
 
     def _check_parts(self, left: Places, erasures: Erasures) -> None:
         wanted = iter(left)
-        known: dict[str, set[str]] = defaultdict(set)  # by scope, commitments with their value
-        steps: dict[str, tuple[str, int]] = {}  # by step, its scope and position
+        reader = LineReader(self._subjects_before, is_stated=self._is_ordered, is_archive=True)
+        since: dict[str, int] = {}  # by session, its first entry
         for line, gone in self._lines(erasures):
             seq = next(wanted, -1)
             if line.seq != seq:
-                self._add(f"entry {line.seq} is in its parts, where entry {seq} should be")
+                self._add(
+                    f"entry {line.seq} is in its parts, where entry {seq} should be (part-entries)"
+                )
                 return
             try:
-                self._check_line(line, known, steps, gone)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                self._check_line(line, reader, since, gone)
+            except (ValueError, RemitError) as error:
                 self._add(f"the line of entry {seq} does not hold: {error}")
         if (seq := next(wanted, -1)) >= 0:
-            self._add(f"entry {seq} has left the database, and is not in its parts")
+            self._add(f"entry {seq} has left the database, and is not in its parts (part-entries)")
 
     def _lines(self, erasures: Erasures) -> Iterator[tuple[Line, dict[str, int]]]:
         """All lines, each with those of the commitments in it that are erased, by the database."""
 
         def asked() -> Iterator[tuple[Line, dict[str, int]]]:
-            macs = {item["commitment"] for one in waiting for item in (*one.contents, *one.steps)}
+            macs = {
+                item["commitment"]
+                for one in waiting
+                for item in (*one.contents, *one.steps)
+                if type(item) is dict and is_hash(item.get("commitment"))
+            }
             found = erasures(macs)
             return ((one, found) for one in waiting)
 
         waiting: list[Line] = []
         for part in parts_in(self._path):
-            for line in read_part(part):
+            for line in read_part(part, is_checked=True):
                 waiting.append(line)
                 if len(waiting) >= _AT_ONCE:
                     yield from asked()
@@ -256,57 +270,42 @@ class RangeCheck:
         yield from asked()
 
     def _check_line(
-        self, line: Line, known: dict[str, set[str]], steps: dict[str, tuple[str, int]],
-        gone: dict[str, int],
-    ) -> None:  # fmt: skip
+        self, line: Line, reader: LineReader, since: dict[str, int], gone: dict[str, int]
+    ) -> None:
         index, place = divmod(line.seq, TILE_WIDTH)
-        if leaf_hash(line.record) != self._leaves(index)[place]:
-            raise ValueError("the record is not the tree's")
-        if sha256_hex(line.record) != line.entry_hash:
-            raise ValueError("the record does not match entry_hash")
-        record = orjson.loads(line.record)
+        is_leaf = leaf_hash(line.record) == self._leaves(index)[place]
+        require(is_leaf, "part-entries", "the record is not the tree's")
+        for item in (*line.contents, *line.steps):
+            is_gone = type(item) is dict and str(item.get("commitment")) in gone
+            require(
+                not is_gone or "erased" in item, "part-erased",
+                "a value that was erased is still here: `remit ledger archive --finish --archive "
+                "DIR` takes it out",
+            )  # fmt: skip
+        found = reader.read(line.seq, line.entry_hash, line.record, line.contents, line.steps)
+        for item in (*line.contents, *line.steps):
+            by = parse_entry_id(item["erased"]) if "erased" in item else None
+            is_on_record = gone.get(item["commitment"]) == by
+            require(is_on_record, "part-erased", "a value is said to be erased, and no ERASURE "
+                                                 "says so")  # fmt: skip
+        first = since.setdefault(found.columns.session_id or "", line.seq)
+        require(line.since == first, "part-since", f"its session's first entry is {first}")
+        self.contents += len(found.values)
+        self._hold(line)
+
+    def _hold(self, line: Line) -> None:
+        """Note the digests of a checked line's entry, values, persons and message steps."""
         self.held.add(digest("entry", str(line.seq), line.entry_hash, line.record))
-        subject = commitment_in(record["metadata"])
-        scope = content_scope(columns_of(record["metadata"]).session_id, line.seq)
-        own = known[scope]
         for item in line.contents:
-            mac = item["commitment"]
             if "erased" in item:
-                if gone.get(mac) != parse_entry_id(item["erased"]):
-                    raise ValueError("a value is said to be erased, and no ERASURE says so")
-            elif mac in gone:
-                raise ValueError("a value that was erased is still here: `remit ledger archive "
-                                 "--finish --archive DIR` takes it out")  # fmt: skip
-            else:
-                codec = "jcs" if "jcs" in item else "json"
-                encoded = item[codec].encode()
-                nonce = base64.b64decode(item["nonce"], validate=True)
-                if commit(nonce, encoded) != mac:
-                    raise ValueError("a value does not match its commitment")
-                self.contents += 1
-                self.held.add(digest("value", mac, nonce, codec, encoded))
-                self.held.update(
-                    digest("person of the value", mac, one) for one in item.get("subjects", ())
-                )
-            own.add(mac)
+                continue
+            mac, codec = item["commitment"], "jcs" if "jcs" in item else "json"
+            nonce = base64.b64decode(item["nonce"])
+            self.held.add(digest("value", mac, nonce, codec, item[codec].encode()))
+            persons = item.get("subjects", ())
+            self.held.update(digest("person of the value", mac, one) for one in persons)
         for step in line.steps:
-            parent, mac = step["parent"], step["commitment"]
-            its_scope, position = (scope, 0) if parent == NO_STEP else steps[parent]
-            if its_scope != scope or next_step(parent, mac) != step["step"]:
-                raise ValueError("a step of a message list does not hold")
-            if "erased" in step:
-                if gone.get(mac) != parse_entry_id(step["erased"]):
-                    raise ValueError("a message is said to be erased, and no ERASURE says so")
-            elif mac not in own:
-                raise ValueError("a message is missing")
-            self.held.add(digest("message", step["step"], mac))
-            steps[step["step"]] = (scope, position + 1)
-        for item in commitments_in([record["metadata"], record["reason"]]):
-            if "$messages" in item:
-                if steps[item["$messages"]] != (scope, item["count"]):
-                    raise ValueError("a message list is not the one committed to")
-            elif item["$content"][12:] not in own and item is not subject:
-                raise ValueError("a value is missing")
+            self.held.add(digest("message", step["step"], step["commitment"]))
 
     def _leaves(self, index: int) -> list[bytes]:
         if getattr(self, "_at", None) != index:

@@ -19,11 +19,14 @@ from remit.ledger.archive.files import (
     range_name,
     write_part,
 )
-from remit.ledger.archive.lines import lines_of
 from remit.ledger.archived import Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.errors import LedgerError
+from remit.ledger.line_reader import ARCHIVE_ORDER
+from remit.ledger.line_writer import lines_of
+from remit.ledger.record import columns_of
 from remit.ledger.report import Progress
+from remit.ledger.store import Store
 from remit.ledger.tlog import TILE_WIDTH, Checkpoint, bundle, bundle_path, tile_path
 from remit.ledger.tree import LedgerTree
 
@@ -89,7 +92,7 @@ class RangeCopy:
         """Write the parts, in place of those that are there; raises OSError."""
         for old in parts_in(self.path):
             old.unlink()
-        lines = lines_of(self._store, places)
+        lines = _lines(self._store, places)
         shown, total = self._shown("writing parts"), len(places)
         for number in range((total + PART_ENTRIES - 1) // PART_ENTRIES):
             write_part(part_path(self.path, number, self._kind), _some(lines, PART_ENTRIES))
@@ -125,8 +128,19 @@ class RangeCopy:
             level, hashes = level + 1, hashes // TILE_WIDTH
         signer = self._ledger.checkpoints.signer
         assert signer is not None
-        signed = Checkpoint(signer.verifier_key.name, end, self.root).sign(signer)
+        name = signer.verifier_key.name
+        signed = Checkpoint(name, end, self.root, (ARCHIVE_ORDER,)).sign(signer)
         _put(path / "checkpoint", str(signed).encode())
+
+
+def _lines(store: Store, places: Places) -> Iterator[Line]:
+    """Yield the lines of the entries in ``places``."""
+    since: dict[str, int] = {}  # by session, its first entry
+    for line in lines_of(store, places):
+        session_id = columns_of(line.record["metadata"]).session_id or ""
+        first = since.setdefault(session_id, line.row.seq)
+        row = line.row
+        yield Line(row.seq, row.entry_hash, row.record, line.contents, line.steps, first)
 
 
 def _some(lines: Iterator[Line], number: int) -> Iterator[Line]:

@@ -20,7 +20,9 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from remit.kernel.json_text import load_unique
 from remit.ledger.errors import LedgerError
+from remit.ledger.line_reader import MAX_LINE_BYTES, require, require_members
 from remit.ledger.record import columns_of
 from remit.ledger.schema import COLUMNS
 
@@ -39,6 +41,10 @@ PART_ENTRIES = 65_536
 _SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl.gz"}
 _NAME = re.compile(r"(\d{12})-(\d{12})")
 _ROWS = 2_048  # of a row group, read together
+_GROUP_BYTES = 1 << 26  # a row group is closed when it has so many
+_MOST_GROUP = 1 << 31  # bytes of a row group, inflated
+_MEMBERS = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list,
+            "since": int}  # fmt: skip
 _TEXTS = (*COLUMNS, "record", "contents", "steps")
 
 
@@ -49,7 +55,7 @@ class Line(NamedTuple):
         seq: its sequence number.
         entry_hash: of the record.
         record: the canonical record.
-        contents: as in the lines of an export; ``kept`` where the database has the value too.
+        contents: as in the lines of an export.
         steps: as in the lines of an export.
         since: the first entry of its session that left with it: what it shows is from there on.
     """
@@ -160,20 +166,24 @@ def _hashed(lines: Iterable[Line], found: Any) -> Iterator[Line]:
 
 
 def read_part(
-    path: Path, wanted: Wanted | None = None, low: int = 0, high: int = _GREATEST
-) -> Iterator[Line]:
-    """The lines of a part, of the entries from ``low`` to ``high`` that have what is ``wanted``.
+    path: Path, wanted: Wanted | None = None, low: int = 0, high: int = _GREATEST, *,
+    is_checked: bool = False,
+) -> Iterator[Line]:  # fmt: skip
+    """Yield the lines of a part, of the entries from ``low`` to ``high`` that have what is
+    ``wanted``; with ``is_checked`` compare the columns that find them with the records.
 
     Raises:
-        LedgerError: it cannot be read.
+        LedgerError: the part cannot be read, or a column differs from the record.
     """
     try:
         if path.name.endswith(".parquet"):
-            yield from _read_parquet(path, wanted or {}, low, high)
+            yield from _read_parquet(path, wanted or {}, low, high, is_checked)
         else:
             with gzip.open(path, "rb") as file:
-                for text in file:
-                    line = _line(orjson.loads(text))
+                while text := file.readline(MAX_LINE_BYTES + 1):
+                    if len(text) > MAX_LINE_BYTES:
+                        raise ValueError(f"a line is longer than {MAX_LINE_BYTES:,} bytes")
+                    line = _line(load_unique(text.removesuffix(b"\n")))
                     if line.seq > high:
                         return
                     if line.seq >= low and _matches(line, wanted or {}):
@@ -212,10 +222,18 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
-def _line(found: Mapping[str, Any]) -> Line:
-    record = found["record"].encode()
-    contents, steps = found["contents"], found["steps"]
+def _line(found: dict[str, Any]) -> Line:
+    require_members(found, "part-members", "a line", _MEMBERS)
+    contents = [_item(item) for item in found["contents"]]
+    record, steps = found["record"].encode(), found["steps"]
     return Line(found["seq"], found["entry_hash"], record, contents, steps, found["since"])
+
+
+def _item(item: Any) -> Any:
+    """A content item without ``kept``, which earlier versions wrote and nothing reads."""
+    if type(item) is dict and item.get("kept") is True and "erased" not in item:
+        return {name: value for name, value in item.items() if name != "kept"}
+    return item
 
 
 def _matches(line: Line, wanted: Wanted) -> bool:
@@ -255,6 +273,7 @@ def _write_parquet(file: Any, lines: Iterable[Line]) -> None:
         rows.clear()
 
     waiting: list[dict[str, Any]] = []
+    size = 0
     with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for line in lines:
             row = {"seq": line.seq, "since": line.since, **_columns(line)}
@@ -262,12 +281,16 @@ def _write_parquet(file: Any, lines: Iterable[Line]) -> None:
             row["contents"] = orjson.dumps(line.contents).decode()
             row["steps"] = orjson.dumps(line.steps).decode()
             waiting.append(row)
-            if len(waiting) >= _ROWS:
+            size += sum(len(row[name]) for name in ("record", "contents", "steps"))
+            if len(waiting) >= _ROWS or size >= _GROUP_BYTES:
                 flush(waiting)
+                size = 0
         flush(waiting)
 
 
-def _read_parquet(path: Path, wanted: Wanted, low: int, high: int) -> Iterator[Line]:
+def _read_parquet(
+    path: Path, wanted: Wanted, low: int, high: int, is_checked: bool
+) -> Iterator[Line]:
     try:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
@@ -276,14 +299,27 @@ def _read_parquet(path: Path, wanted: Wanted, low: int, high: int) -> Iterator[L
         ) from error
     names = ["seq", "since", "entry_hash", "record", "contents", "steps"]
     with pyarrow.parquet.ParquetFile(path) as file:
+        is_whole = file.schema_arrow.names == ["seq", "since", *_TEXTS]
+        require(is_whole, "part-members", "it has other columns")
         for group in range(file.num_row_groups):
+            said = file.metadata.row_group(group)
+            if said.num_rows > _ROWS or said.total_byte_size > _MOST_GROUP:
+                raise ValueError(f"row group {group} has more than {_ROWS:,} rows, or is too long")
             places = _places(file, group, wanted, low, high)
             if not places:
                 continue
-            table = file.read_row_group(group, columns=names)
+            columns = [*names, *COLUMNS] if is_checked else names
+            table = file.read_row_group(group, columns=list(dict.fromkeys(columns)))
             for row in table.take(places).to_pylist():
-                contents, steps = orjson.loads(row["contents"]), orjson.loads(row["steps"])
-                yield _line({**row, "contents": contents, "steps": steps})
+                contents, steps = (
+                    load_unique(row[name].encode()) for name in ("contents", "steps")
+                )
+                parts = {name: row[name] for name in names}
+                line = _line({**parts, "contents": contents, "steps": steps})
+                if is_checked:
+                    fits = _columns(line) == {name: row[name] for name in COLUMNS}
+                    require(fits, "part-columns", f"a column of entry {line.seq} differs")
+                yield line
 
 
 def _places(file: Any, group: int, wanted: Wanted, low: int, high: int) -> list[int]:

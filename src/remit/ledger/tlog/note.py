@@ -209,7 +209,10 @@ class Note:
         found = lines[:-1].split("\n")
         if len(found) > _MAX_SIGNATURES:
             raise NoteError(f"The note has more than {_MAX_SIGNATURES} signatures.")
-        return cls(text + "\n", tuple(NoteSignature.parse(line) for line in found))
+        signatures = tuple(NoteSignature.parse(line) for line in found)
+        if len({(item.name, item.key_id) for item in signatures}) != len(signatures):
+            raise NoteError("A key signed the note twice.")
+        return cls(text + "\n", signatures)
 
     def verify(self, keys: Iterable[VerifierKey]) -> list[VerifierKey]:
         """Those of ``keys`` that signed the text, by plain Ed25519 note signatures.

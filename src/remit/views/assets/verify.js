@@ -6,8 +6,10 @@
  * the RFC 6962 tree, and the C2SP signed note and checkpoint with an Ed25519 signature.
  *
  *   RemitProof.verify(bundle)  what remit.ledger.proof_bundle gives:
- *                              {seq, entry_hash, record, size, proof, checkpoint, vkey}
+ *                              {entry_id, seq, entry_hash, record, size, proof, checkpoint,
+ *                              vkey}, exactly these
  *     -> {state, entry, step, message, steps}, a promise that is never rejected
+ *   RemitProof.read(text)      the bundle in a JSON text, or a Failure
  *   RemitProof.missing()       why this browser cannot check anything; "" where it can
  *   RemitProof.checkpoint(note, vkey)   -> {origin, size, root, key}, or a Failure
  *   RemitProof.bytes                    what report.js needs: utf8, hex, join, sha256, unbase64
@@ -55,7 +57,7 @@ const RemitProof = (() => {
   function unbase64(text, length) {
     let bytes;
     try {
-      bytes = atob(text);
+      bytes = typeof text === "string" ? atob(text) : "";
     } catch {
       return null;
     }
@@ -100,7 +102,7 @@ const RemitProof = (() => {
 
   /** A verifier key, `origin+hash+key`: hash is SHA-256(origin || 0x0A || 0x01 || key)[:4]. */
   async function readKey(vkey) {
-    const found = /^([^+\s]+)\+([0-9a-f]{8})\+(\S+)$/.exec(String(vkey).trim());
+    const found = isText(vkey) && /^([^+\s]+)\+([0-9a-f]{8})\+(\S+)$/.exec(vkey);
     const data = found && unbase64(found[3], 33);
     need(data && data[0] === 1, "key", "This is not a verifier key of a log (origin+hash+key).");
     const id = (await sha256(join(utf8(`${found[1]}\n`), data))).slice(0, 4);
@@ -108,12 +110,29 @@ const RemitProof = (() => {
     return { name: found[1], id: found[2], bytes: data.slice(1) };
   }
 
+  /** Text and signature lines of a signed note: [name, key id in hex, signature] of each. */
+  function readNote(note) {
+    const end = typeof note === "string" ? note.lastIndexOf("\n\n") : -1;
+    // eslint-disable-next-line no-control-regex
+    const isNote = end > 0 && note.endsWith("\n") && !/[\x00-\x09\x0b-\x1f]/.test(note);
+    need(isNote, "checkpoint", "This is not a signed checkpoint.");
+    const signed = note.slice(end + 2, -1).split("\n").map((line) => {
+      const found = /^\u2014 ([^\s+]+) (\S+)$/.exec(line);
+      const data = found && unbase64(found[2]);
+      need(data && data.length > 4, "signature", "A signature line is malformed.");
+      return [found[1], hex(data.slice(0, 4)), data.slice(4)];
+    });
+    const keys = new Set(signed.map(([name, id]) => `${name}+${id}`));
+    need(keys.size === signed.length, "signature", "A key signed the checkpoint twice.");
+    return { text: note.slice(0, end + 1), signed }; // the text with its last line's end
+  }
+
   async function checkpoint(note, vkey) {
     const key = await readKey(vkey);
-    const end = String(note).lastIndexOf("\n\n");
-    const text = String(note).slice(0, end + 1); // what is signed, with its last line's end
+    const { text, signed } = readNote(note);
     const lines = text.split("\n");
-    need(end > 0 && lines.length > 3, "checkpoint", "This is not a signed checkpoint.");
+    const isWhole = lines.length > 3 && lines.slice(0, -1).every((line) => line);
+    need(isWhole, "checkpoint", "This is not a signed checkpoint.");
     const [origin, digits, encoded] = lines;
     const size = /^(0|[1-9][0-9]*)$/.test(digits) ? Number(digits) : NaN;
     const root = unbase64(encoded, 32);
@@ -122,18 +141,10 @@ const RemitProof = (() => {
     const isOwn = origin === key.name;
     need(isOwn, "checkpoint", `The checkpoint is of the log ${origin}, not of ${key.name}.`);
 
-    const start = `\u2014 ${key.name} `;
-    let signed = false;
-    for (const line of String(note).slice(end + 2).split("\n")) {
-      if (!line.startsWith(start)) continue; // a witness's
-      const data = unbase64(line.slice(start.length));
-      need(data, "signature", `The signature of ${key.name} is malformed.`);
-      if (hex(data.slice(0, 4)) !== key.id) continue; // of another key of that name
-      const holds = data.length === 68 && (await verifies(key.bytes, data.slice(4), utf8(text)));
-      need(holds, "signature", `The checkpoint's signature by ${key.name} does not hold.`);
-      signed = true;
-    }
-    need(signed, "signature", `The checkpoint is not signed by the key ${key.name}+${key.id}.`);
+    const own = signed.find(([name, id]) => name === key.name && id === key.id);
+    need(own, "signature", `The checkpoint is not signed by the key ${key.name}+${key.id}.`);
+    const holds = own[2].length === 64 && (await verifies(key.bytes, own[2], utf8(text)));
+    need(holds, "signature", `The checkpoint's signature by ${key.name} does not hold.`);
     return { origin, size, root, key };
   }
 
@@ -141,8 +152,47 @@ const RemitProof = (() => {
 
   const entryId = (seq) => `LED-${Number(seq).toString(16).padStart(8, "0")}`;
 
+  // The members of a bundle, each with its test.
+  const isText = (value) => typeof value === "string";
+  const MEMBERS = {
+    entry_id: isText,
+    seq: Number.isSafeInteger,
+    entry_hash: isText,
+    record: isText,
+    size: Number.isSafeInteger,
+    proof: (value) => Array.isArray(value) && value.every(isText),
+    checkpoint: isText,
+    vkey: isText,
+  };
+
+  /** A bundle has exactly these members. */
+  function needMembers(bundle) {
+    const isObject = bundle !== null && typeof bundle === "object" && !Array.isArray(bundle);
+    need(isObject, "bundle", "This is not the proof of an entry.");
+    for (const [name, holds] of Object.entries(MEMBERS)) {
+      const isThere = Object.hasOwn(bundle, name) && holds(bundle[name]);
+      need(isThere, "bundle", `Its member ${name} is missing, or is of another type.`);
+    }
+    const extra = Object.keys(bundle).find((name) => !Object.hasOwn(MEMBERS, name));
+    need(extra === undefined, "bundle", `It has a member ${extra}, which no proof has.`);
+    const isNamed = bundle.entry_id === entryId(bundle.seq);
+    need(isNamed, "bundle", `It is named ${bundle.entry_id}, and is of ${entryId(bundle.seq)}.`);
+  }
+
+  /** The bundle in a JSON text; an object with a name twice is refused. */
+  function read(text) {
+    const bundle = JSON.parse(text);
+    const bare = text.replace(/"(?:[^"\\]|\\.)*"/g, '""'); // JSON without its texts
+    const names = bare.match(/""\s*:/g) ?? [];
+    const isOnce = bundle !== null && names.length === Object.keys(bundle).length;
+    need(isOnce, "bundle", "It has a name twice.");
+    need(!/\d[.eE]/.test(bare), "bundle", "It has a number that is not written as a whole one.");
+    return bundle;
+  }
+
   /** The record's bytes are those that entry_hash names, and say that they are entry `seq`. */
   async function readRecord({ seq, entry_hash, record }) {
+    need(isText(record) && record.isWellFormed(), "record", "The record is not a text.");
     const bytes = utf8(record);
     const sum = hex(await sha256(bytes));
     need(sum === entry_hash, "hash", `The record's SHA-256 is ${sum}, not ${entry_hash}.`);
@@ -159,7 +209,7 @@ const RemitProof = (() => {
 
   /** RFC 6962, 2.1: from the leaf up to the root of the tree of head.size leaves. */
   async function climb(leaf, seq, proof, head) {
-    const isLeaf = Number.isSafeInteger(seq) && seq >= 0 && seq < head.size;
+    const isLeaf = Array.isArray(proof) && Number.isSafeInteger(seq) && seq >= 0 && seq < head.size;
     need(isLeaf, "inclusion", `The checkpoint covers ${head.size} entries, and not this one.`);
     let [hash, place, last, used] = [leaf, seq, head.size - 1, 0];
     while (last > 0) {
@@ -182,14 +232,15 @@ const RemitProof = (() => {
     const steps = [];
     const done = (step, message) => steps.push({ step, ok: true, message });
     const result = (state, step = "", message = "") => ({
-      state, entry: entryId(bundle.seq), step, message, steps,
+      state, entry: entryId(bundle?.seq), step, message, steps,
     });
     const lacking = await missing();
     if (lacking) return result("unsupported", "browser", `${lacking} Nothing was checked.`);
     try {
+      needMembers(bundle);
       const head = await checkpoint(bundle.checkpoint, bundle.vkey);
       done("signature", `${head.origin} signed a tree of ${head.size} entries.`);
-      const isSize = bundle.size === undefined || bundle.size === head.size;
+      const isSize = bundle.size === head.size;
       need(isSize, "checkpoint", `The checkpoint covers ${head.size} entries, not ${bundle.size}.`);
       const { bytes } = await readRecord(bundle);
       done("hash", `The record's SHA-256 is ${bundle.entry_hash}.`);
@@ -205,5 +256,5 @@ const RemitProof = (() => {
   }
 
   const bytes = Object.freeze({ utf8, hex, join, sha256, unbase64 });
-  return Object.freeze({ Failure, missing, checkpoint, entryId, verify, bytes });
+  return Object.freeze({ Failure, missing, checkpoint, entryId, read, verify, bytes });
 })();

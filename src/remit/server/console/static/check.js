@@ -13,7 +13,7 @@ function say([tone, text], more) {
 }
 
 try {
-  const bundle = JSON.parse(document.getElementById('bundle').textContent);
+  const bundle = RemitProof.read(document.getElementById('bundle').textContent);
   const found = await RemitProof.verify(bundle);
   for (const step of found.steps) {
     const item = document.createElement('li');

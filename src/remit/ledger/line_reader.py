@@ -1,0 +1,509 @@
+"""Reading the lines of exports and archives: :class:`LineReader` holds each to the conditions of
+``docs/ledger-format.md``, §12. The import and the check of an archive both read through it.
+
+An error names the condition in parentheses, as the table of that section does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
+from remit.kernel.json_text import load_exact
+from remit.ledger.content import EXACT, NO_STEP, commit, commitments_in, next_step
+from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.erasure import is_erasure_of
+from remit.ledger.record import (
+    MAX_RECORD_BYTES,
+    Columns,
+    columns_of,
+    content_scope,
+    encode_record,
+    inspect_record,
+    is_plain_text,
+)
+from remit.ledger.subjects import BEFORE, commitment_in
+from remit.ledger.tlog.note import parse_base64
+from remit.ledger.usage import DIMENSIONS, SUMS
+
+__all__ = [
+    "ARCHIVE_ORDER", "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead",
+    "LineReader", "NewStep", "NewValue", "is_canonical", "is_given_exact", "is_hash", "read_head",
+    "require", "require_members", "statement_of",
+]  # fmt: skip
+
+EXPORT_FORMAT = "remit-ledger-export/1"
+"""The ``format`` of the first line of an export."""
+
+MAX_LINE_BYTES = 1 << 28
+"""The longest line of an export or archive that is written or read: 256 MiB."""
+
+STATEMENT = "remit-export/1 "
+"""The start of the checkpoint's line that signs the statement of an export."""
+
+ARCHIVE_ORDER = "remit-archive/1"
+"""The checkpoint's line that says that items in the parts of an archive are in order."""
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+_MOST_SUM = 1 << 62
+
+
+class ExportHead(NamedTuple):
+    """The first line of an export.
+
+    Attributes:
+        entries: number of entry lines and leaf lines.
+        checkpoint: signed note; ``None`` if nothing was signed.
+        verifier_key: the log's key by its own word.
+        subjects_before: the first entry whose record names its subject.
+        usage: usage rows of the hours with archived entries; ``None`` if nothing was archived.
+        members: the members as they were read.
+    """
+
+    entries: int
+    checkpoint: str | None
+    verifier_key: str | None
+    subjects_before: int
+    usage: list[list[Any]] | None
+    members: dict[str, Any]
+
+
+class Known(NamedTuple):
+    """A value that a line has shown.
+
+    Attributes:
+        number: its place among all values, from 1.
+        scope: where entries may show it.
+        length: bytes that its commitment covers.
+        is_canonical: whether these bytes are an RFC 8785 encoding.
+    """
+
+    number: int
+    scope: str
+    length: int
+    is_canonical: bool
+
+
+class NewValue(NamedTuple):
+    """A value that is new with a line."""
+
+    number: int
+    commitment: str
+    scope: str
+    nonce: bytes
+    encoded: bytes
+    is_exact: bool
+    subjects: list[str]
+
+
+class NewStep(NamedTuple):
+    """A message step that is new with a line; ``parent`` is the number of the step before, or 0;
+    ``content`` the number of the message, or ``None`` if it was erased."""
+
+    number: int
+    step: str
+    parent: int
+    content: int | None
+    commitment: str
+    position: int
+
+
+class CheckedLine(NamedTuple):
+    """The line of an entry that meets the conditions.
+
+    Attributes:
+        seq: sequence number.
+        entry_hash: of the record.
+        text: the canonical record.
+        record: the parsed record.
+        columns: the record's columns.
+        values: values that no line before had.
+        steps: message steps that no line before had.
+        shown: numbers of the values that the entry shows.
+        ends: numbers of the last steps of its message lists.
+    """
+
+    seq: int
+    entry_hash: str
+    text: bytes
+    record: dict[str, Any]
+    columns: Columns
+    values: list[NewValue]
+    steps: list[NewStep]
+    shown: set[int]
+    ends: set[int]
+
+    @property
+    def is_kernels(self) -> bool:
+        """Whether no worker wrote the entry."""
+        return self.columns.tier in (None, "hot")
+
+
+class _Step(NamedTuple):
+    number: int
+    scope: str
+    position: int
+    is_canonical: bool
+
+
+def require(holds: object, condition: str, otherwise: str) -> None:
+    """Raise ValueError unless a condition of the format holds."""
+    if not holds:
+        raise ValueError(f"{otherwise} ({condition})")
+
+
+def require_members(
+    value: Any, condition: str, what: str, needed: Mapping[str, type], more: Mapping[str, type] = {}
+) -> None:
+    """Raise ValueError unless ``value`` is an object of the ``needed`` members, each of its type,
+    and no others than those of ``more``."""
+    require(type(value) is dict, condition, f"{what} is not an object")
+    for name in needed:
+        require(name in value, condition, f"{what} has no member {name!r}")
+    for name, item in value.items():
+        kind = needed.get(name) or more.get(name)
+        require(kind is not None, condition, f"{what} has a member {name[:60]!r}")
+        require(type(item) is kind, condition, f"{name} of {what} is of another type")
+
+
+def is_hash(value: Any) -> bool:
+    """Return True for 64 lower-case hex digits."""
+    return type(value) is str and _HASH.fullmatch(value) is not None
+
+
+def is_canonical(encoded: bytes) -> bool:
+    """Return True if a JSON text is its own RFC 8785 encoding."""
+    try:
+        return canonical_json(orjson.loads(encoded)) == encoded
+    except (ValueError, NotCanonicalError):
+        return False
+
+
+def read_head(value: Any) -> ExportHead:
+    """Return the first line of an export; raise ValueError where it is malformed."""
+    is_export = type(value) is dict and value.get("format") == EXPORT_FORMAT
+    require(is_export, "head-format", "this is not an export of a ledger")
+    plain = {name: item for name, item in value.items() if item is not None}
+    for name in ("checkpoint", "verifier_key"):
+        require(name in value, "head-members", f"the first line has no member {name!r}")
+    require(
+        value.keys() - {"checkpoint", "verifier_key"} == plain.keys() - {"checkpoint",
+        "verifier_key"}, "head-members", "a member of the first line is null",
+    )  # fmt: skip
+    require_members(
+        plain, "head-members", "the first line", {"format": str, "entries": int},
+        {"checkpoint": str, "verifier_key": str, BEFORE: int, "usage": list},
+    )  # fmt: skip
+    entries: int = value["entries"]
+    require(0 <= entries < _MOST_SUM, "head-entries", "the number of entries is impossible")
+    before: int = value.get(BEFORE, entries)
+    require(0 <= before <= entries, "head-subjects", f"{BEFORE} is not in the range of entries")
+    usage = value.get("usage")
+    for row in usage or ():
+        _check_usage(row)
+    keys = [tuple(row[: -len(SUMS)]) for row in usage or ()]
+    require(len(set(keys)) == len(keys), "head-usage", "a row of usage is there twice")
+    return ExportHead(entries, value["checkpoint"], value["verifier_key"], before, usage, value)
+
+
+def _check_usage(row: Any) -> None:
+    is_row = type(row) is list and len(row) == 1 + len(DIMENSIONS) + len(SUMS)
+    require(is_row, "head-usage", "a row of usage has not all its columns")
+    numbers, names = [row[0], *row[-len(SUMS) :]], row[1 : -len(SUMS)]
+    require(
+        all(type(item) is int and abs(item) <= _MOST_SUM for item in numbers)
+        and all(type(item) is str and is_plain_text(item) for item in names),
+        "head-usage",
+        "a row of usage has a column of another type",
+    )
+
+
+def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, list[str]]]) -> bytes:
+    """Return the digest that the checkpoint of an export signs: over the members of its first
+    line, without the checkpoint, and the subjects for which no record vouches."""
+    stated = {name: item for name, item in members.items() if name != "checkpoint"}
+    stated["subjects"] = sorted([commitment, *names] for commitment, names in subjects)
+    text = json.dumps(stated, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()
+
+
+def is_given_exact(
+    commitment: str, items: Collection[Mapping[str, Any]], is_canonical: bool
+) -> bool:
+    """Return True if an export gives a value as ``json``, not as ``jcs``.
+
+    Args:
+        commitment: of the value.
+        items: the commitments in the record that shows it first.
+        is_canonical: whether the value is an RFC 8785 encoding: this decides for a message, which
+            the record does not name itself.
+    """
+    own = [item for item in items if item.get("$content") == f"hmac-sha256:{commitment}"]
+    return any(item.get("form") == EXACT for item in own) if own else not is_canonical
+
+
+class LineReader:
+    """Reads the entry lines of one export, or of one range of an archive, in ledger order.
+
+    Args:
+        subjects_before: as in the first line of an export.
+        is_stated: whether the checkpoint signs the statement of the export, or the order of the
+            archive: items and steps are then in the one order that the format gives them. Earlier
+            versions wrote them in others.
+        is_archive: whether the lines are an archive's: a message that was erased later leaves its
+            content item, with ``erased``.
+
+    Attributes:
+        values: values by commitment.
+        erased: by commitment, the sequence number of the ``ERASURE`` entry.
+        unvouched: commitments and subjects for which no record vouches.
+    """
+
+    def __init__(
+        self, subjects_before: int, *, is_stated: bool = False, is_archive: bool = False
+    ) -> None:
+        self._before = subjects_before
+        self._is_stated = is_stated
+        self._is_archive = is_archive
+        self._steps: dict[str, _Step] = {}
+        self.values: dict[str, Known] = {}
+        self.erased: dict[str, int] = {}
+        self.unvouched: list[tuple[str, list[str]]] = []
+
+    def read(
+        self, seq: int, entry_hash: Any, text: bytes, contents: Any, steps: Any
+    ) -> CheckedLine:
+        """Return one line, checked.
+
+        Args:
+            seq: the sequence number that the line must be of.
+            entry_hash: member of the line.
+            text: the member ``record``, in UTF-8.
+            contents: member of the line.
+            steps: member of the line.
+
+        Raises:
+            ValueError: a condition does not hold.
+        """
+        record, items = _read_record(seq, entry_hash, text)
+        columns = columns_of(record["metadata"])
+        scope = content_scope(columns.session_id, seq)
+        subject = commitment_in(record["metadata"])
+        require(
+            subject is None or seq >= self._before, "item-subjects",
+            f"it names a subject, and {BEFORE} says that none does",
+        )  # fmt: skip
+        named = {
+            item["$content"][12:]: content_scope(None, seq) if item is subject else scope
+            for item in items
+            if "$content" in item
+        }
+        _check_items(contents, steps)
+        messages = {item["commitment"] for item in steps}
+        order = [item["commitment"] for item in contents]
+        require(len(set(order)) == len(order), "item-once", "a commitment is there twice")
+        if self._is_stated:
+            require(order == sorted(order), "item-order", "content items are not in order")
+        values = []
+        for item in contents:
+            mac = item["commitment"]
+            is_needed = mac in named or (
+                mac in messages and (self._is_archive or "erased" not in item)
+            )
+            require(is_needed, "item-needed", "a content item belongs to no commitment of the line")
+            if "erased" in item:
+                self._note_erased(item, seq)
+            else:
+                values.append(self._value(item, seq, named.get(mac, scope), subject))
+                if self._is_stated:
+                    fits = ("json" in item) == is_given_exact(
+                        mac, items, self.values[mac].is_canonical
+                    )
+                    require(fits, "item-form", "a value has the member of another form")
+        for mac, where in named.items():
+            known = self.values.get(mac)
+            if known is None:
+                every = self._is_stated and not self._is_archive
+                is_told = mac in (order if every else self.erased)
+                require(is_told, "item-missing", "content is missing and was not erased")
+            else:
+                require(known.scope == where, "item-scope", "a value is of another session")
+        new = [self._step(item, scope) for item in steps]
+        ends = self._ends(items, scope, steps)
+        for item in items:
+            if "$content" in item and (known := self.values.get(item["$content"][12:])):
+                require(
+                    known.length == item["bytes"], "item-length",
+                    "a value is of another length than its record says",
+                )  # fmt: skip
+                is_fit = known.is_canonical or item.get("form") == EXACT
+                require(is_fit, "item-form", "a value is not in canonical form")
+        shown = {value.number for value in values}
+        shown |= {self.values[mac].number for mac in named if mac in self.values}
+        return CheckedLine(seq, entry_hash, text, record, columns, values, new, shown, ends)
+
+    def note_erased_under(self, line: CheckedLine, commitments: Any) -> None:
+        """Note the values that a line's member ``erased`` names; raises as :meth:`read`."""
+        is_list = (
+            type(commitments) is list
+            and all(map(is_hash, commitments))
+            and sorted(set(commitments)) == commitments
+            and commitments
+        )
+        require(is_list, "line-erased", "erased is not a sorted list of commitments")
+        fits = is_erasure_of(line.record, commitments)
+        require(fits, "line-erased", "erased is not what the entry says that it erased")
+        for mac in commitments:
+            self._note_erased({"commitment": mac, "erased": entry_id(line.seq)}, -1)
+
+    # -- content ---------------------------------------------------------------------------
+
+    def _value(
+        self, item: dict[str, Any], seq: int, scope: str, subject: dict[str, Any] | None
+    ) -> NewValue:
+        mac, is_exact = item["commitment"], "json" in item
+        is_once = mac not in self.values and mac not in self.erased
+        require(is_once, "item-once", "a value is there twice, or was erased")
+        nonce = parse_base64(item["nonce"], 32)
+        require(nonce is not None, "item-nonce", "a nonce is not base64 of 32 bytes")
+        assert nonce is not None
+        encoded = _utf8(item["json" if is_exact else "jcs"])
+        fits = commit(nonce, encoded) == mac
+        require(fits, "item-commitment", "a content value does not match its commitment")
+        canonical = is_canonical(encoded)
+        require(canonical or is_exact, "item-form", "a content value is not in canonical form")
+        if not canonical:
+            load_exact(encoded)
+        is_subject = subject is not None and subject["$content"] == f"hmac-sha256:{mac}"
+        whose = item.get("subjects")
+        if seq >= self._before:
+            expected = [orjson.loads(encoded)] if is_subject else None
+            require(whose == expected, "item-subjects", "a subject is not the record's")
+        elif whose is not None:
+            is_list = whose and all(type(name) is str and is_plain_text(name) for name in whose)
+            is_list = is_list and len(set(whose)) == len(whose)
+            require(is_list, "item-subjects", "subjects are not a list of names, each once")
+            self.unvouched.append((mac, whose))
+        number = len(self.values) + 1
+        self.values[mac] = Known(number, scope, len(encoded), canonical)
+        return NewValue(number, mac, scope, nonce, encoded, is_exact, whose or [])
+
+    def _note_erased(self, item: Mapping[str, Any], seq: int) -> None:
+        mac, by = item["commitment"], parse_entry_id(item["erased"])
+        is_id = by is not None and entry_id(by) == item["erased"] and by > seq
+        require(is_id, "item-erased", "an erasure names no later entry")
+        assert by is not None
+        require(mac not in self.values, "item-once", "a value that is there is said to be erased")
+        require(
+            self.erased.setdefault(mac, by) == by, "item-erased", "a value was erased twice"
+        )  # fmt: skip
+
+    # -- message lists ---------------------------------------------------------------------
+
+    def _step(self, item: dict[str, Any], scope: str) -> NewStep:
+        parent, mac, name = item["parent"], item["commitment"], item["step"]
+        before = _Step(0, scope, 0, True) if parent == NO_STEP else self._steps.get(parent)
+        require(before is not None, "step-order", "a message step comes before its parent")
+        assert before is not None
+        own = before.scope == scope
+        require(own, "step-scope", "a message list reaches into another session")
+        require(name not in self._steps, "step-once", "a message step is there twice")
+        require(next_step(parent, mac) == name, "step-hash", "a message step does not hold")
+        known = self.values.get(mac)
+        if "erased" in item:
+            self._note_erased(item, -1)
+        else:
+            is_own = known is not None and known.scope == scope
+            require(is_own, "step-message", "a message is missing and was not erased")
+        canonical = before.is_canonical and (known is None or known.is_canonical)
+        number, place = len(self._steps) + 1, before.position + 1
+        self._steps[name] = _Step(number, scope, place, canonical)
+        return NewStep(number, name, before.number, known and known.number, mac, place)
+
+    def _ends(
+        self, items: list[dict[str, Any]], scope: str, steps: list[dict[str, Any]]
+    ) -> set[int]:
+        """The last steps of the lists; the new steps must be those of the lists, in their order."""
+        parents = {item["step"]: item["parent"] for item in steps}
+        expected: dict[str, None] = {}
+        ends = set()
+        for item in items:
+            if "$messages" not in item:
+                continue
+            end = self._steps.get(item["$messages"])
+            fits = end is not None and (end.position, end.scope) == (item["count"], scope)
+            require(fits, "list-count", "a message list is not the one committed to")
+            assert end is not None
+            is_fit = end.is_canonical or item.get("form") == EXACT
+            require(is_fit, "list-form", "a message of a list is not in canonical form")
+            ends.add(end.number)
+            chain, step = [], item["$messages"]
+            while step in parents and step not in expected:
+                chain.append(step)
+                step = parents[step]
+            expected.update(dict.fromkeys(reversed(chain)))
+        is_all = expected.keys() == parents.keys()
+        require(is_all, "step-needed", "a message step belongs to no list of the entry")
+        if self._is_stated:
+            require([*expected] == [*parents], "step-order", "message steps are not in order")
+        return ends
+
+
+def _read_record(
+    seq: int, entry_hash: Any, data: bytes
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The parsed record and its commitments, in the order of its text."""
+    is_short = len(data) <= MAX_RECORD_BYTES
+    require(is_short, "record-text", f"the record is longer than {MAX_RECORD_BYTES:,} bytes")
+    fits = sha256_hex(data) == entry_hash
+    require(fits, "record-hash", "the record does not match entry_hash")
+    try:
+        record = orjson.loads(data)
+    except ValueError as error:
+        raise ValueError(f"the record is not JSON: {error} (record-text)") from error
+    problem, _, odd = inspect_record(record)
+    require(not problem, "record-members", problem)
+    is_own = encode_record(record, odd) == data
+    require(is_own, "record-text", "the record is not in canonical form")
+    is_it = record["seq"] == seq and record["id"] == entry_id(seq)
+    require(is_it, "record-place", f"it is not entry {seq}")
+    is_time = _TIME.fullmatch(record["timestamp"])
+    require(is_time, "record-members", "its timestamp is not a time in UTC")
+    return record, commitments_in([record["metadata"], record["reason"]])
+
+
+def _check_items(contents: Any, steps: Any) -> None:
+    """Raise ValueError unless all items have their members."""
+    for items, what in ((contents, "contents"), (steps, "steps")):
+        require(type(items) is list, "line-members", f"{what} is not a list")
+    for item in contents:
+        is_object = type(item) is dict
+        require(is_object, "item-members", "a content item is not an object")
+        form = "json" if "json" in item else "jcs"
+        if "erased" in item:
+            needed: dict[str, type] = {"commitment": str, "erased": str}
+            require_members(item, "item-members", "an erased item", needed)
+        else:
+            needed = {"commitment": str, "nonce": str, form: str}
+            require_members(item, "item-members", "a content item", needed, {"subjects": list})
+        is_mac = is_hash(item["commitment"])
+        require(is_mac, "item-members", "a commitment is not 64 hex digits")
+    for item in steps:
+        kinds: dict[str, type] = {"step": str, "parent": str, "commitment": str}
+        require_members(item, "step-members", "a message step", kinds, {"erased": str})
+        is_step = all(is_hash(item[name]) for name in kinds)
+        require(is_step, "step-members", "a hash of a message step is not 64 hex digits")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a text holds a lone surrogate (json-text)") from error

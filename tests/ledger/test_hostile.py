@@ -1,0 +1,231 @@
+"""Every reader of an artefact refuses every hostile edit of it, and accepts the artefact itself.
+
+The table says which program reads which artefact. ``make test`` tries a sample of the mutants,
+``make soak`` all of them, and prints how many were tried and how many were not detected.
+
+===================  ===================  ================  ===============  ==============
+artefact             stand-alone          ledger import     ledger verify    browser script
+===================  ===================  ================  ===============  ==============
+export               yes                  yes
+archived export      yes                  yes
+proof                yes                                    check-proof
+tenant proof         yes                                    tenant verify
+bundle                                                                       yes
+archive                                                     --archive
+database                                                    test_mutations
+===================  ===================  ================  ===============  ==============
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import importlib.util
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerClient
+from remit.ledger.archive import check_archive
+from remit.ledger.log_of_logs import TenantProof
+from remit.ledger.tlog import TlogProof
+from remit.views.page import script
+from tests.ledger.hostile_artefacts import HOST, Artefacts, make
+from tests.support.browser import Browser, find_browser
+from tests.support.hostile import (
+    Mutant,
+    bundle_mutants,
+    line_mutants,
+    note_mutants,
+    object_mutants,
+    same,
+)
+from tests.support.soak import sample
+from tests.support.stores import SIGNER
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "verify_standalone.py"
+KEY = SIGNER.verifier_key
+
+Read = Callable[[bytes], object]
+"""Reads an artefact; raises if it does not hold."""
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
+    return make(tmp_path_factory.mktemp("artefacts"))
+
+
+@pytest.fixture(scope="module")
+def standalone() -> ModuleType:
+    """The script as a module; it checks the signature of a checkpoint once."""
+    spec = importlib.util.spec_from_file_location("verify_standalone", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.__dict__["check_signature"] = functools.cache(module.check_signature)
+    return module
+
+
+def tried(name: str, mutants: Iterable[Mutant], read: Read, count: int) -> None:
+    """Have a reader read mutants; print how many there were, and require all to be refused."""
+    kinds: Counter[str] = Counter()
+    undetected = []
+    for mutant in sample(mutants, count):
+        kinds[mutant.kind] += 1
+        try:
+            read(mutant.data)
+        except (ValueError, RemitError):
+            continue
+        undetected.append((mutant.kind, mutant.where))
+    print(f"{name}: {kinds.total()} mutants of {len(kinds)} kinds, {len(undetected)} undetected")
+    assert undetected == []
+    assert kinds.total() > 0
+
+
+class Importer:
+    """Imports exports, each into an empty ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._client = self._empty()
+
+    def _empty(self) -> LedgerClient:
+        self._number += 1
+        return LedgerClient(self._folder / f"import{self._number}.db")
+
+    def read(self, data: bytes) -> None:
+        """Import an export; what was refused leaves the ledger empty."""
+        self._client.import_jsonl(io.BytesIO(data), key=KEY)
+        report = self._client.verify()
+        self._client.close()
+        self._client = self._empty()
+        assert report.problems == []
+
+
+@pytest.mark.parametrize("name", ["export", "archived export"])
+@pytest.mark.parametrize("reader", ["stand-alone", "import"])
+def test_exports(
+    artefacts: Artefacts, standalone: ModuleType, tmp_path: Path, name: str, reader: str
+) -> None:
+    lines = artefacts.exports[name]
+    place = tmp_path / "export.jsonl"
+
+    def check(data: bytes) -> None:
+        place.write_bytes(data)
+        standalone.check_export(str(place), str(KEY), None)
+
+    read = check if reader == "stand-alone" else Importer(tmp_path).read
+    again = [json.dumps(json.loads(line), sort_keys=True, indent=None) for line in lines]
+    controls = [b"".join(line + b"\n" for line in lines), "\n".join(again).encode()]
+    for control in controls:
+        read(control)
+    count = 120 if name == "export" else 25
+    tried(f"{name} x {reader}", line_mutants(lines, artefacts.chosen[name]), read, count)
+
+
+def test_a_few_mutants_by_the_command(artefacts: Artefacts, tmp_path: Path) -> None:
+    lines = artefacts.exports["export"]
+    mutants = [Mutant("control", "", b"".join(line + b"\n" for line in lines))]
+    mutants += sample(line_mutants(lines, artefacts.chosen["export"]), 4)[:60]
+    for mutant in mutants:
+        (tmp_path / "e.jsonl").write_bytes(mutant.data)
+        command = [sys.executable, "-I", "-S", str(SCRIPT), str(tmp_path / "e.jsonl")]
+        done = subprocess.run([*command, "--key", str(KEY)], capture_output=True, text=True)
+        is_control = mutant.kind == "control"
+        assert done.returncode == (0 if is_control else 1), (mutant, done)
+        assert "Traceback" not in done.stderr
+        assert "Error" not in done.stderr, mutant
+        assert is_control or done.stderr.startswith("NOT VERIFIED: line"), (mutant, done.stderr)
+
+
+@pytest.mark.parametrize("reader", ["stand-alone", "remit"])
+def test_proofs(artefacts: Artefacts, standalone: ModuleType, reader: str) -> None:
+    def check(data: bytes) -> None:
+        if reader == "remit":
+            TlogProof.parse(data).verify(artefacts.record, KEY)
+        else:
+            standalone.check_proof(data.decode(), artefacts.record, str(KEY))
+
+    check(artefacts.proof.encode())
+    tried(f"proof x {reader}", note_mutants(artefacts.proof), check, 100)
+
+
+def _tenant_mutants(proof: dict[str, Any]) -> Iterator[Mutant]:
+    whole = json.dumps(proof).encode()
+    yield from (one for one in object_mutants(proof) if not same(one.new, whole))
+    for mutant in note_mutants(proof["proof"]):
+        new = {**proof, "proof": mutant.new.decode("utf-8", "surrogatepass")}
+        yield mutant._replace(new=json.dumps(new).encode())
+    for mutant in note_mutants(proof["head"]["proof"]):
+        head = {**proof["head"], "proof": mutant.new.decode("utf-8", "surrogatepass")}
+        yield mutant._replace(new=json.dumps({**proof, "head": head}).encode())
+
+
+@pytest.mark.parametrize("reader", ["stand-alone", "remit"])
+def test_tenant_proofs(artefacts: Artefacts, standalone: ModuleType, reader: str) -> None:
+    def check(data: bytes) -> None:
+        if reader == "remit":
+            TenantProof.parse(data).verify(HOST.verifier_key)
+        else:
+            standalone.check_tenant_proof(data.decode(), str(HOST.verifier_key))
+
+    check(json.dumps(artefacts.tenant_proof).encode())
+    tried(f"tenant proof x {reader}", _tenant_mutants(artefacts.tenant_proof), check, 100)
+
+
+@pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
+def test_bundles_in_a_browser(artefacts: Artefacts, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><script>{script('verify.js')}</script>", "utf-8")
+    bundle, *others = artefacts.bundles
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page.as_uri())
+
+        def check(data: bytes) -> None:
+            read = "(async (t) => RemitProof.verify(RemitProof.read(t)))"
+            failed = '((error) => ({ state: "failed", message: String(error) }))'
+            found = browser.run(f"{read}({json.dumps(data.decode())}).catch({failed})")
+            if found["state"] != "verified":
+                raise ValueError(found["message"])
+
+        for control in artefacts.bundles:
+            check(json.dumps(control).encode())
+        mutants = list(bundle_mutants(bundle, others))
+        for at, text in (("checkpoint", bundle["checkpoint"]),):
+            for mutant in note_mutants(text):
+                new = {**bundle, at: mutant.new.decode("utf-8", "surrogatepass")}
+                if mutant.kind != "surrogate":
+                    mutants.append(mutant._replace(new=json.dumps(new).encode()))
+        tried("bundle x browser", mutants, check, 150)
+
+
+def test_archives(artefacts: Artefacts, tmp_path: Path) -> None:
+    directory = tmp_path / "archive"
+    shutil.copytree(artefacts.archive, directory)
+    (part,) = directory.glob("*/part-*")
+    lines = gzip.decompress(part.read_bytes()).splitlines()
+    erased = next(at for at, line in enumerate(lines) if b'"erased"' in line)
+    with LedgerClient(artefacts.ledger, verifier_key=KEY) as client:
+
+        def check(data: bytes) -> None:
+            part.write_bytes(gzip.compress(data, 1))
+            if problems := check_archive(client, [directory]).problems:
+                raise ValueError(str(problems[0]))
+
+        check(b"".join(line + b"\n" for line in lines))
+        mutants = line_mutants(lines, [0, 7, erased, len(lines) - 1])
+        tried("archive x verify", mutants, check, 25)
