@@ -210,7 +210,8 @@ _TABLE = (
           "`erasure_id` where content that it held was erased.", ("key_id", "erasure_id")),
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
           "Content was erased by law, by request or past its retention.",
-          ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days")),
+          ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days",
+           "withdrawn")),
     Event("ARCHIVED", "ledger", ("first", "end", "root", "entries", "left", "carried", "by"),
           "The entries from `first` to before `end` were archived: `root` is the tree's at `end`; "
           "`left` says which `entries` leave the database, `carried` what checks go on from."),
