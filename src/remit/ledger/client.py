@@ -301,7 +301,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         *,
         reason: str,
         requested_by: str,
-        texts: Sequence[bytes] = (),
+        texts: Sequence[bytes] | None = None,
         also: Callable[[Transaction], None] | None = None,
     ) -> list[ErasureReport]:
         """Erase, for the caller who made these entries, the content that no other entry shows.
@@ -315,7 +315,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             reason: recorded for good; name the request, not the person.
             requested_by: the caller, recorded too.
             texts: the exact JSON texts of the only values to erase, such as one item of a list.
-                The entries then are not withdrawn: their other values stay.
+                The entries then are not withdrawn: their other values stay. None for all values.
             also: runs in the transaction of the erasure, to delete the rows that lead to it.
 
         Returns:
@@ -331,7 +331,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
                 self._require_here(entry_id, None, None)
         return self._eraser.withdraw(
             seqs, reason=reason, requested_by=requested_by,
-            digests=[sha256(text).digest() for text in texts], also=also,
+            digests=None if texts is None else [sha256(text).digest() for text in texts], also=also,
         )  # fmt: skip
 
     def _require_here(self, entry_id: str | None, session_id: str | None, subject: Any) -> None:

@@ -175,13 +175,14 @@ class Eraser:
         *,
         reason: str,
         requested_by: str,
-        digests: Collection[bytes] = (),
+        digests: Collection[bytes] | None = None,
         also: Callable[[Transaction], None] | None = None,
     ) -> list[ErasureReport]:
         """Erase what only these entries show; see :meth:`LedgerClient.withdraw`.
 
         Args:
-            digests: SHA-256 of the only values to erase. The entries then count as shown still.
+            digests: SHA-256 of the only values to erase; the entries are then not withdrawn. None
+                for all values.
         """
         reports: list[ErasureReport] = []
         groups = [
@@ -210,17 +211,17 @@ class Eraser:
         seqs: Sequence[int],
         reason: str,
         requested_by: str,
-        digests: Collection[bytes],
+        digests: Collection[bytes] | None,
     ) -> list[ErasureReport]:
         """Withdraw entries in one transaction: an ``ERASURE`` for each of their sessions."""
         by_session: dict[str, set[int]] = defaultdict(set)
-        for seq in {*seqs, *(() if digests else feedback_on(tx, seqs))}:
+        for seq in {*seqs, *(feedback_on(tx, seqs) if digests is None else ())}:
             by_session[session_of(tx, seq)].add(seq)
         reports = []
         for session_id, own in sorted(by_session.items()):
             earlier = withdrawn_from(tx, session_id) if session_id else set()
             ids = sorted(erasable(tx, session_id, own, earlier, digests))
-            new = [] if digests else sorted(own - earlier)
+            new = sorted(own - earlier) if digests is None else []
             if not ids and not new:
                 continue
             entry = _entry(

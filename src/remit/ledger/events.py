@@ -63,7 +63,7 @@ _TABLE = (
            "batch_id", "batch_dispatch_id", "custom_id")),
     Event("CONVERSATION_CHANGED", "server", ("conversation_id", "session_id", "agent_id"),
           "A conversation of the Responses API was begun or given up, or items were put in or out.",
-          ("key_id", "continues", "items", "labels", "removed")),
+          ("key_id", "continues", "items", "labels", "removed", "removed_at")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
           "A request was refused; nothing was sent."),

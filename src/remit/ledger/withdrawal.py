@@ -75,7 +75,7 @@ def erasable(
     session_id: str,
     seqs: Collection[int],
     earlier: Collection[int] = (),
-    digests: Collection[bytes] = (),
+    digests: Collection[bytes] | None = None,
 ) -> set[int]:
     """Return the content that is shown by these entries of one session and by no other entry.
 
@@ -84,10 +84,10 @@ def erasable(
         session_id: the session of the entries; empty for entries without one.
         seqs: the entries that are withdrawn now.
         earlier: entries of the session that were withdrawn before; they show nothing.
-        digests: SHA-256 of the only values to consider; all values if empty.
+        digests: SHA-256 of the only values to consider; None for all values.
     """
     wanted = _directly_shown(tx, seqs) | _in_lists(tx, _list_ends(tx, seqs))
-    if digests:
+    if digests is not None:
         wanted &= _with_digests(tx, session_id, digests)
     withdrawn = {*seqs, *earlier}
     shown: set[int] = set()
