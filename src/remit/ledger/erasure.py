@@ -185,9 +185,7 @@ class Eraser:
                 for all values.
         """
         reports: list[ErasureReport] = []
-        groups = [
-            seqs[at : at + _MOST_WITHDRAWN] for at in range(0, len(seqs), _MOST_WITHDRAWN)
-        ]
+        groups = [seqs[at : at + _MOST_WITHDRAWN] for at in range(0, len(seqs), _MOST_WITHDRAWN)]
         for group in groups:
             is_last = group is groups[-1]
 

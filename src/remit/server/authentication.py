@@ -67,6 +67,7 @@ class RequestContext:
 
     Attributes:
         session_id: the session of ``x-remit-session``, of the caller's token, or of key and day.
+        named_session_id: the session of ``x-remit-session``; empty without that header.
         subject_id: the person of ``x-remit-subject``; empty if the request names nobody.
         agent_id: the agent of ``x-remit-agent``, or the caller's name.
         key_id: the caller's key; empty for a token without one.
@@ -74,6 +75,7 @@ class RequestContext:
     """
 
     session_id: str
+    named_session_id: str
     subject_id: str
     agent_id: str
     key_id: str
@@ -314,6 +316,7 @@ class Authenticator:
         named, identity = _named(caller), caller.identity
         return RequestContext(
             session_id=named.get("session_id") or identity.session_id or self.session_of(identity),
+            named_session_id=named.get("session_id", ""),
             subject_id=named.get("subject_id", ""),
             agent_id=named.get("agent_id") or identity.name,
             key_id=identity.key_id,

@@ -153,9 +153,7 @@ class Batches:
         if await asyncio.to_thread(self._door.batches.is_out, batch_id):
             said = "This batch is still in progress: cancel it, and delete it when it has ended."
             raise HttpError(409, "batch_in_progress", said)
-        response = await self._door.delete(
-            caller, found, body, path=path, entries=entries_of_batch
-        )
+        response = await self._door.delete(caller, found, body, path=path, entries=entries_of_batch)
         await answer(send, response)
 
     async def _about(

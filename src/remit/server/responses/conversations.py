@@ -188,9 +188,7 @@ class Conversations:
             "metadata": labels if isinstance(labels, dict) else {},
         }
 
-    def _remove(
-        self, caller: AuthenticatedRequest, head: Turn, name: str, item_id: str
-    ) -> None:
+    def _remove(self, caller: AuthenticatedRequest, head: Turn, name: str, item_id: str) -> None:
         """Take an item out of a conversation, and erase its text unless a call shows it.
 
         An item that a call put in or answered belongs to that call: its text is erased when the

@@ -139,9 +139,7 @@ class Turns:
             return ""
         return text_of(value.get("id"))
 
-    def items(
-        self, turn: Turn, removed: Collection[str] = ()
-    ) -> tuple[list[bytes], list[bytes]]:
+    def items(self, turn: Turn, removed: Collection[str] = ()) -> tuple[list[bytes], list[bytes]]:
         """Return the input and the output of a turn, each item as its exact text.
 
         Args:
