@@ -17,6 +17,7 @@ from remit.gateway.callers import caller_of
 from remit.gateway.candidates import Candidates, NoCandidateError, needs_reading
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.lookup import hidden_name
 from remit.gateway.neutral import finite
 from remit.gateway.records import prepare_rejection
 from remit.gateway.replaying import asked_hash, recorded_answer
@@ -73,7 +74,8 @@ class Asking:
     async def ask_once(self, call: Call, sent: Sent, key: str) -> PromptResponse:
         """:meth:`ask` under an idempotency key: what has an answer is answered from the record."""
         call.request_hash = asked_hash(call.request, sent)
-        call.claim = (caller_of(call), key, secrets.token_hex(8))
+        caller = caller_of(call)
+        call.claim = (caller, hidden_name(caller, key), secrets.token_hex(8))
         response = None
         try:
             response = await self.ask(call, sent)
