@@ -17,8 +17,9 @@ from remit.gateway.callers import caller_of
 from remit.gateway.candidates import Candidates, NoCandidateError, needs_reading
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.lookup import hidden_name
 from remit.gateway.neutral import finite
-from remit.gateway.records import rejection_entry
+from remit.gateway.records import prepare_rejection
 from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.sending import has_dialect
 from remit.gateway.steps import IdempotencyKeyUsedError
@@ -26,7 +27,7 @@ from remit.gateway.tenancy import NotYoursError, named_by
 from remit.gateway.validation import Sent
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.ledger import LedgerClient, LedgerEntry, utc_now
+from remit.ledger import LedgerClient, utc_now
 from remit.providers import ProviderError
 
 __all__ = ["Asking"]
@@ -73,7 +74,8 @@ class Asking:
     async def ask_once(self, call: Call, sent: Sent, key: str) -> PromptResponse:
         """:meth:`ask` under an idempotency key: what has an answer is answered from the record."""
         call.request_hash = asked_hash(call.request, sent)
-        call.claim = (caller_of(call), key, secrets.token_hex(8))
+        caller = caller_of(call)
+        call.claim = (caller, hidden_name(caller, key), secrets.token_hex(8))
         response = None
         try:
             response = await self.ask(call, sent)
@@ -224,7 +226,7 @@ class Asking:
         request = call.request
         entry_id = ""
         if call.routed is None:
-            entry: LedgerEntry = rejection_entry(request, code, message)
+            entry = prepare_rejection(self._ledger, request, code, message)
             ahead = await request.ahead.take() if request.ahead is not None else []
             write = self._ledger.submit([*ahead, entry])
             if request.ahead is not None:

@@ -25,7 +25,7 @@ from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
     prepare_exchange,
-    warning_entry,
+    prepare_warning,
 )
 from remit.gateway.sending import send_body
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
@@ -172,7 +172,9 @@ class Attempts:
             session_id, request.work_order_id or "", request.agent_id or "", contract_id,
             call.identity.key_id if call.identity else "",
         )  # fmt: skip
-        warn = functools.partial(warning_entry, request) if self._warns else None
+        warn = None
+        if self._warns:
+            warn = functools.partial(prepare_warning, self._ledger, request)
         step = StartCall(
             (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
             self._lease_ms, about, attempt.number, call.claim, warn, named=call.named,

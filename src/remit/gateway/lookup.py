@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from remit.ledger import Transaction
 
-__all__ = ["select_in"]
+__all__ = ["HIDDEN", "hidden_name", "select_in"]
 
 _MOST = 256
+HIDDEN = "sha256:"
+"""Before the names that :func:`hidden_name` makes."""
+
+
+def hidden_name(salt: str, name: str) -> str:
+    """Return what stands for a client's own name in a table, such as its idempotency key.
+
+    Rows outlive the content that they lead to, so they hold no text of a client.
+
+    Args:
+        salt: what the name belongs to: the same name of another caller or batch looks different.
+        name: the client's own.
+    """
+    return HIDDEN + hashlib.sha256(f"{salt}\x00{name}".encode()).hexdigest()
 
 
 def select_in(

@@ -18,7 +18,7 @@ from remit.ledger.content import EXACT
 from remit.providers import Outgoing, ProviderResponse
 
 __all__ = [
-    "dispatch_entry", "exchange_entry", "prepare_exchange", "rejection_entry", "warning_entry",
+    "dispatch_entry", "exchange_entry", "prepare_exchange", "prepare_rejection", "prepare_warning",
 ]  # fmt: skip
 
 
@@ -223,9 +223,11 @@ def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str |
         return ledger.prepare(entry, subject_id=subject_id)
 
 
-def rejection_entry(request: PromptRequest, code: str, message: str) -> LedgerEntry:
-    """A request that was refused; nothing was sent."""
-    return LedgerEntry(
+def prepare_rejection(
+    ledger: LedgerClient, request: PromptRequest, code: str, message: str
+) -> Prepared:
+    """Prepare the entry of a request that was refused; nothing was sent."""
+    entry = LedgerEntry(
         event_type="PROMPT_REJECTED",
         submission_id=_text(request.contract_id),
         decision="REJECTED",
@@ -233,17 +235,22 @@ def rejection_entry(request: PromptRequest, code: str, message: str) -> LedgerEn
         prompts_used=_prompts(request.prompt_pack_id),
         metadata=_refusal(request, code, message),
     )
+    # The person may be what is wrong with the request.
+    return ledger.prepare(entry, subject_id=_text(request.subject_id) or None)
 
 
-def warning_entry(request: PromptRequest, code: str, message: str) -> LedgerEntry:
-    """A call that goes out over its limit, in the mode ``warn``."""
-    return LedgerEntry(
+def prepare_warning(
+    ledger: LedgerClient, request: PromptRequest, code: str, message: str
+) -> Prepared:
+    """Prepare the entry of a call that is sent over its limit, in the mode ``warn``."""
+    entry = LedgerEntry(
         event_type="BUDGET_WARNING",
         submission_id=request.contract_id,
         decision="WARNED",
         reason=content(f"{code}: {message}"),
         metadata=_refusal(request, code, message),
     )
+    return ledger.prepare(entry, subject_id=request.subject_id)
 
 
 def _refusal(request: PromptRequest, code: str, message: str) -> dict[str, Any]:

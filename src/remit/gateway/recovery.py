@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from remit.gateway.budget import Accounts, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
 from remit.gateway.leases import Owner
+from remit.gateway.lookup import HIDDEN, hidden_name
 from remit.gateway.renewal import is_out
 from remit.gateway.steps import FIELDS
 from remit.kernel.budget import charged_beside
@@ -19,6 +20,17 @@ Policy = Literal["charge", "release"]
 
 _MOST_GIVEN_UP = 1000
 _COLUMNS = ", ".join(FIELDS)
+# An earlier version wrote the keys of clients as they came.
+_SHOWN_KEYS = (
+    "SELECT caller, idempotency_key FROM idempotency WHERE exchange_entry_id <> '' "
+    f"AND idempotency_key NOT LIKE '{HIDDEN}%'"
+)
+_HIDE_KEY = (
+    "UPDATE idempotency SET idempotency_key = ? WHERE caller = ? AND idempotency_key = ? "
+    "AND exchange_entry_id <> '' AND NOT EXISTS (SELECT 1 FROM idempotency AS known "
+    "WHERE known.caller = ? AND known.idempotency_key = ?)"
+)
+_DELETE_KEY = "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ?"
 
 
 class Recovery:
@@ -73,9 +85,12 @@ class Recovery:
             late = [row for row in late if _is_ours(row[1])]
             stale = [row for row in stale if not row[1] or _is_ours(row[0])]
         overdue = sorted(name for name, _ in late)
-        if not (dead or overdue or stale):
+        shown = self._ledger.select(_SHOWN_KEYS)
+        if not (dead or overdue or stale or shown):
             return []
-        return self._ledger.transact(lambda tx: self._recover(tx, policy, dead, overdue, stale))
+        return self._ledger.transact(
+            lambda tx: self._recover(tx, policy, dead, overdue, stale, shown)
+        )
 
     def _is_dead(self, text: str) -> bool:
         owner = Owner.parse(text)
@@ -98,6 +113,7 @@ class Recovery:
         dead: list[str],
         overdue: list[str],
         stale: list[tuple[Any, ...]],
+        shown: list[tuple[Any, ...]],
     ) -> list[str]:
         rows: list[tuple[Any, ...]] = []
         now = tx.now_ms
@@ -120,6 +136,10 @@ class Recovery:
                 f"AND exchange_entry_id {'=' if is_open else '<>'} ''",
                 (now, owner),
             )
+        for caller, key in shown:
+            hidden = hidden_name(caller, key)
+            tx.execute(_HIDE_KEY, (hidden, caller, key, caller, hidden))
+            tx.execute(_DELETE_KEY, (caller, key))
         accounts = self._budgeter.accounts(tx)
         ids = [self._settle(tx, accounts, policy, row, dead) for row in sorted(rows)]
         accounts.write()

@@ -16,7 +16,7 @@ from remit.gateway.lookup import select_in
 from remit.gateway.renewal import Renewal
 from remit.gateway.tenancy import KnownOwners, Named, Sessions
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerEntry, Prepared, Transaction
+from remit.ledger import Prepared, Transaction
 
 __all__ = [
     "FIELDS", "Beside", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
@@ -105,7 +105,7 @@ class StartCall(Struct, gc=False):
     about: tuple[str, str, str, str, str]
     attempt: int
     claim: Claim | None = None
-    warn: Callable[[str, str], LedgerEntry] | None = None
+    warn: Callable[[str, str], Prepared] | None = None
     ahead: bool = False
     kept: Sequence[KeptId] = ()
     named: Named | None = None

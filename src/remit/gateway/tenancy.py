@@ -19,6 +19,7 @@ __all__ = [
     "Named",
     "NotYoursError",
     "Sessions",
+    "check_session",
     "default_session",
     "named_by",
     "owner_of",
@@ -73,14 +74,26 @@ def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
     Raises:
         NotYoursError: the work order is one of another session.
     """
+    return _named(identity, request.session_id, request.work_order_id or "")
+
+
+def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
+    """Raise NotYoursError unless the caller may work in the session."""
+    if identity.session_id and identity.session_id != session_id:
+        raise NotYoursError(_NOT_YOUR_SESSION)
+    named = _named(identity, session_id, "")
+    if named is not None:
+        Sessions(tx, KnownOwners()).check(named)
+
+
+def _named(identity: Identity | None, session_id: str, order: str) -> Named | None:
     if identity is None or identity.role != "agent" or identity.session_id:
         return None  # a token for one session was checked against it
-    order = request.work_order_id or ""
-    if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{request.session_id}-"):
+    if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{session_id}-"):
         raise NotYoursError(_NOT_YOUR_ORDER)
-    default = _DEFAULT_SESSION.fullmatch(request.session_id)
+    default = _DEFAULT_SESSION.fullmatch(session_id)
     is_reserved = default is not None and identity.key_id != f"KEY-{default[1]}"
-    session = (owner_of(identity), request.session_id)
+    session = (owner_of(identity), session_id)
     owned = (session, (session[0], f"{ORDER_ROW}{order}")) if order else (session,)
     return Named(session, order, is_reserved, owned)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +26,7 @@ from remit.ledger.owner import require_owner
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, StateCheck, VerificationReport
 from remit.ledger.search import TextIndex
+from remit.ledger.store import Transaction
 from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.writes import LedgerWrites
@@ -294,6 +296,45 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             requested_by=requested_by or "operator",
             dry_run=dry_run,
         )
+
+    def withdraw(
+        self,
+        entry_ids: Sequence[str],
+        *,
+        reason: str,
+        requested_by: str,
+        texts: Sequence[bytes] | None = None,
+        also: Callable[[Transaction], None] | None = None,
+    ) -> list[ErasureReport]:
+        """Erase, for the caller who made these entries, the content that no other entry shows.
+
+        A value that another entry of the session shows stays, and so does every text that quotes
+        an erased value. Entries withdrawn earlier do not count: a value is erased together with
+        the last entry that shows it. The entries' feedback is withdrawn with them.
+
+        Args:
+            entry_ids: all entries of one call, batch, file or conversation.
+            reason: recorded for good; name the request, not the person.
+            requested_by: the caller, recorded too.
+            texts: the exact JSON texts of the only values to erase, such as one item of a list.
+                The entries then are not withdrawn: their other values stay. None for all values.
+            also: runs in the transaction of the erasure, to delete the rows that lead to it.
+
+        Returns:
+            A report for each session of the entries; none if there was nothing left to withdraw.
+
+        Raises:
+            ErasureError: some of the content may be in an archive. Nothing was erased.
+            EntryArchivedError: an entry is in an archive.
+        """
+        seqs = [self._row(entry_id).seq for entry_id in entry_ids]
+        if self.archived_to:
+            for entry_id in entry_ids:
+                self._require_here(entry_id, None, None)
+        return self._eraser.withdraw(
+            seqs, reason=reason, requested_by=requested_by,
+            digests=None if texts is None else [sha256(text).digest() for text in texts], also=also,
+        )  # fmt: skip
 
     def _require_here(self, entry_id: str | None, session_id: str | None, subject: Any) -> None:
         """Refuse to erase here alone what may be in an archive too."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from remit.ledger.record import columns_of, is_plain_text
 from remit.ledger.search import Run, TextIndex
 from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
+from remit.ledger.withdrawal import WITHDRAWN, erasable, feedback_on, session_of, withdrawn_from
 
 # What a session shows, and who its entries speak of.
 _BY_SESSION = """
@@ -46,6 +48,8 @@ _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
+# Entries that one ERASURE can name and stay within the limit of a record.
+_MOST_WITHDRAWN = 1_000
 # What stands in every call and answer of a dialect, and quotes no person.
 _PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 
@@ -164,6 +168,66 @@ class Eraser:
         return self._erase(
             query, parameters, entry, beside or Beside(), widen=session_id is None, dry_run=dry_run
         )
+
+    def withdraw(
+        self,
+        seqs: Sequence[int],
+        *,
+        reason: str,
+        requested_by: str,
+        digests: Collection[bytes] | None = None,
+        also: Callable[[Transaction], None] | None = None,
+    ) -> list[ErasureReport]:
+        """Erase what only these entries show; see :meth:`LedgerClient.withdraw`.
+
+        Args:
+            digests: SHA-256 of the only values to erase; the entries are then not withdrawn. None
+                for all values.
+        """
+        reports: list[ErasureReport] = []
+        groups = [seqs[at : at + _MOST_WITHDRAWN] for at in range(0, len(seqs), _MOST_WITHDRAWN)]
+        for group in groups:
+            is_last = group is groups[-1]
+
+            def call(
+                tx: Transaction, group: Sequence[int] = group, is_last: bool = is_last
+            ) -> list[ErasureReport]:
+                done = self._withdraw_in(tx, group, reason, requested_by, digests)
+                if is_last and also is not None:
+                    also(tx)
+                return done
+
+            reports += self._run(call)
+        if any(report.values for report in reports):
+            remainder = self._store.compact()
+            reports = [replace(report, remainder=remainder) for report in reports]
+        return reports
+
+    def _withdraw_in(
+        self,
+        tx: Transaction,
+        seqs: Sequence[int],
+        reason: str,
+        requested_by: str,
+        digests: Collection[bytes] | None,
+    ) -> list[ErasureReport]:
+        """Withdraw entries in one transaction: an ``ERASURE`` for each of their sessions."""
+        by_session: dict[str, set[int]] = defaultdict(set)
+        for seq in {*seqs, *(feedback_on(tx, seqs) if digests is None else ())}:
+            by_session[session_of(tx, seq)].add(seq)
+        reports = []
+        for session_id, own in sorted(by_session.items()):
+            earlier = withdrawn_from(tx, session_id) if session_id else set()
+            ids = sorted(erasable(tx, session_id, own, earlier, digests))
+            new = sorted(own - earlier) if digests is None else []
+            if not ids and not new:
+                continue
+            entry = _entry(
+                {"target": "call", WITHDRAWN: [entry_id(seq) for seq in new]}, reason,
+                requested_by, session_id,
+            )  # fmt: skip
+            reports.append(self._erase_in(tx, ids, entry, Beside()))
+        return reports
 
     def quoted(self, query: str, parameters: tuple[Any, ...]) -> dict[str, set[str]]:
         """By scope, the texts of the content that a query finds whose quotes go with them."""
@@ -369,10 +433,12 @@ def _texts(value: StoredValue, but: Collection[str] = ()) -> Iterator[str]:
                 yield from texts_in(load_exact(text.encode("utf-8", "replace")), but)
 
 
-def _entry(metadata: dict[str, Any], reason: str, requested_by: str) -> LedgerEntry:
+def _entry(
+    metadata: dict[str, Any], reason: str, requested_by: str, submission_id: str = ""
+) -> LedgerEntry:
     return LedgerEntry(
         event_type="ERASURE",
-        submission_id=requested_by,
+        submission_id=submission_id or requested_by,
         decision="ERASED",
         reason=reason,
         metadata={**metadata, "requested_by": requested_by},

@@ -63,7 +63,7 @@ _TABLE = (
            "batch_id", "batch_dispatch_id", "custom_id")),
     Event("CONVERSATION_CHANGED", "server", ("conversation_id", "session_id", "agent_id"),
           "A conversation of the Responses API was begun or given up, or items were put in or out.",
-          ("key_id", "continues", "items", "labels", "removed")),
+          ("key_id", "continues", "items", "labels", "removed", "removed_at")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
           "A request was refused; nothing was sent."),
@@ -210,7 +210,8 @@ _TABLE = (
           "`erasure_id` where content that it held was erased.", ("key_id", "erasure_id")),
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
           "Content was erased by law, by request or past its retention.",
-          ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days")),
+          ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days",
+           "withdrawn")),
     Event("ARCHIVED", "ledger", ("first", "end", "root", "entries", "left", "carried", "by"),
           "The entries from `first` to before `end` were archived: `root` is the tree's at `end`; "
           "`left` says which `entries` leave the database, `carried` what checks go on from."),

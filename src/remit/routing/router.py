@@ -164,6 +164,7 @@ class Router:
         agent_id: str = "",
         max_tokens: int | None = None,
         identity: Identity | None = None,
+        subject_id: str = "",
     ) -> dict[str, Any]:
         """Have a text answered by a route; the result as JSON.
 
@@ -172,7 +173,10 @@ class Router:
             RouteNotFoundError: there is no such route.
             InvalidInputError: an argument cannot be used.
         """
-        request = new_request(agent_id, session_id, model_id=route, max_tokens=max_tokens or 4096)
+        request = new_request(
+            agent_id, session_id, model_id=route, max_tokens=max_tokens or 4096,
+            subject_id=subject_id or None,
+        )  # fmt: skip
         allowed = self._require_allowed(route, identity)
         options = self._options(route, allowed)
         if task or operator_preference:

@@ -25,6 +25,7 @@ from remit.gateway.auth import (
 from remit.gateway.tenancy import default_session
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
+from remit.ledger import LedgerClient, LedgerEntry, Prepared
 from remit.providers.wire.body import Body
 from remit.runtime import Runtime
 from remit.server.refusals import HttpError
@@ -58,6 +59,39 @@ _PRINTABLE = re.compile(rb"[ -~]*")
 _NO_OWNER = "", ""
 _DAY_S = 86_400
 _VIRTUAL_KEY = "sk-remit-"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """The session, the person and the caller for whom a request's content is recorded.
+
+    Attributes:
+        session_id: the session of ``x-remit-session``, of the caller's token, or of key and day.
+        named_session_id: the session of ``x-remit-session``; empty without that header.
+        subject_id: the person of ``x-remit-subject``; empty if the request names nobody.
+        agent_id: the agent of ``x-remit-agent``, or the caller's name.
+        key_id: the caller's key; empty for a token without one.
+        work_order_id: the order of ``x-remit-work-order`` or of the token; may be empty.
+    """
+
+    session_id: str
+    named_session_id: str
+    subject_id: str
+    agent_id: str
+    key_id: str
+    work_order_id: str
+
+    def prepare(self, ledger: LedgerClient, entry: LedgerEntry) -> Prepared:
+        """Prepare an entry that the request causes: with its session, person, agent and key.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+        """
+        named = {"session_id": self.session_id, "agent_id": self.agent_id}
+        if self.key_id:
+            named["key_id"] = self.key_id
+        entry.metadata = {**named, **entry.metadata}
+        return ledger.prepare(entry, subject_id=self.subject_id or None)
 
 
 @dataclass(slots=True)
@@ -95,6 +129,11 @@ class AuthenticatedRequest:
                 param=name.decode(),
             )
         return value.decode("ascii")
+
+
+def _named(caller: AuthenticatedRequest) -> dict[str, str]:
+    """Return Remit's own headers of a request, by field; raise HttpError if one cannot be used."""
+    return {field: caller.text(name) for name, field in _HEADERS.items() if name in caller.headers}
 
 
 def open_keys(runtime: Runtime) -> KeyStore:
@@ -272,20 +311,27 @@ class Authenticator:
         )
         return headers, token
 
+    def context(self, caller: AuthenticatedRequest) -> RequestContext:
+        """Return the context of a request; raise HttpError if a header cannot be used."""
+        named, identity = _named(caller), caller.identity
+        return RequestContext(
+            session_id=named.get("session_id") or identity.session_id or self.session_of(identity),
+            named_session_id=named.get("session_id", ""),
+            subject_id=named.get("subject_id", ""),
+            agent_id=named.get("agent_id") or identity.name,
+            key_id=identity.key_id,
+            work_order_id=named.get("work_order_id") or identity.work_order_id,
+        )
+
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """The gateway's request, in the caller's name.
 
         Raises:
             HttpError: a header cannot be used, or the body names an upstream.
         """
-        named: dict[str, str] = {}
-        passed: dict[str, str] = {}
-        for name in caller.headers:
-            if name in _HEADERS:
-                named[_HEADERS[name]] = caller.text(name)
-            elif name in _PASSED_ON:
-                passed[_PASSED_ON[name]] = caller.text(name)
-        identity = caller.identity
+        named, context = _named(caller), self.context(caller)
+        passed = {text: caller.text(name) for name, text in _PASSED_ON.items()
+                  if name in caller.headers}  # fmt: skip
         for field in _UPSTREAM:
             if field in body.value:
                 raise HttpError(
@@ -301,19 +347,19 @@ class Authenticator:
             prompt="",
             prompt_pack_id="",
             contract_id=contract_id,
-            agent_id=named.get("agent_id") or identity.name,
+            agent_id=context.agent_id,
             agent_class="",
             framework_id=framework_id,
             package_id=package_id,
-            work_order_id=named.get("work_order_id") or identity.work_order_id,
-            session_id=named.get("session_id") or identity.session_id or self.session_of(identity),
+            work_order_id=context.work_order_id,
+            session_id=context.session_id,
             tier="ho1",
             model_id=body.model,
             max_tokens=None,
             temperature=None,
             body=body,
             headers=passed or None,
-            subject_id=named.get("subject_id") or None,
+            subject_id=context.subject_id or None,
             idempotency_key=named.get("idempotency_key") or None,
         )
 

@@ -10,6 +10,8 @@ from urllib.parse import quote
 import orjson
 
 from remit.gateway.batches import BatchPlan, BatchRefusedError
+from remit.gateway.deletion import entries_of_batch
+from remit.gateway.objects import KeptObject
 from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, elements, load, set_member, value_at
@@ -19,7 +21,7 @@ from remit.providers.wire.endpoint import BATCHES, FILES, Dialect
 from remit.providers.wire.form import ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import Gone, ProviderDoor, answer, refused, reply_raw, with_query
+from remit.server.provider_door import ProviderDoor, answer, refused, reply_raw, with_query
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
 
@@ -137,27 +139,34 @@ class Batches:
     async def _cancel(
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        await self._change(dialect, batch_id, scope, receive, send, "POST", "/cancel")
+        caller, found, body, path = await self._about(
+            dialect, batch_id, scope, receive, "POST", "/cancel"
+        )
+        response = await self._door.change(caller, found.provider_id, body, path=path)
+        await answer(send, response)
 
     async def _delete(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._change("anthropic", batch_id, scope, receive, send, "DELETE", "")
+        caller, found, body, path = await self._about(
+            "anthropic", batch_id, scope, receive, "DELETE", ""
+        )
+        await self._settle(batch_id)
+        if await asyncio.to_thread(self._door.batches.is_out, batch_id):
+            said = "This batch is still in progress: cancel it, and delete it when it has ended."
+            raise HttpError(409, "batch_in_progress", said)
+        response = await self._door.delete(caller, found, body, path=path, entries=entries_of_batch)
+        await answer(send, response)
 
-    async def _change(
-        self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send,
-        method: str, tail: str,
-    ) -> None:  # fmt: skip
+    async def _about(
+        self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, method: str,
+        tail: str,
+    ) -> tuple[AuthenticatedRequest, KeptObject, ObjectBody, str]:  # fmt: skip
+        """Return the caller of a request about a batch, the batch, and what is passed on."""
         caller = await self._door.caller(scope)
         found = await self._door.find(batch_id, "batch", caller)
         await self._door.read(caller, receive)
-        if method == "DELETE":
-            await self._settle(batch_id)
         path = f"{BATCHES[dialect].path}/{quote(batch_id, safe='')}{tail}"
         body = ObjectBody.without_text(BATCHES[dialect], {"method": method, "path": path})
-        response = await self._door.change(
-            caller, found.provider_id, body, method=method, path=with_query(path, scope),
-            on_record=Gone(batch_id) if method == "DELETE" else None,
-        )  # fmt: skip
-        await answer(send, response)
+        return caller, found, body, with_query(path, scope)
 
     async def _settle(self, batch_id: str) -> None:
         """Put what a batch has come to on record before the client sees it.

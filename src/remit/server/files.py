@@ -9,13 +9,13 @@ from urllib.parse import quote
 from remit.gateway.call import Attempt
 from remit.gateway.objects import KeptObject, keep
 from remit.gateway.tenancy import owner_of
-from remit.ledger import Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import ProviderResponse
 from remit.providers.wire.body import BodyError
 from remit.providers.wire.endpoint import FILES
 from remit.providers.wire.form import FormBody, ObjectBody
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import Gone, ProviderDoor, answer, id_in, refused, with_query
+from remit.server.provider_door import ProviderDoor, answer, id_in, refused, with_query
 from remit.server.replies import Receive, Scope, Send, shape_of
 
 
@@ -77,11 +77,19 @@ class Files:
         found = await self._door.find(file_id, "file", caller)
         path = f"{endpoint.path}/{quote(file_id, safe='')}"
         body = ObjectBody.without_text(endpoint, {"method": "DELETE", "path": path})
-        response = await self._door.change(
-            caller, found.provider_id, body,
-            method="DELETE", path=with_query(path, scope), on_record=Gone(file_id),
-        )  # fmt: skip
+        response = await self._door.delete(
+            caller, found, body, path=with_query(path, scope), entries=_entries_of
+        )
         await answer(send, response)
+
+
+def _entries_of(ledger: LedgerClient, made: LedgerEntry) -> list[str]:
+    """Return the entry that made a file; none if that is a call or a batch that goes on to exist.
+
+    Code that a call ran, and a batch that has ended, leave files too.
+    """
+    is_upload = made.metadata.get("wire") in [endpoint.name for endpoint in FILES.values()]
+    return [made.id] if is_upload else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from remit.server.replies import Receive, Scope, Send, read_body
 from remit.server.shares import SHARE
 
 IDENTITY = "remit.identity"
+CONTEXT = "remit.context"
 """Key of a request's scope: the caller's :class:`~remit.gateway.auth.Identity`."""
 
 TOKEN = "remit.token"  # noqa: S105 - a name
@@ -70,7 +71,10 @@ class Guard:
         try:
             if scope["path"] != self._open_path:
                 request = await self._authenticator.caller(scope)
-                scope = {**scope, IDENTITY: request.identity, TOKEN: request.token}
+                scope = {
+                    **scope, IDENTITY: request.identity, TOKEN: request.token,
+                    CONTEXT: self._authenticator.context(request),
+                }  # fmt: skip
             length = dict(scope["headers"]).get(b"content-length")
             share = scope.get(SHARE)
             body = await read_body(

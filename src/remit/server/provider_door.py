@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -18,7 +18,13 @@ from remit.kernel.budget import Amount
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, elements, load, spans
-from remit.ledger import Transaction
+from remit.ledger import (
+    EntryArchivedError,
+    ErasureError,
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+)
 from remit.providers import Outgoing, ProviderError, ProviderResponse, Timeouts, UpstreamProvider
 from remit.providers.upstream import passed_on
 from remit.providers.wire.body import Body, BodyError
@@ -47,6 +53,7 @@ class ProviderDoor:
         self._gateway = runtime.gateway
         self.batches = runtime.gateway.batches
         self._authenticator = authenticator
+        self._ledger = runtime.ledger
         self._objects = Objects(runtime.ledger)
         settings = runtime.loaded.settings
         self._server = settings.server
@@ -95,6 +102,45 @@ class ProviderDoor:
             said = f"No provider that keeps {endpoint.name.partition('.')[2]} is set up."
             raise HttpError(404, "provider_not_found", said)
         return endpoint.dialect if endpoint.dialect in speaking else speaking[0]
+
+    async def delete(
+        self,
+        caller: AuthenticatedRequest,
+        found: KeptObject,
+        body: Body,
+        *,
+        path: str,
+        entries: Callable[[LedgerClient, LedgerEntry], Sequence[str]],
+    ) -> PromptResponse:
+        """Have a provider delete what it keeps, then erase what only its entries show.
+
+        Args:
+            path: of the upstream's URL.
+            entries: gives the ids of the entries of the object, from the one that made it. Blocks.
+
+        Raises:
+            HttpError: as :meth:`change`; or some of the content may be in an archive.
+        """
+        response = await self.change(
+            caller, found.provider_id, body, method="DELETE", path=path,
+            on_record=Gone(found.object_id),
+        )  # fmt: skip
+        if response.outcome is not RouteOutcome.SUCCESS:
+            return response
+
+        def erase() -> None:
+            made = self._ledger.read(found.entry_id, with_content=False)
+            self._ledger.withdraw(
+                entries(self._ledger, made),
+                reason=f"DELETE {body.endpoint.path}/{found.object_id}",
+                requested_by=caller.identity.name,
+            )
+
+        try:
+            await asyncio.to_thread(erase)
+        except (ErasureError, EntryArchivedError) as error:
+            raise HttpError(409, "archived", error.message) from error
+        return response
 
     async def find(self, object_id: str, kind: Kind, caller: AuthenticatedRequest) -> KeptObject:
         """What a caller means by an id.

@@ -11,7 +11,7 @@ from remit.agents.approvals.permit import arguments_hash
 from remit.agents.queue.rows import wake
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem
-from remit.ledger import Erased, LedgerEntry, Transaction, content, is_authentic
+from remit.ledger import Erased, LedgerEntry, Prepared, Transaction, content, is_authentic
 
 SAID = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
 """The events with which people answer a request."""
@@ -103,8 +103,14 @@ def decision_entry(event_type: str, request: LedgerEntry, about: Mapping[str, An
     )
 
 
+def subject_of(request: LedgerEntry) -> str | None:
+    """Return the person whom a request speaks of; None if it names nobody, or that was erased."""
+    found = request.metadata.get("subject_id")
+    return found if isinstance(found, str) and found else None
+
+
 def append_decision(
-    entry: LedgerEntry, approval: Approval, seen: frozenset[str], tx: Transaction
+    entry: Prepared, approval: Approval, seen: frozenset[str], tx: Transaction
 ) -> str:
     """Write what a person said; empty where somebody was faster, which has to be looked at."""
     for entry_id, record in tx.execute(_SAID_OF, (approval.request_id,)):

@@ -23,6 +23,7 @@ from remit.agents.approvals.decision import (
     decision_entry,
     ended,
     exactly,
+    subject_of,
 )
 from remit.agents.approvals.permit import Permit, arguments_hash
 from remit.agents.approvals.policy import Policy, Vote, same
@@ -123,6 +124,7 @@ class ApprovalQueue:
         session_id: str,
         agent_id: str,
         requested_by: str = "",
+        subject_id: str = "",
     ) -> Approval:
         """Ask for an action outside of any work order.
 
@@ -135,6 +137,7 @@ class ApprovalQueue:
             session_id: whose history this is part of.
             agent_id: who asks: a client, or the agent that it names.
             requested_by: the person or key behind it, who may be kept from approving.
+            subject_id: the person whom the arguments speak of; may be empty.
 
         Raises:
             InvalidInputError: the arguments cannot be recorded.
@@ -169,7 +172,7 @@ class ApprovalQueue:
                 **said,
             },
         )  # fmt: skip
-        request_id = self._ledger.write(entry)
+        request_id = self._ledger.write(entry, subject_id=subject_id or None)
         self.announce(request_id)
         return self.get(request_id)
 
@@ -208,6 +211,7 @@ class ApprovalQueue:
         arguments: Mapping[str, Any] | None = None,
         until: datetime | None = None,
         person: str = "",
+        subject_id: str = "",
     ) -> str:
         """Grant or deny a request; returns the id of the entry that says so.
 
@@ -225,6 +229,7 @@ class ApprovalQueue:
                 it is when left out.
             person: who that is beyond the name, such as the user of a key: two names of one
                 person are one person. The name itself when left out.
+            subject_id: the person whom the decision speaks of; the request's person if empty.
 
         Raises:
             ApprovalError: there is no such request, it is decided, or its order has ended; who
@@ -247,7 +252,10 @@ class ApprovalQueue:
                 about |= exactly(request, said, arguments)
                 about["expires"] = self._expiry(until)
                 event_type = self._signed_or_granted(approval, said, about)
-            entry = decision_entry(event_type, request, about)
+            entry = self._ledger.prepare(
+                decision_entry(event_type, request, about),
+                subject_id=subject_id or subject_of(request),
+            )
             seen = frozenset(one.id for one in said)
             written = self._ledger.transact(
                 functools.partial(append_decision, entry, approval, seen)
@@ -276,7 +284,9 @@ class ApprovalQueue:
         about["expires"] = min([about["expires"], *(one.metadata["expires"] for one in agreed)])
         return "APPROVAL_SIGNED" if len(others) + 1 < approval.people else "APPROVAL_GRANTED"
 
-    def delegate(self, *, by: str, to: str, until: datetime, reason: str = "") -> str:
+    def delegate(
+        self, *, by: str, to: str, until: datetime, reason: str = "", subject_id: str = ""
+    ) -> str:
         """Let somebody approve in one's place for a time; returns the id of the entry.
 
         It is for tools whose approvers are named (``[approvals.tools.TOOL] approvers``), is not
@@ -287,6 +297,7 @@ class ApprovalQueue:
             to: who approves in their place.
             until: when it ends, at most 30 days from now.
             reason: for the record.
+            subject_id: the person whom the reason speaks of; may be empty.
 
         Raises:
             InvalidInputError: a name is missing, both are one, or it would last too long.
@@ -312,7 +323,8 @@ class ApprovalQueue:
                     "until": _stated(until),
                     "decision_reason": reason,
                 },
-            )
+            ),
+            subject_id=subject_id or None,
         )
 
     def _message(self, request_id: str) -> dict[str, Any]:

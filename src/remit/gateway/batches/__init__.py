@@ -84,6 +84,10 @@ class Batches:
                 _log.warning("batch %s is not settled yet: %s", row.batch_id, error.message)
         return len(await asyncio.to_thread(self._rows, owner=owner)) if rows else 0
 
+    def is_out(self, batch_id: str) -> bool:
+        """Return True if results of a batch are still to come. Blocks."""
+        return bool(self._rows(batch_id))
+
     async def settle(self, batch_id: str) -> None:
         """Put the results of one batch on record, where it has ended.
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from remit.gateway.auth.audit import RecordedKey, recorded_keys
-from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name
+from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name, line_name
 from remit.gateway.budget import Hold
 from remit.gateway.ownership import entries_of
 from remit.kernel.budget import path_of
@@ -52,7 +52,9 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
             yield entry.seq, f"batches: the dispatch of {row.batch_id} is not on record so"
         bounds = ledger.read(row.entry_id).metadata.get(BOUNDS)
         if isinstance(bounds, list):  # else it is erased, or an older version made it
-            recorded = {line[0]: LineRow(*line[1:]) for line in bounds}
+            recorded = {line_name(row.batch_id, line[0]): LineRow(*line[1:]) for line in bounds}
+            # An earlier version wrote the custom id itself.
+            recorded |= {line[0]: LineRow(*line[1:]) for line in bounds}
             for name in sorted(of_batch.keys()):
                 if recorded.get(name) != of_batch[name]:
                     yield entry.seq, f"batch_lines: {name!r} of {row.batch_id} is not on record so"

@@ -10,7 +10,15 @@ from msgspec import structs
 
 from remit.gateway.auth import Identity
 from remit.gateway.batches.lines import Place, id_of, place, read_line
-from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, caller_text, hold_name
+from remit.gateway.batches.rows import (
+    BOUNDS,
+    NO_PRICE,
+    LineRow,
+    Row,
+    caller_text,
+    hold_name,
+    line_name,
+)
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
 from remit.gateway.call import Attempt
@@ -103,7 +111,7 @@ class BatchPlan:
         tx.execute_many(
             f"INSERT INTO batch_lines (batch_id, custom_id, {', '.join(LineRow._fields)}) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(batch_id, *row) for row in self._rows()],
+            [(batch_id, line_name(batch_id, custom_id), *row) for custom_id, *row in self._rows()],
         )
         if attempt.hold is not None:
             hold = structs.replace(attempt.hold, turns=0, model=None)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from msgspec import structs
 
 from remit.gateway.batches.lines import answer_of, object_of, read_line
-from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_name
+from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_name, line_name
 from remit.gateway.billing import Bill, Billing
 from remit.gateway.budget import Amount, Hold, TokenBudgeter
 from remit.gateway.call import Attempt, Call, Candidate, Failure
@@ -21,6 +21,7 @@ from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import owner_of
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import RouteOutcome
+from remit.kernel.json_text import load
 from remit.ledger import Content, LedgerClient, Transaction
 from remit.providers import Outgoing, ProviderResponse
 from remit.providers.wire.body import Body
@@ -37,6 +38,7 @@ class _Ended(NamedTuple):
     """A request with its result, ready for the record."""
 
     custom_id: str
+    name: str  # in batch_lines
     call: Call
     attempt: Attempt
     answer: ProviderResponse | Failure
@@ -88,6 +90,8 @@ class Results:
     def finish(self, row: Row, dialect: Dialect, state: str, files: Sequence[str]) -> None:
         """Settle requests that got no result; the batch is over."""
         texts = self.texts(row, dialect)
+        # An erased request is settled under the name in its row.
+        known = {line_name(row.batch_id, custom_id): custom_id for custom_id in texts}
         rest = self._ledger.select(
             "SELECT custom_id FROM batch_lines WHERE batch_id = ? ORDER BY position",
             (row.batch_id,),
@@ -102,11 +106,11 @@ class Results:
             billing,
         )
         for start in range(0, len(rest), GROUP):
-            group = [(custom_id, failure) for (custom_id,) in rest[start : start + GROUP]]
+            group = [(known.get(name, name), failure) for (name,) in rest[start : start + GROUP]]
             self.record(row, dialect, texts, group)
 
         def call(tx: Transaction) -> None:
-            identity = caller_of(row)[1]
+            identity = caller_of(row, None)[1]
             keep(tx, [KeptObject(name, "file", row.provider_id, owner_of(identity), row.entry_id)
                       for name in files])  # fmt: skip
             tx.execute("DELETE FROM batches WHERE batch_id = ?", (row.batch_id,))
@@ -133,7 +137,7 @@ class Results:
             for one in ended:
                 if not tx.execute(
                     "DELETE FROM batch_lines WHERE batch_id = ? AND custom_id = ? RETURNING 1",
-                    (row.batch_id, one.custom_id),
+                    (row.batch_id, one.name),
                 ):
                     continue
                 part = None
@@ -164,17 +168,24 @@ class Results:
         results: Sequence[tuple[str, bytes | Failure]],
     ) -> list[_Ended]:
         """Results with their requests and bills; those that are on record left out."""
-        about, identity = caller_of(row)
-        marks = ", ".join("?" * len(results))
+        about, identity = caller_of(row, self._subject_of(row))
+        # An earlier version wrote the custom id itself.
+        names = [
+            name for custom_id, _ in results
+            for name in (custom_id, line_name(row.batch_id, custom_id))
+        ]  # fmt: skip
+        marks = ", ".join("?" * len(names))
         rows = self._ledger.select(
             f"SELECT custom_id, {', '.join(LineRow._fields)} FROM batch_lines "
             f"WHERE batch_id = ? AND custom_id IN ({marks})",
-            (row.batch_id, *[custom_id for custom_id, _ in results]),
+            (row.batch_id, *names),
         )
-        lines = {custom_id: LineRow(*line) for custom_id, *line in rows}
+        lines = {name: LineRow(*line) for name, *line in rows}
         ended = []
         for custom_id, result in results:
-            line = lines.get(custom_id)
+            name = line_name(row.batch_id, custom_id)
+            name = name if name in lines else custom_id
+            line = lines.get(name)
             if line is None:
                 continue
             endpoint, text = ENDPOINTS[line.endpoint], texts.get(custom_id)
@@ -195,8 +206,13 @@ class Results:
             answer = result if isinstance(result, Failure) else answer_of(dialect, endpoint, result)
             call = Call(request, StreamTap(None, None), identity, sent.context_hash)
             bill = _bill(to, answer)
-            ended.append(_Ended(custom_id, call, Attempt(1, to, line.model_id), answer, bill))
+            ended.append(_Ended(custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
         return ended
+
+    def _subject_of(self, row: Row) -> str | None:
+        """Return the person whom a batch names; None if it names nobody, or the name is erased."""
+        found = self._ledger.exact(row.entry_id, ("subject_id",)).get("subject_id")
+        return str(load(found)) if isinstance(found, bytes) else None
 
     def _write(self, tx: Transaction, row: Row, one: _Ended, part: Hold | None) -> None:
         """``DISPATCH`` and ``EXCHANGE`` of one request."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from remit.gateway.auth import Identity
+from remit.gateway.lookup import hidden_name
 from remit.kernel.exchange import PromptRequest
 
-__all__ = ["BOUNDS", "NO_PRICE", "LineRow", "Row", "caller_of", "caller_text", "hold_name"]
+__all__ = [
+    "BOUNDS", "NO_PRICE", "LineRow", "Row", "caller_of", "caller_text", "hold_name", "line_name",
+]  # fmt: skip
 
 _CALLER = (
-    "contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier", "subject_id",
+    "contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier",
 )  # fmt: skip
 _OWNERS = ("name", "role", "key_id", "user_id", "team_id", "organisation_id")
 BOUNDS = "batch_bounds"
@@ -48,20 +51,31 @@ def hold_name(batch_id: str) -> str:
     return f"batch:{batch_id}"
 
 
+def line_name(batch_id: str, custom_id: str) -> str:
+    """Return what stands for a request's custom id in ``batch_lines``."""
+    return hidden_name(batch_id, custom_id)
+
+
 def caller_text(request: PromptRequest, identity: Identity) -> str:
-    """Whose a batch is, for its row."""
-    caller = {name: getattr(request, name) or "" for name in _CALLER}
+    """Return whose a batch is, for its row. Only the batch's entry names the person."""
+    caller: dict[str, Any] = {name: getattr(request, name) or "" for name in _CALLER}
+    caller["subject_id"] = ""  # of every version's row; the audit expects the key
     caller["identity"] = {name: getattr(identity, name) for name in _OWNERS}
     return orjson.dumps(caller).decode()
 
 
-def caller_of(row: Row) -> tuple[PromptRequest, Identity]:
-    """Whose a batch is."""
+def caller_of(row: Row, subject_id: str | None) -> tuple[PromptRequest, Identity]:
+    """Return whose a batch is.
+
+    Args:
+        row: the batch's row.
+        subject_id: the person whom the batch's entry names.
+    """
     fields = orjson.loads(row.caller)
     identity = Identity(**fields.pop("identity"))
-    subject = fields.pop("subject_id") or None
+    fields.pop("subject_id")  # an earlier version wrote the person here
     request = PromptRequest(
         prompt="", prompt_pack_id="", agent_class="", package_id="", max_tokens=None,
-        temperature=None, subject_id=subject, **fields,
+        temperature=None, subject_id=subject_id, **fields,
     )  # fmt: skip
     return request, identity

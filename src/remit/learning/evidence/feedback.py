@@ -93,6 +93,7 @@ def give_feedback(
     source: Source = "person",
     identity: Identity | None = None,
     idempotency_key: str = "",
+    subject_id: str = "",
 ) -> Feedback:
     """Put feedback on record. One that the same party gave before on the same no longer counts.
 
@@ -107,6 +108,7 @@ def give_feedback(
         source: what kind of party it is.
         identity: whose key it came with; an agent's may speak of its own exchanges alone.
         idempotency_key: of two calls with the same one by the same party, one counts.
+        subject_id: the person whom the reason speaks of; the target's person if empty.
 
     Raises:
         InvalidInputError: a value cannot be used; neither score nor label is given.
@@ -151,7 +153,7 @@ def give_feedback(
                 f"{by} said {said_before} things of {found.entry.id} already, the most there are.",
                 next_step="The latest of them counts.",
             )
-        return tx.append(ledger.prepare(entry, subject_id=found.subject_id)), False
+        return tx.append(ledger.prepare(entry, subject_id=subject_id or found.subject_id)), False
 
     entry_id, again = ledger.transact(write)
     return _feedback(ledger.read(entry_id), again=again)

@@ -12,7 +12,7 @@ from remit.gateway.auth import expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import ApprovalQuery, Decision, Delegation
 from remit.server.api.responses.decisions import ApprovalPage, ApprovalShape, DelegationShape
-from remit.server.api.routes import Caller, Listed, Routes, name_of, page_of
+from remit.server.api.routes import Caller, Context, Listed, Routes, name_of, page_of
 from remit.server.refusals import HttpError
 
 
@@ -34,7 +34,9 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
         "POST", "/approvals/{request_id}", "Decide an approval",
         needs="manage_keys", shape=ApprovalShape, fails=[409],
     )  # fmt: skip
-    def decide(request_id: str, decision: Decision, caller: Caller) -> dict[str, Any]:
+    def decide(
+        request_id: str, decision: Decision, caller: Caller, context: Context
+    ) -> dict[str, Any]:
         """Grant or deny, once and for all. Operators only; the key that decides is on record.
 
         The order goes on when its session is resumed. Where the tool needs several people, it
@@ -49,6 +51,7 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
             arguments=decision.arguments,
             until=expiry_of(decision.until) if decision.until else None,
             person=caller.person,
+            subject_id=context.subject_id,
         )
         return queue.get(request_id).to_dict()
 
@@ -56,13 +59,14 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
         "POST", "/delegations", "Delegate approvals",
         needs="manage_keys", shape=DelegationShape, fails=[409], status=201,
     )  # fmt: skip
-    def delegate(delegation: Delegation, caller: Caller) -> dict[str, Any]:
+    def delegate(delegation: Delegation, caller: Caller, context: Context) -> dict[str, Any]:
         """Let somebody approve in the caller's place for a time."""
         entry_id = queue.delegate(
             by=caller.person,
             to=delegation.to,
             until=expiry_of(delegation.until),
             reason=delegation.reason,
+            subject_id=context.subject_id,
         )
         return {"entry_id": entry_id}
 

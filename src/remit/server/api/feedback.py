@@ -12,7 +12,7 @@ from remit.learning.judges import is_uncalibrated
 from remit.ledger import LedgerClient
 from remit.server.api.requests import FeedbackGiven, FeedbackQuery
 from remit.server.api.responses.decisions import FeedbackPage, FeedbackShape
-from remit.server.api.routes import Caller, Routes, name_of, page_of
+from remit.server.api.routes import Caller, Context, Routes, name_of, page_of
 
 
 def feedback_routes(ledger: LedgerClient) -> Routes:
@@ -23,13 +23,16 @@ def feedback_routes(ledger: LedgerClient) -> Routes:
         "POST", "/feedback", "Give feedback",
         needs="give_feedback", shape=FeedbackShape, status=201, fails=[404, 409],
     )  # fmt: skip
-    def give(given: FeedbackGiven, caller: Caller) -> dict[str, Any]:
+    def give(given: FeedbackGiven, caller: Caller, context: Context) -> dict[str, Any]:
         """Grade an exchange, work order, turn or decision: of an agent's key, its own alone.
 
         The same party's later word on the same takes the place of the earlier one; both stay on
         record.
         """
-        found = give_feedback(ledger, **given.model_dump(), by=name_of(caller), identity=caller)
+        found = give_feedback(
+            ledger, **given.model_dump(), by=name_of(caller), identity=caller,
+            subject_id=context.subject_id,
+        )  # fmt: skip
         return asdict(found)
 
     @routes.add("GET", "/feedback", "List feedback", needs="read", shape=FeedbackPage, fails=[404])

@@ -11,7 +11,7 @@ from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import OrderGiven, OrderListed
 from remit.server.api.responses.decisions import OrderDetail, OrderPage
-from remit.server.api.routes import Caller, Routes, name_of, page_of
+from remit.server.api.routes import Caller, Context, Routes, name_of, page_of
 from remit.server.authentication import DEVELOPER
 from remit.server.refusals import HttpError
 
@@ -36,7 +36,7 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         "POST", "/orders", "Submit an order", needs="call", shape=OrderStatus, status=201,
         fails=[404, 409],
     )  # fmt: skip
-    def submit(order: OrderGiven, caller: Caller) -> dict[str, Any]:
+    def submit(order: OrderGiven, caller: Caller, context: Context) -> dict[str, Any]:
         """Have a worker give an agent one turn, for the caller's key: its limits hold for the
         order's calls.
 
@@ -53,7 +53,7 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         wanted = Submission(
             agent_id=order.agent_id, task=order.task, queue=order.queue, priority=order.priority,
             due=expiry_of(order.after) if order.after else None, user_id=order.user_id,
-            subject_id=order.subject_id, tokens=order.tokens, usd=order.usd,
+            subject_id=order.subject_id or context.subject_id, tokens=order.tokens, usd=order.usd,
             max_attempts=order.max_attempts,
         )  # fmt: skip
         if key:

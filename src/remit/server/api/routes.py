@@ -16,7 +16,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
 from remit.server.api.responses.shared import Error
-from remit.server.guard import IDENTITY
+from remit.server.authentication import RequestContext
+from remit.server.guard import CONTEXT, IDENTITY
 from remit.server.refusals import HttpError
 
 _FULL_BYTES = 8 * 1024 * 1024
@@ -44,6 +45,15 @@ async def _caller(request: Request) -> Identity:
 
 Caller = Annotated[Identity, Depends(_caller)]
 """The authenticated caller."""
+
+
+async def _context(request: Request) -> RequestContext:
+    context: RequestContext = request.scope[CONTEXT]
+    return context
+
+
+Context = Annotated[RequestContext, Depends(_context)]
+"""The session and the person that the request's headers name."""
 
 
 class Routes(APIRouter):

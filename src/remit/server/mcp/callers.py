@@ -34,9 +34,17 @@ class CallerError(RemitError):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a tool."""
+    """The caller of a tool.
+
+    Attributes:
+        identity: who calls.
+        subject_id: the person of ``x-remit-subject``; empty if the request names nobody.
+        named_session_id: the session of ``x-remit-session``; may be empty.
+    """
 
     identity: Identity
+    subject_id: str = ""
+    named_session_id: str = ""
 
     @property
     def restricted(self) -> bool:
@@ -74,12 +82,13 @@ class Caller:
         return found
 
     def session_id(self, requested: str) -> str:
-        """The session that it works in: the requested one, else that of its token.
+        """Return the session that a tool works in: the requested one, else that of the token,
+        else the one that the request's headers name; may be empty.
 
         Raises:
             CallerError: its token is for another session.
         """
-        own = self.identity.session_id
+        own, requested = self.identity.session_id, requested or self.named_session_id
         if own and requested not in ("", own):
             raise CallerError(
                 "This token is for another session.", next_step="Leave session_id out."

@@ -24,8 +24,8 @@ from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
-from remit.server.authentication import Authenticator, open_keys
-from remit.server.guard import IDENTITY, Guard
+from remit.server.authentication import Authenticator, RequestContext, open_keys
+from remit.server.guard import CONTEXT, IDENTITY, Guard
 from remit.server.listening import http_config, listen, require_loopback, url_of
 from remit.server.mcp.bodies import Bodies
 from remit.server.mcp.callers import Caller
@@ -204,10 +204,11 @@ class _Application:
 
 def _caller(context: Context) -> Caller:
     """The sender of this message, not the one who began the session."""
-    identity = getattr(context.request, "scope", {}).get(IDENTITY)
-    if not isinstance(identity, Identity):
+    scope = getattr(context.request, "scope", {})
+    identity, named = scope.get(IDENTITY), scope.get(CONTEXT)
+    if not isinstance(identity, Identity) or not isinstance(named, RequestContext):
         raise MCPError(INVALID_REQUEST, "The request was not authenticated.")
-    return Caller(identity)
+    return Caller(identity, named.subject_id, named.named_session_id)
 
 
 def _refusal(scope: Scope, error: HttpError) -> JSONResponse:

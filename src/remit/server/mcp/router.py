@@ -135,6 +135,7 @@ class RouterTools:
                 session_id=caller.session_id(session_id),
                 agent_id=caller.agent_id(agent_id),
                 identity=caller.identity,
+                subject_id=caller.subject_id,
             )
         )
 

@@ -100,7 +100,10 @@ class ThoughtTools:
             self._rate.take(caller.owner)
         await self._owners.claim(caller, task_id, thought.session_id)
         record = await acreate_thought_record(
-            self._ledger, thought, metadata=self._owners.mark(caller)
+            self._ledger,
+            thought,
+            metadata=self._owners.mark(caller),
+            subject_id=caller.subject_id or None,
         )
         shown = _shown(record)
         del shown["content"]  # the caller has it

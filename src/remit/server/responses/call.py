@@ -223,7 +223,7 @@ class ResponseCall:
             metadata["response_id"] = response_id
         ids: list[str] = []
         if response_id and self.stored and (answer or self._named_early):
-            ids = _ids_in(response_id, value)
+            ids = ids_in(response_id, value)
         if self._conversation and isinstance(result, ProviderResponse):
             ids.append(self._conversation)
         return [self._kept(identity) for identity in ids]
@@ -330,8 +330,8 @@ def _id_in(value: Mapping[str, Any]) -> str:
     return found if len(found) <= MAX_ID_CHARS and is_plain_text(found) else ""
 
 
-def _ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
-    """The response's id, and those of its output items: clients refer to these too."""
+def ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
+    """Return the ids by which clients refer to an answer: the response's, and its items'."""
     output = answer.get("output")
     items = output if type(output) is list else []
     ids = [_id_in(item) for item in items if type(item) is dict]

@@ -9,22 +9,22 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from remit.gateway import Identity
 from remit.gateway.keeping import TooLongError
-from remit.gateway.tenancy import owner_of
+from remit.gateway.tenancy import NotYoursError, check_session, owner_of
 from remit.kernel.json_text import elements, spans
 from remit.kernel.settings import ServerSettings
-from remit.ledger import Content, LedgerClient, LedgerEntry, Transaction
+from remit.ledger import Content, ErasureError, LedgerClient, LedgerEntry, Transaction
 from remit.providers.wire.body import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, read_body, reply_json
 from remit.server.responses.items import ErasedItemsError, id_of, page
-from remit.server.responses.turns import Turn, Turns
+from remit.server.responses.turns import Turn, Turns, place_of
 
 _PATH = re.compile(
     r"/conversations(?:/(?P<id>[^/]{1,256})(?:/(?P<part>items)(?:/(?P<item>[^/]{1,256}))?)?)?$"
@@ -32,7 +32,8 @@ _PATH = re.compile(
 _MOST_ITEMS = 20  # put in at once, as the API has it
 _PUT = (
     "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (response_id) DO UPDATE SET entry_id = excluded.entry_id"
+    "ON CONFLICT (response_id) DO UPDATE SET session_id = excluded.session_id, "
+    "entry_id = excluded.entry_id"
 )
 
 
@@ -69,7 +70,7 @@ class Conversations:
         found = _PATH.search(scope["path"])
         if found is None:
             raise HttpError(404, "not_found", "There is nothing here.")
-        method, identity = scope["method"], caller.identity
+        method = scope["method"]
         name, part, item = found["id"], found["part"], found["item"]
         handled = {
             (False, False, False): ("POST",),
@@ -86,8 +87,12 @@ class Conversations:
         query = scope.get("query_string", b"").decode("latin-1")
         try:
             answer = await asyncio.to_thread(
-                self._answer, method, identity, raw, query, name, part, item
+                self._answer, method, caller, raw, query, name, part, item
             )
+        except NotYoursError as error:
+            raise HttpError(403, "session_not_yours", error.message) from error
+        except ErasureError as error:
+            raise HttpError(409, "archived", error.message) from error
         except ErasedItemsError as error:
             message = "Some of this conversation has been erased."
             raise HttpError(404, "conversation_erased", message) from error
@@ -96,29 +101,28 @@ class Conversations:
         await reply_json(send, answer)
 
     def _answer(
-        self, method: str, identity: Identity, raw: bytes, query: str,
+        self, method: str, caller: AuthenticatedRequest, raw: bytes, query: str,
         name: str | None, part: str | None, item: str | None,
     ) -> Any:  # fmt: skip
         if name is None:
-            return self._create(identity, raw)
-        head = self.head(name, identity)
+            return self._create(caller, raw)
+        head = self.head(name, caller.identity)
         if item is not None:
             if method == "DELETE":
-                self._item(head, item)
-                self._change(identity, name, "REMOVED", {"removed": [item]})
-                return self._told(self.head(name, identity), name)
+                self._remove(caller, head, name, item)
+                return self._told(self.head(name, caller.identity), name)
             return self._item(head, item)
         if part is not None:
             if method == "GET":
                 return page(self._turns.in_conversation(head), query)
-            return self._add(identity, name, raw)
+            return self._add(caller, name, raw)
         if method == "DELETE":
-            self._change(identity, name, "DELETED", {})
+            self._delete(caller, name)
             return {"id": name, "object": "conversation.deleted", "deleted": True}
         if method == "POST":
             metadata = _metadata_of(_read(raw)) or {}
-            self._change(identity, name, "UPDATED", {"labels": Content(metadata)})
-            head = self.head(name, identity)
+            self._change(caller, name, "UPDATED", {"labels": Content(metadata)})
+            head = self.head(name, caller.identity)
         return self._told(head, name)
 
     async def _body(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
@@ -144,7 +148,7 @@ class Conversations:
             raise HttpError(404, "conversation_not_found", message, param="conversation")
         return turn
 
-    def _create(self, identity: Identity, raw: bytes) -> dict[str, Any]:
+    def _create(self, caller: AuthenticatedRequest, raw: bytes) -> dict[str, Any]:
         value = _read(raw)
         name = f"conv_{secrets.token_hex(24)}"
         more: dict[str, Any] = {}
@@ -152,15 +156,15 @@ class Conversations:
             more["items"] = Content.exact_list(items)
         if metadata := _metadata_of(value):
             more["labels"] = Content(metadata)
-        self._change(identity, name, "CREATED", more)
-        return self._told(self.head(name, identity), name)
+        self._change(caller, name, "CREATED", more)
+        return self._told(self.head(name, caller.identity), name)
 
-    def _add(self, identity: Identity, name: str, raw: bytes) -> bytes:
+    def _add(self, caller: AuthenticatedRequest, name: str, raw: bytes) -> bytes:
         items = _items_of(raw, _read(raw))
         if not items:
             raise HttpError(400, "invalid_request", "items is not a list of items.", param="items")
-        self._change(identity, name, "ADDED", {"items": Content.exact_list(items)})
-        head = self.head(name, identity)
+        self._change(caller, name, "ADDED", {"items": Content.exact_list(items)})
+        head = self.head(name, caller.identity)
         return page(self._turns.listed([head], with_last_output=False), "order=asc&limit=100")
 
     def _item(self, head: Turn, item: str) -> bytes:
@@ -184,17 +188,60 @@ class Conversations:
             "metadata": labels if isinstance(labels, dict) else {},
         }
 
+    def _remove(self, caller: AuthenticatedRequest, head: Turn, name: str, item_id: str) -> None:
+        """Take an item out of a conversation, and erase its text unless a call shows it.
+
+        An item that a call put in or answered belongs to that call: its text is erased when the
+        response is deleted.
+        """
+        self._item(head, item_id)
+        found = self._turns.place_in(head, item_id)
+        if found is None:
+            self._change(caller, name, "REMOVED", {"removed": [item_id]})
+            return
+        turn, at = found
+        items = self._ledger.exact(turn.entry.id, ("items",))["items"]
+        text = items[at] if isinstance(items, list) else items
+        self._ledger.withdraw(
+            [turn.entry.id],
+            texts=[text] if isinstance(text, bytes) else [],
+            reason=f"DELETE /v1/conversations/{name}/items/{item_id}",
+            requested_by=caller.identity.name,
+            also=self._changing(
+                caller, name, "REMOVED", {"removed": [item_id], "removed_at": place_of(turn, at)}
+            ),
+        )
+
+    def _delete(self, caller: AuthenticatedRequest, name: str) -> None:
+        """Delete a conversation, and erase what was put into it unless a call shows it."""
+        changes = self._ledger.query(
+            event_type="CONVERSATION_CHANGED", submission_id=name, with_content=False
+        )
+        self._ledger.withdraw(
+            [entry.id for entry in changes],
+            reason=f"DELETE /v1/conversations/{name}",
+            requested_by=caller.identity.name,
+            also=self._changing(caller, name, "DELETED", {}),
+        )
+
     def _change(
-        self, identity: Identity, name: str, decision: str, more: Mapping[str, Any]
+        self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any]
     ) -> None:
-        """Put an entry on record, and have the conversation's id lead to it."""
-        owner = owner_of(identity)
-        session = identity.session_id or self._authenticator.session_of(identity)
-        metadata = {"conversation_id": name, "session_id": session, "agent_id": identity.name}
-        if identity.key_id:
-            metadata["key_id"] = identity.key_id
+        """Record a change of a conversation, and have the conversation's id lead to the entry.
+
+        Raises:
+            NotYoursError: the session that the request names is another caller's.
+        """
+        self._ledger.transact(self._changing(caller, name, decision, more))
+
+    def _changing(
+        self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any]
+    ) -> Callable[[Transaction], None]:
+        """Return the work of :meth:`_change`, for a transaction."""
+        context, owner = self._authenticator.context(caller), owner_of(caller.identity)
 
         def write(tx: Transaction) -> None:
+            check_session(tx, caller.identity, context.session_id)
             rows = tx.execute("SELECT entry_id FROM response_ids WHERE response_id = ?", (name,))
             before = {"continues": rows[0][0]} if rows else {}
             entry = LedgerEntry(
@@ -202,15 +249,15 @@ class Conversations:
                 submission_id=name,
                 decision=decision,
                 reason=_REASONS[decision],
-                metadata={**metadata, **before, **more},
+                metadata={"conversation_id": name, **before, **more},
             )
-            entry_id = tx.append(entry)
+            entry_id = tx.append(context.prepare(self._ledger, entry))
             if decision == "DELETED":
                 tx.execute("DELETE FROM response_ids WHERE response_id = ?", (name,))
             else:
-                tx.execute(_PUT, (name, owner, session, entry_id))
+                tx.execute(_PUT, (name, owner, context.session_id, entry_id))
 
-        self._ledger.transact(write)
+        return write
 
 
 _REASONS = {
@@ -218,7 +265,7 @@ _REASONS = {
     "ADDED": "Items were put into a conversation",
     "REMOVED": "An item was taken out of a conversation",
     "UPDATED": "The labels of a conversation were changed",
-    "DELETED": "A conversation was given up; what was said in it stays on record",
+    "DELETED": "A conversation was deleted; its calls stay",
 }
 
 

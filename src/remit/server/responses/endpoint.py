@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 from remit.gateway import Identity
+from remit.gateway.deletion import entries_of_call
 from remit.gateway.keeping import TooLongError
 from remit.gateway.tenancy import owner_of
 from remit.kernel.exchange import PromptRequest
@@ -25,7 +26,7 @@ from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
 from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
-from remit.server.responses.call import ResponseCall
+from remit.server.responses.call import ResponseCall, ids_in
 from remit.server.responses.conversations import Conversations, too_long
 from remit.server.responses.items import ErasedItemsError, page
 from remit.server.responses.replay import stream_of
@@ -41,6 +42,7 @@ _EVENTS = b"text/event-stream; charset=utf-8"
 _POLL_S = 0.25
 _OPEN = ("queued", "in_progress")
 _FORGOTTEN = (200, 204, 404)
+_DELETE_IDS = "DELETE FROM response_ids WHERE response_id = ? AND entry_id = ?"
 _METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 
 
@@ -254,20 +256,29 @@ class Responses:
         return page(self._turns.listed([turn], with_last_output=False), query)
 
     async def _delete(self, turn: Turn, response_id: str, caller: AuthenticatedRequest) -> Any:
-        """Erase a response here, and have its provider forget it first."""
-        if (await asyncio.to_thread(self._read, turn, response_id))[1]:
+        """Delete a response at its provider, then erase what only its call shows.
+
+        The ids of the response and of its items lead nowhere from then on.
+        """
+        text, status = await asyncio.to_thread(self._read, turn, response_id)
+        if status:
             raise HttpError(409, "response_in_progress", "This response is still under way.")
         if kept := self._turns.kept_by_provider(turn):
             await self._forget(turn.provider_id, kept, caller)
-        try:
-            await asyncio.to_thread(
-                self._ledger.erase,
-                turn.entry.id,
+        ids = [(name, turn.entry.id) for name in ids_in(response_id, load(text))]
+
+        def erase() -> None:
+            self._ledger.withdraw(
+                entries_of_call(self._ledger, turn.entry),
                 reason=f"DELETE /v1/responses/{response_id}",
                 requested_by=caller.identity.name,
+                also=lambda tx: tx.execute_many(_DELETE_IDS, ids),
             )
+
+        try:
+            await asyncio.to_thread(erase)
         except ErasureError as error:
-            raise _not_found() from error
+            raise HttpError(409, "archived", error.message) from error
         return {"id": response_id, "object": "response", "deleted": True}
 
 

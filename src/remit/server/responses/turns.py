@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -147,17 +147,28 @@ class Turns:
             return ""
         return text_of(value.get("id"))
 
-    def items(self, turn: Turn) -> tuple[list[bytes], list[bytes]]:
-        """What was given and what was said, each item as exact text.
+    def items(self, turn: Turn, removed: Collection[str] = ()) -> tuple[list[bytes], list[bytes]]:
+        """Return the input and the output of a turn, each item as its exact text.
+
+        Args:
+            turn: the turn to read.
+            removed: places (:func:`place_of`) of items that were deleted from a conversation; an
+                erased one leaves an empty text in its place.
 
         Raises:
-            ErasedItemsError: some of it has been erased.
+            ErasedItemsError: another item has been erased.
         """
         meta = turn.entry.metadata
         inputs = next((name for name in ("items", "asked") if name in meta), "prompt")
         output = "replied" if "replied" in meta else "answer"
         exact = self._ledger.exact(turn.entry.id, (inputs, output))
-        given = items_of(exact.get(inputs))
+        asked = exact.get(inputs)
+        if removed and isinstance(asked, list):
+            asked = [
+                b"" if isinstance(item, Erased) and place_of(turn, at) in removed else item
+                for at, item in enumerate(asked)
+            ]
+        given = items_of(asked)
         if turn.failed:
             return given, []
         return given, output_of(exact.get(output))
@@ -189,10 +200,10 @@ class Turns:
         found: list[bytes] = []
         size = 0
         chain = self.chain(last)
-        removed = _removed(chain)
+        removed, places = _removed(chain)
         for turn in chain:
             try:
-                items = self._identified(turn)
+                items = self._identified(turn, places)
             except ErasedItemsError as error:
                 raise CannotContinueError(
                     "A response that this one goes on from has been erased.",
@@ -205,11 +216,12 @@ class Turns:
             found += portable(left, same_provider=same)
         return found
 
-    def _identified(self, turn: Turn, *, with_output: bool = True) -> list[tuple[str, bytes]]:
-        """The items of a turn, each with the id that lists show."""
-        given, said = self.items(turn)
-        number = turn.entry.id.removeprefix("LED-")
-        items = [(id_of(item) or f"msg_{number}_{at}", item) for at, item in enumerate(given)]
+    def _identified(
+        self, turn: Turn, removed: Collection[str] = (), *, with_output: bool = True
+    ) -> list[tuple[str, bytes]]:
+        """Return the items of a turn that are not erased, each with the id that lists show."""
+        given, said = self.items(turn, removed)
+        items = [(_shown_id(turn, at, item), item) for at, item in enumerate(given) if item]
         return items + [(id_of(item), item) for item in said if with_output]
 
     def in_conversation(self, last: Turn) -> list[bytes]:
@@ -219,12 +231,28 @@ class Turns:
             ErasedItemsError: some of them have been erased.
         """
         chain = self.chain(last)
-        removed = _removed(chain)
-        return [
-            item for item in self.listed(chain, with_last_output=True) if id_of(item) not in removed
-        ]
+        removed, places = _removed(chain)
+        listed = self.listed(chain, places, with_last_output=True)
+        return [item for item in listed if id_of(item) not in removed]
 
-    def listed(self, turns: Sequence[Turn], *, with_last_output: bool) -> list[bytes]:
+    def place_in(self, last: Turn, item_id: str) -> tuple[Turn, int] | None:
+        """Return where an item was put into a conversation: the turn, and the item's position.
+
+        Returns None for an item of a call: it belongs to that call, and is deleted with it.
+        """
+        chain = self.chain(last)
+        _, places = _removed(chain)
+        for turn in chain:
+            if "items" not in turn.entry.metadata:
+                continue
+            for at, item in enumerate(self.items(turn, places)[0]):
+                if item and _shown_id(turn, at, item) == item_id:
+                    return turn, at
+        return None
+
+    def listed(
+        self, turns: Sequence[Turn], removed: Collection[str] = (), *, with_last_output: bool
+    ) -> list[bytes]:
         """The items of turns as lists show them, each with an id.
 
         Raises:
@@ -235,7 +263,7 @@ class Turns:
         size = 0
         for turn in turns:
             with_output = with_last_output or turn is not turns[-1]
-            items = self._identified(turn, with_output=with_output)
+            items = self._identified(turn, removed, with_output=with_output)
             size += sum(len(item) for _, item in items)
             if len(turns) > 1:
                 check_size(size, "conversation")
@@ -267,9 +295,21 @@ def check_size(size: int, param: str) -> None:
         raise TooLongError(f"{param} stands for more than {MOST_BYTES:,} bytes.", param)
 
 
-def _removed(chain: Sequence[Turn]) -> set[str]:
-    """Ids of the items that were taken out of a conversation."""
-    return {each for turn in chain for each in turn.entry.metadata.get("removed", ())}
+def place_of(turn: Turn, at: int) -> str:
+    """Return the name of a position in the items of a turn, for the record."""
+    return f"{turn.entry.id}/{at}"
+
+
+def _shown_id(turn: Turn, at: int, item: bytes) -> str:
+    """Return an item's own id, or the one that lists show for it."""
+    return id_of(item) or f"msg_{turn.entry.id.removeprefix('LED-')}_{at}"
+
+
+def _removed(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
+    """Return the ids and the places of the items that were deleted from a conversation."""
+    said = [turn.entry.metadata for turn in chain]
+    ids = {each for one in said for each in one.get("removed", ())}
+    return ids, {one["removed_at"] for one in said if "removed_at" in one}
 
 
 def unanswered(turn: Turn, identity: str, status: str) -> bytes:

@@ -30,15 +30,22 @@ class Approving:
         identity: the client; a person behind its key may be kept from approving.
         session_id: where its calls are on record.
         agent_id: in whose name it calls.
+        subject_id: the person whom the client named; may be empty.
     """
 
     def __init__(
-        self, queue: ApprovalQueue, identity: Identity, session_id: str, agent_id: str
+        self,
+        queue: ApprovalQueue,
+        identity: Identity,
+        session_id: str,
+        agent_id: str,
+        subject_id: str,
     ) -> None:
         self._queue = queue
         self._identity = identity
         self._session_id = session_id
         self._agent_id = agent_id
+        self._subject_id = subject_id
         self._waiting: dict[tuple[str, str], str] = {}  # requests by tool and arguments
 
     async def permit(self, tool: Tool, arguments: Mapping[str, Any]) -> Permit:
@@ -66,6 +73,7 @@ class Approving:
                 session_id=self._session_id,
                 agent_id=self._agent_id,
                 requested_by=who.person,
+                subject_id=self._subject_id,
             )
         if found.state == "granted":
             self._waiting.pop(key, None)

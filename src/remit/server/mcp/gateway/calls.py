@@ -42,7 +42,11 @@ class ToolCalls:
         self._record = record
         self._definitions = definitions
         self._approving = Approving(
-            served.approvals, caller.identity, record.session_id, caller.agent_id("")
+            served.approvals,
+            caller.identity,
+            record.session_id,
+            caller.agent_id(""),
+            record.subject_id,
         )
 
     def visible(self, page: dict[str, Any]) -> dict[str, Any]:

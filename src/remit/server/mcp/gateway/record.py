@@ -20,7 +20,7 @@ from remit.kernel.budget import BudgetScope, TokenUsage
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.secrets import redact_secrets
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Prepared, Transaction
 from remit.server.mcp.callers import Caller
 
 _MOST_NOTED = 200
@@ -70,7 +70,11 @@ class Record:
         self.session_id = caller.identity.session_id or default_session(
             caller.identity, f"{datetime.now(UTC):%Y%m%d}"
         )
-        self._journal = Journal(ledger, "ho1", self.session_id, caller.agent_id(""), "MCP_CLIENT")
+        self.subject_id = caller.subject_id
+        self._journal = Journal(
+            ledger, "ho1", self.session_id, caller.agent_id(""), "MCP_CLIENT",
+            subject_id=self.subject_id,
+        )  # fmt: skip
 
     async def intend(
         self,
@@ -97,8 +101,9 @@ class Record:
         shown = self._call(name, arguments)
         if permit is not None:
             shown["idempotency_key"] = permit.request.metadata["idempotency_key"]
-        entry = self._entry("TOOL_INTENT", **shown, tool_digest=digest)
-        begin = None if permit is None else permit.begin(entry, digest, self._ledger.prepare)
+        entry, prepare = self._entry("TOOL_INTENT", **shown, tool_digest=digest), self._prepared
+        begin = None if permit is None else permit.begin(entry, digest, prepare)
+        prepared = prepare(entry) if begin is None else None
         scope = self._scope()
 
         def write(tx: Transaction) -> str:
@@ -112,7 +117,8 @@ class Record:
                 )
             self._start(tx)
             if begin is None:
-                return tx.append(entry)
+                assert prepared is not None
+                return tx.append(prepared)
             if problem := begin(tx):
                 raise ApprovalError(f"approval_invalid: {problem}.")
             ((intent_id,),) = tx.execute(_LATEST, (self.session_id,))
@@ -179,9 +185,11 @@ class Record:
         )
 
     async def _write(self, entry: LedgerEntry) -> str:
+        prepared = self._prepared(entry)
+
         def write(tx: Transaction) -> str:
             self._start(tx)
-            return tx.append(entry)
+            return tx.append(prepared)
 
         written = self._ledger.submit(write)
         try:
@@ -195,7 +203,11 @@ class Record:
 
     def _start(self, tx: Transaction) -> None:
         if not self._started and not tx.execute(_BEGUN, (self.session_id,)):
-            tx.append(self._entry("SESSION_START"))
+            tx.append(self._prepared(self._entry("SESSION_START")))
+
+    def _prepared(self, entry: LedgerEntry) -> Prepared:
+        """Prepare an entry, with the person whom the client named."""
+        return self._journal.prepared_entry(entry)
 
     def _scope(self) -> BudgetScope:
         who = self._identity
