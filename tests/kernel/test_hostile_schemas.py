@@ -22,7 +22,7 @@ from remit.kernel.schemas import first_problem
 from tests.kernel.test_hostile_schemas import _BOMB
 assert "does not match" in first_problem({"pattern": r"^(\w+\s?)*$"}, "a" * 60 + "!")
 assert first_problem({"uniqueItems": True}, [{"n": n} for n in range(20_000)]) == ""
-assert "too deep" in first_problem(_BOMB, 1)
+assert first_problem(_BOMB, 1) == ""
 """
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.exchange import Message, PromptRequest, check_messages
+from remit.kernel.json_text import JsonTextError, load_exact
 from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
 
@@ -149,10 +150,10 @@ def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
 
 
 def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
-    """What is wrong with a response's text against a JSON Schema; empty when nothing."""
+    """Return how a response's text fails a JSON Schema, quoting nothing of it; empty if it fits."""
     try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
+        value = load_exact(content.encode())
+    except JsonTextError as error:
         return [f"the output is not JSON: {error}"]
     return problems(schema, value, _MAX_ERRORS)
 

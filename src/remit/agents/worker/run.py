@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from remit.agents.files import attached
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
@@ -230,7 +228,7 @@ class Run:
         if self._toolbox.handed_to:
             return self._handed_over()
         if contract.output_schema is not None and held is None:
-            return _checked(contract.output_schema, answer.text)
+            return await _checked(contract.output_schema, answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,
@@ -264,7 +262,7 @@ class Run:
                 )
             uses = [block for block in answer.blocks if block.get("type") == "tool_use"]
             if not uses or not (definitions or self._toolbox.held_back):
-                problem = "" if held is None else held.problem(answer.text)
+                problem = "" if held is None else await held.problem(answer.text)
                 if held is None or not problem:
                     return answer
                 held.repair(messages, answer.text or "…", problem)
@@ -322,11 +320,13 @@ class Run:
         self._calls.given = limits.tokens
 
 
-def _checked(schema: Mapping[str, Any], text: str) -> Any:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise WorkFailedError("output_schema_invalid", "the answer is not JSON") from error
-    if problem := first_problem(schema, value):
-        raise WorkFailedError("output_schema_invalid", problem)
-    return value
+async def _checked(schema: Mapping[str, Any], text: str) -> Any:
+    """Return the data of an answer under a contract's output schema.
+
+    Raises:
+        WorkFailedError: ``output_schema_invalid``.
+    """
+    held = HeldOutput(schema, None, lambda _: None)
+    if problem := await held.problem(text):
+        raise WorkFailedError("output_schema_invalid", f"the answer: {problem}")
+    return held.data(text)
