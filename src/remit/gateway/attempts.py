@@ -34,6 +34,7 @@ from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
+from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry
 from remit.providers import (
     CODES,
@@ -151,7 +152,7 @@ class Attempts:
             self._in_flight.ended(attempt.dispatch_entry_id)
         try:
             response = self._response(call, attempt, result, entry, bill, finished)
-            if (schema := request.output_schema) is not None and response.error_code is None:
+            if (schema := call.request.output_schema) is not None and response.error_code is None:
                 # No check may hold up the loop.
                 check = functools.partial(check_output, schema, response.content)
                 problems = await call_in_thread("remit-output", check)

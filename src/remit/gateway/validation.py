@@ -7,7 +7,6 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
 from remit.kernel.canonical import canonical_json
@@ -154,7 +153,7 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
     try:
         value = load_exact(content.encode())
     except JsonTextError as error:
-        return [f"the output is not JSON: {error}"]
+        return [f"the output is not JSON: {error.message}"]
     return problems(schema, value, _MAX_ERRORS)
 
 
