@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from remit.kernel.schemas import first_problem
+from remit.kernel.schemas import first_problem, problems
+from tests.support.soak import is_soak
 
 _BOMB = {
     "$defs": {
@@ -58,3 +63,113 @@ def test_unique_items_and_references() -> None:
     assert first_problem(tree, [[[]], []]) == ""
     assert first_problem(tree, [[1]]) == "0/0: 1 is not of type 'array'"
     assert "too deep" in first_problem(_ROUND, 1)
+
+
+def _condition(levels: int) -> dict[str, Any]:
+    """Return a value of that many levels whose innermost member lacks its name."""
+    value: dict[str, Any] = {"op": "name"}
+    for level in range(levels):
+        value = {"op": ("and", "not")[level % 2], "left": value}
+    return value
+
+
+_UNION: dict[str, Any] = {
+    "$defs": {
+        **{op: {"type": "object", "properties": {"op": {"const": op},
+                "left": {"$ref": "#/$defs/any"}}, "required": ["op", "left"]}
+           for op in ("and", "not")},
+        "name": {"type": "object", "properties": {"op": {"const": "name"},
+                 "name": {"type": "string"}}, "required": ["op", "name"]},
+        "any": {"anyOf": [{"$ref": f"#/$defs/{op}"} for op in ("and", "not", "name")]},
+    },
+    "$ref": "#/$defs/any",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["anyOf", "oneOf"])
+@pytest.mark.parametrize("levels", [1, 12, 60])
+def test_a_problem_deep_in_a_recursive_union_is_found_and_named(word: str, levels: int) -> None:
+    schema = {**_UNION, "$defs": {**_UNION["$defs"]}}
+    schema["$defs"]["any"] = {word: _UNION["$defs"]["any"]["anyOf"]}
+    place = "/".join(["left"] * levels)
+    assert first_problem(schema, _condition(levels)) == f"{place}: 'name' is a required property"
+    assert problems(schema, _condition(levels), 10) == [f"{place} fails 'required'"]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"op": "or"}, "op: 'or' is not one of ['and', 'not', 'name']"),
+        ({"op": "and", "left": 3}, "left: 3 is not of type 'object'"),
+        ({"op": "and"}, "value: 'left' is a required property"),
+        ({}, "value: {} is not valid under any of the given schemas"),
+    ],
+)
+def test_the_problem_is_that_of_the_branch_that_was_meant(value: Any, problem: str) -> None:
+    assert first_problem(_UNION, value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("items", "item", "steps"),
+    [
+        ({"anyOf": [{"const": n} for n in range(10_000)]}, "x", "10,100"),
+        ({"oneOf": [{"required": [f"a{n}"]} for n in range(10_000)]}, {}, "10,100"),
+        ({"enum": [{"n": n} for n in range(100_000)]}, {"n": 1}, "15,100"),
+    ],
+)
+def test_a_check_ends_when_its_steps_are_used_up(items: Any, item: Any, steps: str) -> None:
+    # 5,000 steps, and 100 for each value in the list of 50, and for the list.
+    problem = first_problem({"items": items}, [item] * 50)
+    assert problem.startswith(f"it cannot be checked in {steps} steps")
+
+
+def test_a_check_may_take_more_steps_for_a_longer_value() -> None:
+    schema = {"items": {"$ref": "#/$defs/any"}, "$defs": _UNION["$defs"]}
+    sound = {"op": "name", "name": "a"}
+    assert first_problem(schema, [sound] * 20_000) == ""
+    assert first_problem(schema, [*([sound] * 20_000), {"op": "name"}]).startswith("20000: ")
+
+
+_NAMES = st.sampled_from(["a", "b", "ab", "c"])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, "", "a", "ab"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+_SIMPLE = st.one_of(
+    st.booleans(),
+    st.fixed_dictionaries({"type": st.sampled_from(["object", "array", "string", "integer"])}),
+    st.fixed_dictionaries({"enum": st.lists(_VALUES, min_size=1, max_size=2)}),
+    st.fixed_dictionaries({"const": _VALUES}),
+    st.fixed_dictionaries({"pattern": st.sampled_from(["^a", "b$", "^$"])}),
+    st.fixed_dictionaries({"required": st.lists(_NAMES, max_size=2, unique=True)}),
+    st.fixed_dictionaries({"uniqueItems": st.booleans()}),
+    st.sampled_from([{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}]),
+)
+
+
+def _wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    some = st.lists(inner, min_size=1, max_size=3)
+    named = st.dictionaries(_NAMES, inner, max_size=2)
+    return st.fixed_dictionaries({}, optional={
+        "anyOf": some, "oneOf": some, "allOf": some, "not": inner, "if": inner, "then": inner,
+        "else": inner, "properties": named, "additionalProperties": inner, "items": inner,
+        "patternProperties": st.dictionaries(st.sampled_from(["^a", "b$"]), inner, max_size=2),
+        "prefixItems": some, "contains": inner, "propertyNames": inner, "dependentSchemas": named,
+        "unevaluatedProperties": inner, "unevaluatedItems": inner,
+    })  # fmt: skip
+
+
+_SCHEMAS = st.recursive(_SIMPLE, _wider, max_leaves=8)
+
+
+@settings(max_examples=2_000 if is_soak() else 150, deadline=None)
+@given(_SCHEMAS, _SCHEMAS, _VALUES)
+def test_the_verdict_is_that_of_json_schema(first: Any, second: Any, value: Any) -> None:
+    # Definitions may refer to each other, but only for a part of the value: any other circle
+    # has no verdict.
+    schema = {"$defs": {"x": {"items": second, "properties": {"a": second}},
+                        "y": {"additionalProperties": {"$ref": "#/$defs/x"}}},
+              "allOf": [first]}  # fmt: skip
+    wanted = jsonschema.Draft202012Validator(schema).is_valid(value)
+    assert (first_problem(schema, value) == "") is wanted
