@@ -29,7 +29,7 @@ def test_every_command_prints_it(remit: Run, remit_process: Run, answer: Step) -
         asked = remit_process("ask", "hi", "--model", "openai/m", LC_ALL="C", **env)
         talked = remit("chat", "--model", "openai/m", stdin="hi\n/exit\n", **env)
         found = remit("ledger", "query", "--event-type", "EXCHANGE", "--json")
-        ids = dict.fromkeys(re.findall(r'"id": "(LED-[0-9a-f]+)"', found.stdout))
+        ids = dict.fromkeys(re.findall(r'"id": ?"(LED-[0-9a-f]+)"', found.stdout))
         shown = [remit("ledger", "show", one, *more) for one in ids for more in ((), ("--json",))]
     for done in (asked, talked, found, *shown):
         assert done.returncode == 0, done.stderr
