@@ -7,7 +7,7 @@ from typing import Any
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import Reply
-from remit.kernel.json_text import JsonTextError, has_more_values, load
+from remit.kernel.json_text import JsonTextError, has_more_values, load_exact
 from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResponse
 from remit.providers.dialects import read_answer, sound_answer
 from remit.providers.upstream import passed_on
@@ -32,7 +32,7 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         said = f"the answer holds more than {_MOST_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
     try:
-        value, is_json = counted_once(raw, load(raw)), True
+        value, is_json = counted_once(raw, load_exact(raw)), True
     except JsonTextError:
         value, is_json = None, False
         if body.endpoint.form and reply.content_type.startswith("text/"):
@@ -86,7 +86,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
     """An answer that did not come over a connection of its own: a line of a batch's results."""
     try:
-        value, is_json = counted_once(raw, load(raw)), True
+        value, is_json = counted_once(raw, load_exact(raw)), True
     except JsonTextError:
         value, is_json = None, False
     return response(Reply(endpoint, status, (), raw, is_json), value)

@@ -201,7 +201,8 @@ def _add_neutral(
     """What was sent in Remit's own form; the answer too, where it holds more than text."""
     request, sent = attempt.to.request, attempt.to.sent
     prompt = request.prompt if request.messages is None else list(sent.messages)
-    metadata["prompt"] = Content(prompt, sent.encoded)
+    # Messages that hold an integer beyond 2**53 are recorded as exact text.
+    metadata["prompt"] = Content(prompt, None if sent.is_exact else sent.encoded)
     if request.tools:
         metadata["tools"] = Content([dict(tool) for tool in request.tools])
         blocks = () if isinstance(result, Failure) else result.content_blocks

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from remit.agents.tools.faults import is_own_fault
 from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
-from remit.agents.tools.output import OutputError, json_output
+from remit.agents.tools.output import json_output
 from remit.agents.tools.tool import (
     Context,
     Tool,
@@ -195,8 +195,6 @@ class _Run:
             if task is not None and task.cancelling():
                 raise
             return self._raised(error)
-        except GeneratorExit:
-            raise
         except BaseException as error:  # noqa: BLE001 - a task passes SystemExit on to the loop
             return self._raised(error)
 
@@ -249,8 +247,6 @@ class _Run:
             )
         try:
             return ToolResult("ok", self._hidden(json_output(output, self._limit)))
-        except OutputError as error:
-            return self.failed(f"{self._tool.tool_id} {error}")
         except BaseException as error:  # noqa: BLE001 - a model's own serializer may raise
             return self._raised(error)
 

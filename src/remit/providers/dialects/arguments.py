@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import orjson
 
 from remit.kernel.json_text import JsonTextError, load_exact, sound, sound_text
-from remit.providers.dialects import _checks as checks
+
+_MAX_DEPTH = 100
 
 __all__ = ["arguments_text", "free_text", "input_of", "json_text", "read_arguments"]
 
@@ -35,9 +37,20 @@ def read_arguments(text: str) -> dict[str, Any]:
     except JsonTextError:
         return {"_unparsed": text}
     # A text that has the form of a kept text would be taken for one: keep it entire too.
-    if type(value) is dict and "_unparsed" not in value and checks.is_sound(value):
+    if type(value) is dict and "_unparsed" not in value and _can_be_used(value, _MAX_DEPTH):
         return value if text.isascii() and "\\u" not in text else sound(value)
     return {"_unparsed": text}
+
+
+def _can_be_used(value: Any, depth: int) -> bool:
+    """Return False for infinite numbers and for values nested too deep."""
+    kind = type(value)
+    if kind is float:
+        return math.isfinite(value)
+    if kind is dict or kind is list:
+        items = value.values() if kind is dict else value
+        return depth > 0 and all(_can_be_used(item, depth - 1) for item in items)
+    return True
 
 
 def input_of(given: Any) -> dict[str, Any]:
