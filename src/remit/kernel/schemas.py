@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -36,6 +35,8 @@ _STEPS, _STEPS_PER_VALUE = 5_000, 100
 """Steps of one check: for any value, and for each value in it. A step is one keyword applied."""
 
 _SIZE_OF_STEP = 64  # entries of a keyword's list or object that cost a further step
+_LONGEST_PATTERN = 200  # characters shown
+_DATA = ("enum", "const", "default", "examples")
 _COMPARED = 20  # problems of which the most telling is shown
 
 
@@ -215,6 +216,8 @@ def _compiled(schema: bytes) -> tuple[Any, bool]:
     loaded = load_exact(schema)
     if not plainly_schema(loaded):
         jsonschema.Draft202012Validator.check_schema(loaded)
+    for pattern in _patterns(loaded):
+        _finder(pattern)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
     # A dynamic reference means something else along another path.
@@ -223,14 +226,36 @@ def _compiled(schema: bytes) -> tuple[Any, bool]:
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
 def _finder(pattern: str) -> Callable[[str], Any]:
-    """Whether a text holds a pattern, in linear time where the pattern has no look-around."""
+    """Return a function that says whether a text holds ``pattern``, in linear time.
+
+    Raises:
+        InvalidInputError: the pattern has look-around, a back-reference or another construct
+            that no engine of linear time has.
+    """
+    # Rust reads these marks as operations on sets of characters; ECMA-262 does not.
+    for mark in ("&", "-", "~"):
+        pattern = pattern.replace(mark * 2, f"{mark}\\{mark}")
     try:
-        # Rust reads these as operations on sets of characters.
-        if any(mark in pattern for mark in ("&&", "--", "~~")):
-            return re.compile(pattern).search
         return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
-    except PatternError:
-        return re.compile(pattern).search
+    except PatternError as error:
+        raise InvalidInputError(
+            f"The pattern {pattern[:_LONGEST_PATTERN]!r} cannot be checked in linear time.",
+            next_step="Leave out look-around and back-references.",
+        ) from error
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    """Yield every regular expression of a schema."""
+    if type(schema) is list:
+        for item in schema:
+            yield from _patterns(item)
+    elif type(schema) is dict:
+        for keyword, stated in schema.items():
+            if keyword == "pattern" and type(stated) is str:
+                yield stated
+            elif keyword not in _DATA:
+                yield from _patterns(stated)
+                yield from stated if keyword == "patternProperties" else ()
 
 
 def _holds(validator: Any, schema: Any, value: Any) -> bool:

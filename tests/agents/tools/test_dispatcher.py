@@ -129,7 +129,7 @@ CONVERTED: list[tuple[Callable[[], Any], Any]] = [
     (lambda: {"a": [bytearray(b"\xff")]}, {"a": ["data:application/octet-stream;base64,/w=="]}),
     (lambda: memoryview(b"view"), "view"),
     (lambda: Blob(data=b"\xff"), {"data": "data:application/octet-stream;base64,/w=="}),
-    (lambda: {1: 2, None: 3, 1.5: 4, True: 5}, {"1": 5, "null": 3, "1.5": 4}),
+    (lambda: {1: 2, None: 3, 1.5: 4, False: 5}, {"1": 2, "null": 3, "1.5": 4, "false": 5}),
     (lambda: {("a", 1): 2}, {"('a', 1)": 2}),
     (lambda: {2, 1}, [1, 2]),
     (lambda: frozenset("ba"), ["a", "b"]),
@@ -180,7 +180,7 @@ def test_a_long_output_is_cut_and_the_model_reads_that_the_tool_ran(
     result = _run(function)
     assert result.status == "ok"
     if function is not _cycle:
-        assert "[The tool ran. Only the beginning of its result is here" in result.output
+        assert "[The tool ran. Its result is longer than 4,096 bytes" in result.output
     assert 1_000 < len(canonical_json(result.output)) <= 4096
 
 
@@ -211,7 +211,7 @@ def test_a_tools_own_limits_go_first() -> None:
     assert slow.execute("t", {}).status == "ok"
     assert "0.05 s" in _tool(lambda: time.sleep(0.6), timeout_s=0.05).execute("t", {}).error
     assert _tool(lambda: "x" * 8000, max_output_bytes=10_000).execute("t", {}).status == "ok"
-    assert _tool(lambda: "xxx", max_output_bytes=4).execute("t", {}).status == "error"
+    assert len(_tool(lambda: "xxx", max_output_bytes=4).execute("t", {}).output) == 4
 
 
 def test_arguments_are_checked() -> None:
