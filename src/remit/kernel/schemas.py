@@ -239,7 +239,8 @@ def _finder(pattern: str) -> Callable[[str], Any]:
         return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
     except PatternError as error:
         raise InvalidInputError(
-            f"The pattern {pattern[:_LONGEST_PATTERN]!r} cannot be checked in linear time.",
+            f"The pattern {pattern[:_LONGEST_PATTERN]!r} is not a regular expression, or cannot "
+            "be checked in linear time.",
             next_step="Leave out look-around and back-references.",
         ) from error
 

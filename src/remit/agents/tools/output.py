@@ -50,7 +50,7 @@ def json_output(value: Any, limit: int) -> Any:
     note = (
         f"\n[The tool ran. Its result is longer than {limit:,} bytes: only its beginning is here.]"
     )
-    return _cut(text, limit - len(json.dumps(note))) + note if len(note) < limit else note[:limit]
+    return _cut(text, limit - len(json.dumps(note))) + note if len(note) < limit else note[1:][:limit]
 
 
 def _cut(text: str, size: int) -> str:
@@ -83,7 +83,7 @@ class _Walk:
         if kind is int:
             return self._integer(value)
         if kind is float:
-            return self._counted(value if math.isfinite(value) else None, 4)
+            return self._counted(value if math.isfinite(value) else None, 1)
         if isinstance(value, (bytes, bytearray, memoryview)):
             return self._text(_decoded(value, self._left))
         if isinstance(value, Mapping):
@@ -112,7 +112,7 @@ class _Walk:
     def _integer(self, value: int) -> int | str:
         if value.bit_length() > 3 * _MOST_DIGITS:
             return self._text(hex(value))
-        return int(self._counted(value, 1 + value.bit_length() // 4))
+        return int(self._counted(value, max(1, value.bit_length() // 4)))
 
     def _inside(self, value: Any, depth: int, walk: Any) -> Any:
         if id(value) in self._above:
