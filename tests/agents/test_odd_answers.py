@@ -248,3 +248,91 @@ def test_arguments_and_typed_answers_are_checked_off_the_event_loop(root: Path) 
     assert not result.failed
     assert threads[0] == "remit-tool-find"
     assert "remit-answer" in threads
+
+
+class Recipe(BaseModel):
+    name: str
+
+
+def _stopped(reason: str, text: str | None = None, refusal: str | None = None) -> dict[str, Any]:
+    answer = completion(text or "")
+    answer["choices"][0]["finish_reason"] = reason
+    answer["choices"][0]["message"] |= {"content": text, "refusal": refusal}
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "code", "words"),
+    [
+        (_stopped("stop", refusal="No, never."), kind, "refusal", "No, never.")
+        for kind in (None, Recipe)
+    ]
+    + [
+        (_stopped("content_filter"), kind, "content_filter", "content filter")
+        for kind in (None, Recipe)
+    ]
+    + [
+        (_stopped("content_filter", "The first"), None, "content_filter", "The first"),
+        (_stopped("length", '{"name": "sou'), Recipe, "length", '{"name": "sou'),
+        (_stopped("length", ""), None, "length", "cut"),
+        (_stopped("length", " "), Recipe, "length", "cut"),
+    ],
+)
+def test_a_model_that_stopped_is_asked_once_and_its_reason_is_the_error(
+    root: Path, answer: Step, wanted: Any, code: str, words: str
+) -> None:
+    with chat_runtime(root, answer) as (runtime, server):
+        result = runtime.agent("a", output_type=wanted).run("go")
+    assert (result.failed, result.error_code) == (True, code)
+    assert words in (result.error_detail or "")
+    assert len(server.calls) == 1
+
+
+def test_a_cut_answer_that_is_whole_all_the_same_is_an_answer(root: Path) -> None:
+    with chat_runtime(root, _stopped("length", '{"name": "soup"}')) as (runtime, _):
+        assert runtime.agent("a", output_type=Recipe).run("go").output == Recipe(name="soup")
+
+
+def test_calls_of_one_id_get_distinct_ids(root: Path) -> None:
+    calls = Calls()
+    ask = completion(calls=[function_call("ping", "{}", "c"), function_call("ping", "{}", "c")])
+    nameless = completion(calls=[function_call("no such tool!", "{}", "c")])
+    with chat_runtime(root, ask, nameless, completion("fine")) as (runtime, server):
+        assert runtime.agent("a", tools=[calls.by_name["ping"]]).run("go").output == "fine"
+    sent = server.calls[-1].body["messages"]
+    asked = [call for message in sent for call in message.get("tool_calls", ())]
+    answered = [message["tool_call_id"] for message in sent if message["role"] == "tool"]
+    assert [call["id"] for call in asked] == answered == ["c", "c_2", "c_3"]
+    assert asked[-1]["function"]["name"] == "no_such_tool_"  # servers refuse other names
+    assert len(calls.made) == 2
+
+
+GREAT = [2**53, 1917043659912705297, 2**63, -(2**64) - 1, 10**300]
+
+
+@pytest.mark.parametrize("number", GREAT)
+def test_a_great_integer_travels_exactly(root: Path, number: int) -> None:
+    class Order(BaseModel):
+        order_id: int
+
+    made: list[int] = []
+
+    @tool
+    def find(order_id: int) -> dict[str, int]:
+        """Find an order."""
+        made.append(order_id)
+        return {"order_id": order_id}
+
+    call = completion(calls=[function_call("find", f'{{"order_id": {number}}}')])
+    last = completion(f'{{"order_id": {number}}}')
+    with chat_runtime(root, call, last) as (runtime, server):
+        result = runtime.agent("a", tools=[find], output_type=Order).run("go")
+        assert result.output == Order(order_id=number)
+        *_, asked, read = server.calls[-1].body["messages"]
+        assert json.loads(asked["tool_calls"][0]["function"]["arguments"]) == {"order_id": number}
+        assert json.loads(read["content"]) == {"order_id": number}
+        recorded = next(iter(runtime.ledger.query(
+            event_type="TOOL_CALL", session_id=result.session_id))).metadata  # fmt: skip
+        assert recorded["arguments"] == recorded["result"] == {"order_id": number}
+        assert runtime.ledger.verify().verified
+    assert made == [number]

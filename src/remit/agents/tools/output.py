@@ -50,7 +50,9 @@ def json_output(value: Any, limit: int) -> Any:
     note = (
         f"\n[The tool ran. Its result is longer than {limit:,} bytes: only its beginning is here.]"
     )
-    return _cut(text, limit - len(json.dumps(note))) + note if len(note) < limit else note[1:][:limit]
+    if len(note) >= limit:
+        return note[1:][:limit]
+    return _cut(text, limit - len(json.dumps(note))) + note
 
 
 def _cut(text: str, size: int) -> str:
