@@ -6,7 +6,18 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import appends, deciding, governing, ledger, routing, size, trail, turns, usage
+from benchmarks import (
+    appends,
+    blocking,
+    deciding,
+    governing,
+    ledger,
+    routing,
+    size,
+    trail,
+    turns,
+    usage,
+)
 from benchmarks.machine import describe_machine
 from benchmarks.table import HEADING, row
 
@@ -20,6 +31,7 @@ BENCHMARKS = {
     "trail": trail.compare,
     "governing": governing.compare,
     "usage": usage.compare,
+    "blocking": blocking.compare,
 }
 
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Generic
 
 import orjson
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation
 from typing_extensions import TypeVar
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import dump
 from remit.kernel.schemas import schema_problem
-from remit.kernel.validation import all_errors
+from remit.kernel.validation import validated
 
 OutputT = TypeVar("OutputT", default=Any)
 
@@ -60,16 +61,13 @@ class OutputType(Generic[OutputT]):
         """The value that a model's data means.
 
         Raises:
-            ValueError: it is not of the type; the message says where, and may quote the data.
+            ValueError: the data is not of the type; the message says where, and may quote it.
         """
-        try:
-            if self._wrapped:
-                if not isinstance(data, Mapping) or _WRAPPER not in data:
-                    raise ValueError(f"it is not an object with the member {_WRAPPER!r}")
-                data = data[_WRAPPER]
-            return self._adapter.validate_json(orjson.dumps(data))
-        except ValidationError as error:
-            raise ValueError(all_errors(error)) from error
+        schema = self.schema or {}
+        if self._wrapped and (not isinstance(data, Mapping) or _WRAPPER not in data):
+            raise ValueError(f"it is not an object with the member {_WRAPPER!r}")
+        text = dump(data[_WRAPPER] if self._wrapped else data)
+        return validated(schema, data, lambda: self._adapter.validate_json(text))
 
     def problem(self, data: Any) -> str:
         """Why data is not of the type; empty where it is."""

@@ -7,9 +7,9 @@ from typing import Any
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import Reply
-from remit.kernel.json_text import JsonTextError, has_more_values, load
+from remit.kernel.json_text import JsonTextError, has_more_values, load_exact
 from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResponse
-from remit.providers.dialects import read_answer
+from remit.providers.dialects import read_answer, sound_answer
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import counted_once
@@ -32,7 +32,7 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         said = f"the answer holds more than {_MOST_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
     try:
-        value, is_json = counted_once(raw, load(raw)), True
+        value, is_json = counted_once(raw, load_exact(raw)), True
     except JsonTextError:
         value, is_json = None, False
         if body.endpoint.form and reply.content_type.startswith("text/"):
@@ -66,12 +66,13 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
     found = facts(came.endpoint, value)
     usage = found.usage
     if usage is None:
-        return ProviderResponse(
+        answer = ProviderResponse(
             found.text, found.model[:MAX_ID_CHARS], 0, 0, found.finish_reason, found.request_id,
             content_blocks=blocks, usage_reported=False, audio_seconds=found.units.get("seconds"),
             reply=came, more_than_text=found.more_than_text,
         )  # fmt: skip
-    return ProviderResponse(
+        return sound_answer(answer)
+    answer = ProviderResponse(
         found.text, found.model[:MAX_ID_CHARS], usage.input_tokens, usage.output_tokens,
         found.finish_reason, found.request_id, False, blocks, usage.cached_input_tokens or None,
         usage.reasoning_tokens or None, True, usage.cache_write_tokens or None,
@@ -79,12 +80,13 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
         usage.audio_output_tokens or None, found.units.get("seconds"), usage.server_tool_uses,
         came, found.more_than_text,
     )  # fmt: skip
+    return sound_answer(answer)
 
 
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
     """An answer that did not come over a connection of its own: a line of a batch's results."""
     try:
-        value, is_json = counted_once(raw, load(raw)), True
+        value, is_json = counted_once(raw, load_exact(raw)), True
     except JsonTextError:
         value, is_json = None, False
     return response(Reply(endpoint, status, (), raw, is_json), value)

@@ -34,6 +34,7 @@ from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
+from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry
 from remit.providers import (
     CODES,
@@ -150,7 +151,13 @@ class Attempts:
         finally:
             self._in_flight.ended(attempt.dispatch_entry_id)
         try:
-            response = call.last = self._response(call, attempt, result, entry, bill, finished)
+            response = self._response(call, attempt, result, entry, bill, finished)
+            if (schema := call.request.output_schema) is not None and response.error_code is None:
+                # No check may hold up the loop.
+                check = functools.partial(check_output, schema, response.content)
+                problems = await call_in_thread("remit-output", check)
+                response.output_valid, response.output_validation_errors = not problems, problems
+            call.last = response
             if routed is not None and routed.on_record is not None:
                 routed.on_record(response)
             if isinstance(error, asyncio.CancelledError):
@@ -361,9 +368,6 @@ class Attempts:
         response.content_blocks = result.content_blocks or None
         response.cached_input_tokens = result.cached_input_tokens or 0
         response.reasoning_tokens = result.reasoning_tokens or 0
-        if request.output_schema is not None:
-            problems = check_output(request.output_schema, result.content)
-            response.output_valid, response.output_validation_errors = not problems, problems
         return response
 
 

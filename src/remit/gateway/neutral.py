@@ -14,7 +14,7 @@ from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.exchange import PromptRequest, TextDelta
 from remit.kernel.loops import call_in_thread
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
-from remit.providers.dialects import read_request
+from remit.providers.dialects import SoundStream, read_request, sound_answer
 
 __all__ = ["ProtocolBrokenError", "finite", "in_neutral_form", "send"]
 
@@ -72,7 +72,7 @@ async def send(
     # By their methods: looking a protocol up by isinstance costs more than the call itself.
     stream = getattr(provider, "astream", None)
     streams_text = hasattr(provider, "asend")
-    pieces = _Pieces()
+    pieces, texts = _Pieces(), SoundStream()
     if stream is not None:
         listener: Any = pieces.put if tap.wanted else None
         task = asyncio.ensure_future(_guarded(stream(request, listener)))
@@ -88,7 +88,8 @@ async def send(
                 if first_s is not None:
                     limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
                     first_s = None
-                await tap.event(piece)
+                for event in texts.repaired([piece]):
+                    await tap.event(event)
             await asyncio.wait({task})
     except BaseException:
         _abandon(task)
@@ -133,8 +134,7 @@ def _checked(answer: Any) -> ProviderResponse:
             f"the provider gave back a {type(answer).__name__} that is no ProviderResponse",
             maybe_billed=True,
         )
-    response: ProviderResponse = answer
-    return response
+    return sound_answer(answer)
 
 
 def _is_answer(answer: Any) -> bool:

@@ -12,7 +12,7 @@ from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
-from remit.kernel.json_text import JsonTextError, load
+from remit.kernel.json_text import JsonTextError, load, sound_text
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, content
 from remit.ledger.content import EXACT
 from remit.providers import Outgoing, ProviderResponse
@@ -201,7 +201,8 @@ def _add_neutral(
     """What was sent in Remit's own form; the answer too, where it holds more than text."""
     request, sent = attempt.to.request, attempt.to.sent
     prompt = request.prompt if request.messages is None else list(sent.messages)
-    metadata["prompt"] = Content(prompt, sent.encoded)
+    # Messages that hold an integer beyond 2**53 are recorded as exact text.
+    metadata["prompt"] = Content(prompt, None if sent.is_exact else sent.encoded)
     if attempt.to.outgoing is not None and attempt.to.outgoing.body.changed:
         metadata["changed"] = Content(attempt.to.outgoing.body.changed)
     if request.tools:
@@ -277,7 +278,7 @@ def _recordable(value: Any) -> Any:
     if isinstance(value, Content):
         return value if value.form else Content(_recordable(value.value))
     if isinstance(value, str):
-        kept = value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+        kept = sound_text(value).replace("\x00", "\ufffd")
         return content(kept) if type(value) is not str else kept
     if value is None or isinstance(value, bool):
         return value

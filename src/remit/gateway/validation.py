@@ -7,11 +7,11 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
 from remit.kernel.exchange import Message, PromptRequest, check_messages
+from remit.kernel.json_text import JsonTextError, load_exact
 from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
 
@@ -40,11 +40,12 @@ class Sent(Struct, gc=False):
 
     Attributes:
         messages: the conversation in neutral form; empty where a body is sent.
-        encoded: JCS bytes: of the prompt, or of each message.
+        encoded: the prompt, or each message, as :func:`remit.kernel.canonical.exact_json` has it.
         context_hash: SHA-256 of the prompt's UTF-8, of the messages' JCS, or of the body.
         size: bytes of what is sent, tool definitions and schema included, without the data of
             images: these are bounded by their number.
         images: how many there are.
+        is_exact: whether a message holds integers that JCS cannot carry.
         bounded: whether the tokens of everything in it can be bounded here; not those of
             documents, audio, files by reference and blocks of unknown kinds.
     """
@@ -55,6 +56,7 @@ class Sent(Struct, gc=False):
     size: int
     images: int = 0
     bounded: bool = True
+    is_exact: bool = False
 
 
 def check_request(request: PromptRequest) -> str:
@@ -122,14 +124,18 @@ def encode_sent(request: PromptRequest) -> Sent:
     extra = 0
     if request.tools or request.structured_output:
         extras = [list(request.tools or ()), response_schema(request)]
-        extra = len(canonical_json(extras))
+        extra = len(exact_json(extras))
     if request.messages is None:
         encoded = canonical_json(request.prompt)
         plain = request.prompt.encode()
         message = {"role": "user", "content": request.prompt}
         digest = hashlib.sha256(plain).hexdigest()
         return Sent((message,), encoded, digest, len(plain) + extra)
-    parts = [canonical_json(message) for message in request.messages]
+    is_exact = False
+    try:
+        parts = [canonical_json(message) for message in request.messages]
+    except NotCanonicalError:
+        parts, is_exact = [exact_json(message) for message in request.messages], True
     digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
     size = sum(map(len, parts)) + extra
     if all(isinstance(message["content"], str) for message in request.messages):
@@ -137,7 +143,13 @@ def encode_sent(request: PromptRequest) -> Sent:
     else:
         media = _media(request.messages)
     return Sent(
-        tuple(request.messages), parts, digest, size - media.data, media.images, media.bounded
+        tuple(request.messages),
+        parts,
+        digest,
+        size - media.data,
+        media.images,
+        media.bounded,
+        is_exact,
     )
 
 
@@ -149,11 +161,11 @@ def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
 
 
 def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
-    """What is wrong with a response's text against a JSON Schema; empty when nothing."""
+    """Return how a response's text fails a JSON Schema, quoting nothing of it; empty if it fits."""
     try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        return [f"the output is not JSON: {error}"]
+        value = load_exact(content.encode())
+    except JsonTextError as error:
+        return [f"the output is not JSON: {error.message}"]
     return problems(schema, value, _MAX_ERRORS)
 
 

@@ -9,6 +9,7 @@ paths together.
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 import orjson
@@ -44,6 +45,34 @@ def canonical_json(value: Any) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         # The walk above leaves one thing to the encoders: that text is valid UTF-8.
         raise surrogate_error() from error
+
+
+def exact_json(value: Any) -> bytes:
+    """Return the RFC 8785 encoding of ``value``; of one with integers beyond ±(2**53 - 1), which
+    RFC 8785 cannot carry, JSON text with sorted keys in which they are exact.
+
+    Raises:
+        NotCanonicalError: ``value`` has no JSON text either, as :func:`canonical_json` has it.
+    """
+    try:
+        return canonical_json(value)
+    except NotCanonicalError:
+        canonical_json(_without_great_numbers(value))
+        try:
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        except ValueError as error:  # more digits than Python writes
+            raise NotCanonicalError(f"A number cannot be written: {error}.") from error
+        return text.encode()
+
+
+def _without_great_numbers(value: Any) -> Any:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return 0 if abs(value) > MAX_SAFE_INTEGER and value - value == 0 else value
+    if isinstance(value, dict):
+        return {name: _without_great_numbers(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_great_numbers(item) for item in value]
+    return value
 
 
 def surrogate_error() -> NotCanonicalError:

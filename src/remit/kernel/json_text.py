@@ -150,6 +150,40 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
         return _CONSTANTS.sub(_null, text).encode()
 
 
+def sound_text(text: str) -> str:
+    """Return ``text`` as valid Unicode: surrogate pairs joined, unpaired halves as U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def sound(value: Any) -> Any:
+    """Return a JSON value with every text and every name as :func:`sound_text` makes it.
+
+    Raises:
+        JsonTextError: the value is nested too deep.
+    """
+    try:
+        return _sound(value)
+    except RecursionError:
+        raise JsonTextError("The value is nested too deep to be read.") from None
+
+
+def _sound(value: Any) -> Any:
+    kind = type(value)
+    if kind is str:
+        return sound_text(value)
+    if kind is dict:
+        return {sound_text(name): _sound(item) for name, item in value.items()}
+    if kind is list or kind is tuple:
+        return kind(map(_sound, value))
+    return value
+
+
 def _null(found: re.Match[str]) -> str:
     return found[0] if found[0].startswith('"') else "null"
 

@@ -1,12 +1,19 @@
-"""JSON Schema 2020-12, in one place: compiled once, never fetching what a schema refers to."""
+"""JSON Schema 2020-12: compiled once, without fetching, and checked in a bounded number of steps.
+
+Schemas and values come from models, clients and servers. A check remembers each verdict by its
+part of the schema and of the value, so a recursive union costs as much as the value is long. A
+check that uses up its steps ends without a verdict, and the value is refused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import jsonschema
@@ -18,15 +25,19 @@ from pydantic_core import SchemaValidator, core_schema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
+from remit.kernel.json_text import dump, load_exact
 from remit.kernel.metaschema import plainly_schema
 
 _MOST_COMPILED = 256
-_MOST_REFERENCES = 100_000  # followed for one value: a few can stand for any number
-_left: ContextVar[list[int]] = ContextVar("remit_schema_references_left")
-_by_text: dict[bytes, Any] = {}
+_STEPS, _STEPS_PER_VALUE = 5_000, 100
+"""Steps of one check: for any value, and for each value in it. A step is one keyword applied."""
+
+_SIZE_OF_STEP = 64  # entries of a keyword's list or object that cost a further step
+_LONGEST_PATTERN = 200  # characters shown
+_DATA = ("enum", "const", "default", "examples")
+_COMPARED = 20  # problems of which the most telling is shown
 
 
 @functools.cache
@@ -40,46 +51,77 @@ def shipped_schema(name: str) -> dict[str, Any]:
 def schema_problem(schema: Mapping[str, Any]) -> str:
     """What makes ``schema`` unusable as a JSON Schema; empty when nothing."""
     try:
-        _validator(canonical_json(dict(schema)))
+        _compiled(dump(dict(schema)))
     except (SchemaError, InvalidInputError) as error:
         return f"not a JSON Schema: {error.message}"
     return ""
 
 
 def first_problem(schema: Mapping[str, Any], value: Any) -> str:
-    """The most telling way in which ``value`` fails ``schema``; empty when it does not.
+    """Return the most telling way in which ``value`` fails ``schema``; empty if it does not fail.
 
     The text may quote the value: a caller that records it records content.
     """
-    found, unusable = _errors(schema, value)
+    found, unusable = _errors(schema, value, _COMPARED)
     error = best_match(found)
     return unusable or (f"{_place(error)}: {error.message}" if error is not None else "")
 
 
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
-    """Up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it."""
+    """Return up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it."""
     found, unusable = _errors(schema, value, most)
     if unusable:
         return [unusable]
     return [f"{_place(error)} fails {error.validator!r}" for error in found]
 
 
-def _errors(
-    schema: Mapping[str, Any], value: Any, most: int | None = None
-) -> tuple[list[ValidationError], str]:
-    """Where ``value`` fails ``schema``, or why the schema cannot be used."""
+def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[ValidationError], str]:
+    """Return where ``value`` fails ``schema``, or why that cannot be said."""
     try:
-        compiled = _compiled(schema)
+        compiled, remembers = _compiled(dump(dict(schema)))
         if _fits(schema, value):
             return [], ""
-        _left.set([_MOST_REFERENCES])
-        return list(itertools.islice(compiled.iter_errors(value), most)), ""
+        check = _Check(_steps_for(value), remembers)
+        _check.set(check)
+        failed = next(compiled.iter_errors(value), None)
+        if failed is None:
+            return [], ""
+        check.describes = True
+        found = _taken(compiled.iter_errors(value), most)
+        return found or [failed], ""
     except (SchemaError, InvalidInputError) as invalid:
         return [], f"the schema itself is invalid: {invalid.message}"
     except Unresolvable as invalid:
         return [], f"the schema refers to what is not there: {invalid}"
     except RecursionError:
         return [], "it is nested too deep to be checked, or the schema refers to itself"
+    except _OutOfStepsError:
+        return (
+            [],
+            f"it cannot be checked in {_steps_for(value):,} steps: the schema has too many "
+            "alternatives",
+        )
+
+
+def _taken(errors: Iterator[ValidationError], most: int) -> list[ValidationError]:
+    """Return up to ``most`` errors; fewer if describing them takes too many steps."""
+    found: list[ValidationError] = []
+    with contextlib.suppress(RecursionError, _OutOfStepsError):
+        found.extend(itertools.islice(errors, most))
+    return found
+
+
+def _steps_for(value: Any) -> int:
+    """Return how many steps a check of ``value`` may take."""
+    values, held = 0, [value]
+    while held:
+        values += 1
+        one = held.pop()
+        if type(one) is dict:
+            held.extend(one.values())
+        elif type(one) is list:
+            held.extend(one)
+    return _STEPS + _STEPS_PER_VALUE * values
 
 
 def _fits(schema: Any, value: Any) -> bool:
@@ -134,18 +176,34 @@ _PLAIN = frozenset(kind for kinds in _TYPES.values() for kind in kinds)
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
 
 
-def _compiled(schema: Mapping[str, Any]) -> Any:
-    """The validator; by the text of the schema, which is quicker made than its canonical form."""
-    try:
-        text = orjson.dumps(schema, option=orjson.OPT_PASSTHROUGH_DATACLASS)
-    except TypeError:
-        return _validator(canonical_json(dict(schema)))
-    compiled = _by_text.get(text)
-    if compiled is None:
-        if len(_by_text) >= _MOST_COMPILED:
-            _by_text.clear()
-        compiled = _by_text[text] = _validator(canonical_json(dict(schema)))
-    return compiled
+class _OutOfStepsError(Exception):
+    """A check has used up its steps."""
+
+
+@dataclass(slots=True)
+class _Check:
+    """One check of one value.
+
+    Attributes:
+        steps: how many are left.
+        remembers: whether a verdict holds wherever the same part meets the same value.
+        verdicts: whether a part of the value fits a part of the schema, by their identities: both
+            live as long as the check.
+        describes: whether errors will be shown. If not, the first one ends the check.
+    """
+
+    steps: int
+    remembers: bool
+    verdicts: dict[tuple[int, int], bool] = field(default_factory=dict)
+    describes: bool = False
+
+    def spend(self, steps: int) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise _OutOfStepsError
+
+
+_check: ContextVar[_Check] = ContextVar("remit_schema_check")
 
 
 def _place(error: ValidationError) -> str:
@@ -153,53 +211,313 @@ def _place(error: ValidationError) -> str:
 
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
-def _validator(schema: bytes) -> Any:
-    loaded = orjson.loads(schema)
+def _compiled(schema: bytes) -> tuple[Any, bool]:
+    """Return the validator of a schema's JSON text, and whether its verdicts can be remembered."""
+    loaded = load_exact(schema)
     if not plainly_schema(loaded):
         jsonschema.Draft202012Validator.check_schema(loaded)
+    for pattern in _patterns(loaded):
+        _finder(pattern)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
-    return _Linear(loaded, registry=registry)
+    # A dynamic reference means something else along another path.
+    return _Linear(loaded, registry=registry), b'"$dynamicRef"' not in schema
 
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
 def _finder(pattern: str) -> Callable[[str], Any]:
-    """Whether a text holds a pattern, in linear time where the pattern has no look-around."""
+    """Return a function that says whether a text holds ``pattern``, in linear time.
+
+    Raises:
+        InvalidInputError: the pattern has look-around, a back-reference or another construct
+            that no engine of linear time has.
+    """
+    # Rust reads these marks as operations on sets of characters; ECMA-262 does not.
+    for mark in ("&", "-", "~"):
+        pattern = pattern.replace(mark * 2, f"{mark}\\{mark}")
     try:
-        # Rust reads these as operations on sets of characters.
-        if any(mark in pattern for mark in ("&&", "--", "~~")):
-            return re.compile(pattern).search
         return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
-    except PatternError:
-        return re.compile(pattern).search
+    except PatternError as error:
+        raise InvalidInputError(
+            f"The pattern {pattern[:_LONGEST_PATTERN]!r} is not a regular expression, or cannot "
+            "be checked in linear time.",
+            next_step="Leave out look-around and back-references.",
+        ) from error
 
 
-def _pattern(validator: Any, pattern: str, value: Any, _: Any) -> Iterator[ValidationError]:
-    if type(value) is str and not _finder(pattern)(value):
-        yield ValidationError(f"{value!r} does not match {pattern!r}")
+def _patterns(schema: Any) -> Iterator[str]:
+    """Yield every regular expression of a schema."""
+    if type(schema) is list:
+        for item in schema:
+            yield from _patterns(item)
+    elif type(schema) is dict:
+        for keyword, stated in schema.items():
+            if keyword == "pattern" and type(stated) is str:
+                yield stated
+            elif keyword not in _DATA:
+                yield from _patterns(stated)
+                yield from stated if keyword == "patternProperties" else ()
 
 
-def _unique_items(validator: Any, wanted: bool, value: Any, schema: Any) -> Any:
-    """Likewise: as a set of texts, not each item beside each other."""
-    try:
-        if type(value) is list and len({canonical_json(item) for item in value}) == len(value):
+def _holds(validator: Any, schema: Any, value: Any) -> bool:
+    """Return whether ``value`` fits a part of the schema; each pair is checked once."""
+    check = _check.get()
+    pair = (id(schema), id(value))
+    verdict = check.verdicts.get(pair)
+    if verdict is None:
+        described, check.describes = check.describes, False
+        try:
+            verdict = next(validator.descend(value, schema), None) is None
+        finally:
+            check.describes = described
+        if check.remembers:
+            check.verdicts[pair] = verdict
+    return verdict
+
+
+def _reference(validator: Any, wanted: str, value: Any, schema: Any) -> Iterator[ValidationError]:
+    """Follow a reference: at most once for each value, until an error is to be shown."""
+    check = _check.get()
+    pair = (id(wanted), id(value))
+    verdict = check.verdicts.get(pair)
+    if verdict is False and not check.describes:
+        yield ValidationError("it does not fit")
+    elif not verdict:
+        verdict = True
+        for error in validator._validate_reference(ref=wanted, instance=value):
+            verdict = False
+            if check.remembers:
+                check.verdicts[pair] = False
+            yield error
+        if check.remembers:
+            check.verdicts[pair] = verdict
+
+
+def _any_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[ValidationError]:
+    if not any(_holds(validator, branch, value) for branch in branches):
+        yield from _closest(validator, branches, value)
+
+
+def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[ValidationError]:
+    fitting = (branch for branch in branches if _holds(validator, branch, value))
+    if next(fitting, _NONE) is _NONE:
+        yield from _closest(validator, branches, value)
+    elif next(fitting, _NONE) is not _NONE:
+        yield ValidationError(f"{_quoted(value)} fits more than one of the given schemas")
+
+
+def _not(validator: Any, refused: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    if _holds(validator, refused, value):
+        yield ValidationError(f"{_quoted(value)} should not be valid under {_quoted(refused)}")
+
+
+def _if(validator: Any, condition: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+    then = "then" if _holds(validator, condition, value) else "else"
+    if then in schema:
+        yield from validator.descend(value, schema[then], schema_path=then)
+
+
+def _closest(validator: Any, branches: list[Any], value: Any) -> Iterator[ValidationError]:
+    """Yield the errors of the one branch that ``value`` was meant for, if one can be told.
+
+    A branch is meant if it alone takes values of this type, or alone takes the tag of an object:
+    a member whose values the branches list.
+    """
+    if not _check.get().describes:
+        yield ValidationError("it fits none of the given schemas")
+        return
+    shown = [(number, _resolved(validator, branch)) for number, branch in enumerate(branches)]
+    typed = [(number, branch) for number, branch in shown if _takes_type(validator, branch, value)]
+    if not typed and all(type(branch) is dict and "type" in branch for _, branch in shown):
+        kinds = {kind: None for _, branch in shown for kind in _listed(branch["type"])}
+        yield ValidationError(f"{_quoted(value)} is not of type {', '.join(map(repr, kinds))}")
+        return
+    meant = [(number, _tags(branch)) for number, branch in typed]
+    names = {name: None for _, tags in meant for name in tags if _is_member(name, value)}
+    for name in itertools.islice(names, _COMPARED):
+        taken = [(n, tags) for n, tags in meant if value[name] in tags.get(name, ())]
+        if not taken and all(name in tags for _, tags in meant):
+            listed = [tag for _, tags in meant for tag in tags[name]]
+            error = ValidationError(f"{_quoted(value[name])} is not one of {_quoted(listed)}")
+            error.path.appendleft(name)
+            yield error
             return
-    except InvalidInputError:
-        pass
-    yield from _KEYWORDS["uniqueItems"](validator, wanted, value, schema)
+        meant = taken or meant
+    if len(meant) == 1:
+        number = meant[0][0]
+        yield from validator.descend(value, branches[number], schema_path=number)
+    else:
+        yield ValidationError(f"{_quoted(value)} is not valid under any of the given schemas")
 
 
-def _reference(validator: Any, wanted: str, value: Any, schema: Any) -> Any:
-    left = _left.get()
-    left[0] -= 1
-    if left[0] < 0:
-        raise RecursionError
-    yield from _KEYWORDS["$ref"](validator, wanted, value, schema)
+def _resolved(validator: Any, branch: Any) -> Any:
+    """Return the schema that a branch refers to, or the branch itself."""
+    for _ in range(8):
+        if type(branch) is not dict or type(wanted := branch.get("$ref")) is not str:
+            break
+        branch = validator._resolver.lookup(wanted).contents
+    return branch
+
+
+def _takes_type(validator: Any, branch: Any, value: Any) -> bool:
+    if type(branch) is not dict or "type" not in branch:
+        return branch is not False
+    return any(validator.is_type(value, kind) for kind in _listed(branch["type"]))
+
+
+def _tags(branch: Any) -> dict[str, list[Any]]:
+    """Return the members of an object whose values a branch lists, with these values."""
+    members = branch.get("properties") if type(branch) is dict else None
+    found = {}
+    for name, member in members.items() if type(members) is dict else ():
+        if type(member) is dict and "const" in member:
+            found[name] = [member["const"]]
+        elif type(member) is dict and type(member.get("enum")) is list:
+            found[name] = member["enum"]
+    return found
+
+
+def _is_member(name: str, value: Any) -> bool:
+    return type(value) is dict and name in value
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if type(value) is list else [value]
+
+
+def _type(validator: Any, kinds: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    if not any(validator.is_type(value, kind) for kind in _listed(kinds)):
+        shown = ", ".join(map(repr, _listed(kinds)))
+        yield ValidationError(f"{_quoted(value)} is not of type {shown}")
+
+
+def _enum(validator: Any, values: list[Any], value: Any, schema: Any) -> Iterator[ValidationError]:
+    if type(value) is str:
+        fits = value in values
+    else:
+        fits = next(_KEYWORDS["enum"](validator, values, value, schema), None) is None
+    if not fits:
+        yield ValidationError(f"{_quoted(value)} is not one of {_quoted(values)}")
+
+
+def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[ValidationError]:
+    if type(value) is str and not _finder(pattern)(value):
+        yield ValidationError(f"{_quoted(value)} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: dict[str, Any], value: Any, _: Any
+) -> Iterator[ValidationError]:
+    if type(value) is not dict:
+        return
+    for pattern, schema in patterns.items():
+        find = _finder(pattern)
+        for name, member in value.items():
+            if find(name):
+                yield from validator.descend(member, schema, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, wanted: Any, value: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if type(value) is not dict:
+        return
+    known = schema.get("properties", ())
+    finders = [_finder(pattern) for pattern in schema.get("patternProperties", ())]
+    more = [name for name in value
+            if name not in known and not any(find(name) for find in finders)]  # fmt: skip
+    if wanted is False and more:
+        shown, were = ", ".join(map(repr, more[:_COMPARED])), "was" if len(more) == 1 else "were"
+        yield ValidationError(f"Additional properties are not allowed ({shown} {were} unexpected)")
+    elif wanted is not False:
+        for name in more:
+            yield from validator.descend(value[name], wanted, path=name)
+
+
+def _unevaluated_properties(
+    validator: Any, wanted: Any, value: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if type(value) is not dict:
+        return
+    known = _evaluated(validator, value, {**schema, "unevaluatedProperties": False})
+    more = [name for name, member in value.items()
+            if name not in known and not _holds(validator, wanted, member)]  # fmt: skip
+    if more:
+        shown, were = ", ".join(map(repr, more[:_COMPARED])), "was" if len(more) == 1 else "were"
+        yield ValidationError(f"Unevaluated properties are not allowed ({shown} {were} unexpected)")
+
+
+def _evaluated(validator: Any, value: dict[str, Any], schema: Any) -> set[str]:
+    """Return the names of the members that a schema, with the parts that hold, speaks of."""
+    if type(schema) is not dict:
+        return set()
+    _check.get().spend(1)
+    known = {name for name in schema.get("properties", ()) if name in value}
+    for pattern in schema.get("patternProperties", ()):
+        known.update(filter(_finder(pattern), value))
+    if "additionalProperties" in schema or schema.get("unevaluatedProperties", False) is not False:
+        return set(value)
+    parts = [one for word in ("allOf", "anyOf", "oneOf") for one in schema.get(word, ())]
+    parts += [one for name, one in schema.get("dependentSchemas", {}).items() if name in value]
+    if "if" in schema:
+        holds = _holds(validator, schema["if"], value)
+        parts += [schema["if"]] * holds + [schema.get("then" if holds else "else", True)]
+    for part in parts:
+        if _holds(validator, part, value):
+            known |= _evaluated(validator, value, part)
+    for word in ("$ref", "$dynamicRef"):
+        if word in schema:
+            found = validator._resolver.lookup(schema[word])
+            inner = validator.evolve(schema=found.contents, _resolver=found.resolver)
+            known |= _evaluated(inner, value, found.contents)
+    return known
+
+
+def _unique_items(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[ValidationError]:
+    if wanted and type(value) is list and len(set(map(_form, value))) < len(value):
+        yield ValidationError(f"{_quoted(value)} has non-unique elements")
+
+
+def _form(value: Any) -> Any:
+    """Return what is equal for equal JSON values alone, and can be hashed."""
+    if type(value) is dict:
+        return frozenset((name, _form(item)) for name, item in value.items())
+    if type(value) is list:
+        return (list, *map(_form, value))
+    return (type(value), value) if type(value) is bool else value
+
+
+def _quoted(value: Any) -> str:
+    """Return the text of a value in a message, cut if it is long."""
+    return _short.repr(value) if _check.get().describes else "the value"
+
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 300
+_short.maxlist = _short.maxdict = _short.maxtuple = 50
+_short.maxlevel = 4
+_NONE = object()
+
+
+def _counted(keyword: Callable[..., Any]) -> Callable[..., Iterator[ValidationError]]:
+    """Return a keyword that spends a step each time it is applied; more if it lists much."""
+
+    def apply(validator: Any, stated: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+        sized = type(stated) in (list, dict)
+        _check.get().spend(1 + len(stated) // _SIZE_OF_STEP if sized else 1)
+        yield from keyword(validator, stated, value, schema) or ()
+
+    return apply
 
 
 _KEYWORDS = jsonschema.Draft202012Validator.VALIDATORS
-# What is checked comes from models, clients and servers: no text of theirs may hold up the process.
+_OWN: Mapping[str, Callable[..., Any]] = {
+    "$ref": _reference, "$dynamicRef": _reference, "anyOf": _any_of, "oneOf": _one_of, "not": _not,
+    "if": _if, "type": _type, "enum": _enum, "pattern": _pattern,
+    "patternProperties": _pattern_properties, "additionalProperties": _additional_properties,
+    "unevaluatedProperties": _unevaluated_properties, "uniqueItems": _unique_items,
+}  # fmt: skip
 _Linear = extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
-    {"$ref": _reference, "pattern": _pattern, "uniqueItems": _unique_items},
+    {name: _counted(_OWN.get(name, keyword)) for name, keyword in _KEYWORDS.items()},
 )

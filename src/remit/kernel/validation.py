@@ -1,18 +1,24 @@
-"""What pydantic found wrong, in words that quote nothing of a long value."""
+"""Checks by pydantic: in a bounded number of steps, with problems in words."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
+from pydantic_core import ValidationError
+
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import first_problem
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import BaseModel
 
 _T = TypeVar("_T")
 _SHOWN = 3
+_FEW, _MANY = 5_000, 200_000
+"""Steps of pydantic that need no look at the schema first; and the most that it may take."""
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
@@ -56,8 +62,6 @@ def check_fields(value: Any, what: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: a field does not fit; it is named.
     """
-    from pydantic import ValidationError
-
     model = _model_of(value.__class__)
     try:
         read = model.model_validate({name: getattr(value, name) for name in model.model_fields})
@@ -75,3 +79,89 @@ def _model_of(kind: type) -> type[BaseModel]:
     fields: Any = {field.name: (hints[field.name], ...) for field in dataclasses.fields(kind)}
     config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     return create_model(kind.__name__, __config__=config, **fields)
+
+
+def validated(
+    schema: Mapping[str, Any], value: Any, validate: Callable[[], _T], most: int = _MANY
+) -> _T:
+    """Return what pydantic makes of ``value``, in a bounded number of steps.
+
+    pydantic checks each branch of a union without a discriminator anew, so a recursive union can
+    take twice as long for each level of the value. Nothing can interrupt pydantic: the steps are
+    counted beforehand.
+
+    Args:
+        schema: the JSON Schema that pydantic has made of the type.
+        value: a JSON value.
+        validate: has pydantic validate ``value``.
+        most: how many steps pydantic may take.
+
+    Raises:
+        ValueError: the value does not fit; the message states one problem, or up to three, and
+            may quote the value.
+    """
+    try:
+        steps = _Steps(schema).of(schema, value)
+    except RecursionError:
+        raise ValueError("it is nested too deep to be checked") from None
+    if steps > _FEW and (problem := first_problem(schema, value)):
+        raise ValueError(problem)
+    if steps > most:
+        raise ValueError(
+            f"it cannot be checked in {most:,} steps: its type has too many alternatives"
+        )
+    try:
+        return validate()
+    except ValidationError as error:
+        problem = first_problem(schema, value) if error.error_count() > _SHOWN else ""
+        raise ValueError(problem or all_errors(error)) from error
+
+
+class _Steps:
+    """Counts the steps that pydantic takes: each pair of a schema's part and a value's part once.
+
+    Args:
+        schema: holds the definitions that its parts refer to.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._definitions: Mapping[str, Any] = schema.get("$defs", {})
+        self._known: dict[tuple[int, int], int] = {}
+
+    def of(self, schema: Any, value: Any) -> int:
+        """Return the steps for a value under a part of the schema."""
+        if type(schema) is not dict:
+            return 1
+        pair = (id(schema), id(value))
+        if (known := self._known.get(pair)) is not None:
+            return known
+        self._known[pair] = 1  # a reference to itself ends here
+        steps = 1
+        if "$ref" in schema:
+            steps += self.of(self._definition(schema["$ref"]), value)
+        for word in ("allOf", "anyOf", "oneOf"):
+            for branch in self._branches(schema, word, value):
+                steps += self.of(branch, value)
+        if type(value) is dict:
+            properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+            for name, member in value.items():
+                steps += self.of(properties.get(name, others), member)
+        elif type(value) is list:
+            first, others = schema.get("prefixItems", ()), schema.get("items")
+            for number, item in enumerate(value):
+                steps += self.of(first[number] if number < len(first) else others, item)
+        self._known[pair] = steps
+        return steps
+
+    def _branches(self, schema: Mapping[str, Any], word: str, value: Any) -> Sequence[Any]:
+        """Return the branches that pydantic tries: of a tagged union the one with the tag."""
+        tagged = schema.get("discriminator")
+        if word == "oneOf" and type(tagged) is dict and "mapping" in tagged:
+            tag = value.get(tagged["propertyName"]) if type(value) is dict else None
+            known = tagged["mapping"].get(tag) if isinstance(tag, str) else None
+            return [] if known is None else [self._definition(known)]
+        branches: Sequence[Any] = schema.get(word, ())
+        return branches
+
+    def _definition(self, reference: str) -> Any:
+        return self._definitions.get(reference.removeprefix("#/$defs/"))

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
-import orjson
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, fit, plain
 from remit.agents.sessions import session_overview
 from remit.agents.tools import ToolError, tool
+from remit.kernel.json_text import dump
 from remit.ledger import EVENTS, EntryNotFoundError, LedgerEntry
 from remit.routing import DecisionNotFoundError, explain
 from remit.views import JourneyNotFoundError, open_journey
@@ -54,7 +54,7 @@ def _describe_contents(output: dict[str, Any]) -> str:
     rows = output["entries"]
     if not rows:
         return "There are no such entries."
-    return "\n".join(orjson.dumps(row).decode() for row in rows)
+    return "\n".join(dump(row).decode() for row in rows)
 
 
 def _describe_verification(output: dict[str, Any]) -> str:

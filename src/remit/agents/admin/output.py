@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-import orjson
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from remit.agents.admin.redaction import Redactor
 from remit.agents.tools import Tool, ToolError, current_call
 from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.json_text import dump
 from remit.kernel.settings import LoadedSettings, ToolSettings
 from remit.ledger import Erased, LedgerClient
 
@@ -172,4 +172,4 @@ def _below(place: str, name: str) -> str:
 
 
 def _size(value: Any) -> int:
-    return len(orjson.dumps(value))
+    return len(dump(value))

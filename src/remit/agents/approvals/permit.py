@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import exact_json, sha256_hex
 from remit.ledger import Erased, LedgerEntry, Prepared, Transaction, is_authentic
 
 __all__ = ["Permit", "arguments_hash"]
@@ -19,14 +19,17 @@ _OF_SESSION = (
 
 
 def arguments_hash(arguments: Mapping[str, Any]) -> str:
-    """SHA-256, 64 lower-case hex digits, of the arguments' JCS encoding.
+    """Return the SHA-256, 64 lower-case hex digits, of the arguments' JCS encoding.
+
+    Arguments that JCS cannot carry (an integer beyond 2**53) are hashed as JSON text with sorted
+    keys.
 
     It is derived from content, and so is content itself on record.
 
     Raises:
-        InvalidInputError: they have no JCS encoding.
+        InvalidInputError: they have no JSON text.
     """
-    return sha256_hex(canonical_json(dict(arguments)))
+    return sha256_hex(exact_json(dict(arguments)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
+from remit.kernel.json_text import dump
 
 _log = logging.getLogger("remit.approvals")
 _MOST_WAITING = 1000
@@ -80,7 +80,7 @@ class Webhook:
         while (item := self._waiting.get()) is not None:
             message_id, message = item
             try:
-                body = orjson.dumps(message(), default=str)
+                body = dump(message(), str)
                 problem = asyncio.run(self._delivered(message_id, body))
             except Exception as error:  # noqa: BLE001 - a webhook must take nothing down
                 problem = type(error).__name__

@@ -25,6 +25,9 @@ _NO_ANSWER = {
     "UNPRICED": "I cannot answer this: my model has no price, and what I may spend is limited in "
     "US dollars. Have the model priced, or that limit lifted.",
     "turn_limit_exceeded": "I could not finish this within the number of steps I am allowed.",
+    "refusal": "I cannot help with this.",
+    "content_filter": "I cannot help with this.",
+    "length": "I could not finish this: my answer was longer than it may be.",
     "timeout": "I stopped, because an answer to this took too long.",
     "tool_outcome_unknown": "I cannot say whether what you asked for was done. Please have it "
     "checked before you ask again.",

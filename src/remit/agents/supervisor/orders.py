@@ -24,7 +24,7 @@ from remit.agents.workorders import (
     moved_by,
     recorded_order,
 )
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry
 
@@ -215,5 +215,5 @@ def _work_of(order: WorkOrder) -> tuple[Any, ...]:
     """What is to be done; how much it may cost can change between two attempts."""
     limits = order.constraints
     schema = orjson.dumps(limits.output_schema, option=orjson.OPT_SORT_KEYS)
-    task = canonical_json(dict(order.input_context))
+    task = exact_json(dict(order.input_context))
     return order.wo_type, limits.prompt_contract_id, task, schema

@@ -24,11 +24,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from remit.agents.supervisor.claims import hidden_failure, unsourced
 from remit.agents.workorders import WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import dump
 from remit.kernel.schemas import first_problem, schema_problem
 
 DEFAULT_CRITERIA: Mapping[str, Any] = {
@@ -75,7 +74,7 @@ def answer_text(order: WorkOrder) -> str:
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):
         return str(result["text"]).strip()
-    return "" if result is None else orjson.dumps(result).decode()
+    return "" if result is None else dump(result).decode()
 
 
 _MOST_NAMED = 5
@@ -152,7 +151,7 @@ def _unsourced(
 ) -> list[str]:
     rejected = order.input_context.get("rejected_because") or ()
     given = {name: value for name, value in order.input_context.items() if value is not rejected}
-    sources = orjson.dumps([given, gave], default=str).decode()
+    sources = dump([given, gave], str).decode()
     missing = unsourced(text, sources, gave)
     if missing:
         more = shown()

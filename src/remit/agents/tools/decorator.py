@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from remit.agents.tools.tool import Context, OnUnknown, Tool, ToolError
 from remit.kernel.schemas import schema_problem
-from remit.kernel.validation import all_errors
+from remit.kernel.validation import validated
 
 _Function = Callable[..., Any]
 _SECTION = re.compile(r"(Args|Arguments|Parameters):\s*")
@@ -97,10 +97,11 @@ def tool(
                 next_step="Use 'retry', 'ask' or 'fail'.",
             )
         model = signature.model(parameters)
+        schema = signature.schema(model)
         result = Tool(
             identity,
             description or summary or identity.replace("_", " "),
-            signature.schema(model),
+            schema,
             function,
             tuple(examples),
             describe,
@@ -110,13 +111,13 @@ def tool(
             price_usd=price_usd,
             max_calls=max_calls,
             max_output_bytes=max_output_bytes,
-            prepare=lambda arguments: _prepared(model, arguments),
+            prepare=lambda arguments: _prepared(model, schema, arguments),
             context=signature.context,
             deps=signature.deps,
         )
         for phrase, arguments in result.examples:
             try:
-                _prepared(model, arguments)
+                _prepared(model, schema, arguments)
             except ToolError as error:
                 raise ToolError(f"The example {phrase!r} does not fit: {error.message}") from error
         if not (description or summary):
@@ -304,11 +305,14 @@ def _own_description(wanted: Any) -> str | None:
     return None
 
 
-def _prepared(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the function takes them; those left out keep its own defaults."""
+def _prepared(
+    model: type[BaseModel], schema: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments as the function takes them; those left out keep its own defaults."""
+    given = dict(arguments)
     try:
-        checked = model.model_validate(dict(arguments))
-    except ValidationError as error:
-        raise ToolError(all_errors(error)) from error
+        checked = validated(schema, given, lambda: model.model_validate(given))
+    except ValueError as error:
+        raise ToolError(str(error)) from error
     fields = type(checked).model_fields
     return {str(fields[name].alias): getattr(checked, name) for name in checked.model_fields_set}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from remit.agents.tools.faults import is_own_fault
 from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
-from remit.agents.tools.output import OutputError, json_output
+from remit.agents.tools.output import json_output
 from remit.agents.tools.tool import (
     Context,
     Tool,
@@ -24,7 +24,6 @@ from remit.agents.tools.tool import (
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import at_home, call_in_thread, run_blocking
-from remit.kernel.schemas import first_problem
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
 
@@ -110,11 +109,6 @@ class ToolDispatcher:
             except RemitError as error:
                 return ToolResult("error", error=str(error))
         run = _Run(tool, self._settings, self._secrets, call)
-        try:
-            if problem := run.problem(arguments):
-                return run.failed(problem)
-        except Exception as error:  # noqa: BLE001 - arguments nested beyond Python's stack
-            return run.failed(f"The arguments cannot be checked: {type(error).__name__}.")
         context = contextvars.copy_context()
         context.run(calling.set, call)
         work = run.outcome(arguments)
@@ -187,27 +181,20 @@ class _Run:
         if self._tool.sub_agent:
             await asyncio.wait({task}, timeout=_LONGEST_END_S)
 
-    def problem(self, arguments: Any) -> str:
-        """What keeps ``arguments`` from being used; empty when nothing."""
-        if not isinstance(arguments, Mapping):
-            return f"The arguments are a {type(arguments).__name__}, not an object."
-        return first_problem(self._tool.input_schema, dict(arguments))
-
     async def outcome(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Run it to its end; what it raises is in the result, save its own cancellation."""
         try:
             if not _is_async(self._tool.function):
                 return await call_in_thread(self._thread, lambda: self._contained(arguments))
-            output = await at_home(self._tool.function(**self._prepared(arguments)))
-            # A large output must not hold up the loop.
+            # Neither a check of arguments nor a large output may hold up the loop.
+            prepared = await call_in_thread(self._thread, lambda: self._prepared(arguments))
+            output = await at_home(self._tool.function(**prepared))
             return await call_in_thread(self._thread, lambda: self._shaped(output))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             return self._raised(error)
-        except GeneratorExit:
-            raise
         except BaseException as error:  # noqa: BLE001 - a task passes SystemExit on to the loop
             return self._raised(error)
 
@@ -237,9 +224,14 @@ class _Run:
         except BaseException as error:  # noqa: BLE001 - a tool must not take the runtime down
             return self._raised(error)
 
-    def _prepared(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _prepared(self, arguments: Any) -> Mapping[str, Any]:
+        """Return the arguments as the function takes them.
+
+        Raises:
+            ToolError: they do not fit; the message says where.
+        """
         tool = self._tool
-        prepared = arguments if tool.prepare is None else tool.prepare(arguments)
+        prepared = tool.prepared(arguments)
         if tool.context:
             call = self._call or Context(tool.tool_id, "", "", "")
             if problem := tool.lacks(call.deps):
@@ -255,8 +247,6 @@ class _Run:
             )
         try:
             return ToolResult("ok", self._hidden(json_output(output, self._limit)))
-        except OutputError as error:
-            return self.failed(f"{self._tool.tool_id} {error}")
         except BaseException as error:  # noqa: BLE001 - a model's own serializer may raise
             return self._raised(error)
 

@@ -15,6 +15,7 @@ from remit.agents.workorders import NOBODY, ApprovalNeeded, Principal
 from remit.kernel.budget import nano_of
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
+from remit.kernel.schemas import first_problem
 
 OnUnknown = Literal["retry", "ask", "fail"]
 """What becomes of a call that began before a crash and whose outcome is unknown."""
@@ -96,8 +97,9 @@ class Tool:
             as it begins, and refused where they cannot pay it.
         max_calls: most calls in one work order.
         max_output_bytes: longest output as JSON; ``tools.max_output_bytes`` when left out.
-        prepare: turns arguments that fit the schema into what the function takes; raises
-            :class:`ToolError` where it cannot. Left out, they are passed as they are.
+        prepare: checks arguments and turns them into what the function takes; raises
+            :class:`ToolError` if it cannot. Left out, they are checked against the schema and
+            passed as they are.
         refusal: asked before each call, before it is on record as begun: why it must not be
             made now; empty when it may.
         context: the parameter that takes the call's :class:`Context`; empty: none does.
@@ -157,6 +159,27 @@ class Tool:
         ):
             return self
         return replace(self, function=functools.partial(self.function, instance))
+
+    def prepared(self, arguments: Any) -> Mapping[str, Any]:
+        """Return arguments as the function takes them.
+
+        Args:
+            arguments: by name, as JSON values.
+
+        Raises:
+            ToolError: they do not fit; the message says where.
+        """
+        if not isinstance(arguments, Mapping):
+            raise ToolError(f"The arguments are a {type(arguments).__name__}, not an object.")
+        try:
+            if self.prepare is not None:
+                return self.prepare(arguments)
+            problem = first_problem(self.input_schema, dict(arguments))
+        except RecursionError:
+            problem = "The arguments cannot be checked: they are nested too deep."
+        if problem:
+            raise ToolError(problem)
+        return arguments
 
     def lacks(self, deps: Any) -> str:
         """What is wrong with ``deps`` for it and those behind it; empty where nothing is."""

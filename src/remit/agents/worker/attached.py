@@ -15,7 +15,7 @@ from remit.agents.worker.run import Run
 from remit.agents.worker.toolbox import Toolbox
 from remit.agents.workorders import WorkOrder, WriteBuffer
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry
 
@@ -191,6 +191,6 @@ class AttachedOrder:
 
 def _text(arguments: Any) -> bytes:
     try:
-        return canonical_json(arguments)
+        return exact_json(arguments)
     except InvalidInputError:  # they are refused, whatever they are
         return b""

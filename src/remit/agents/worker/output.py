@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from pydantic_core import from_json
 from remit.agents.worker.execution import WorkFailedError
 from remit.agents.workorders import PartialOutput
 from remit.kernel.exchange import Message
+from remit.kernel.json_text import JsonTextError, load_exact, sound
+from remit.kernel.loops import call_in_thread
 from remit.kernel.schemas import first_problem
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
@@ -61,13 +64,15 @@ class HeldOutput:
                 return
             self._emit(PartialOutput(data))
 
-    def problem(self, text: str) -> str:
-        """Why an answer's text cannot be used; empty where it can."""
+    async def problem(self, text: str) -> str:
+        """Return why an answer's text cannot be used; empty if it can."""
         try:
             data = _read(text)
-        except ValueError:
+        except JsonTextError:
             return "it is not JSON" if text.strip() else "it is empty"
-        return self._check(data) if self._check is not None else first_problem(self._schema, data)
+        check = self._check or functools.partial(first_problem, self._schema)
+        # No check may hold up the loop.
+        return await call_in_thread("remit-answer", lambda: check(data))
 
     def data(self, text: str) -> Any:
         """The data of an answer's text that has no problem."""
@@ -94,4 +99,4 @@ class HeldOutput:
 
 def _read(text: str) -> Any:
     fenced = _FENCED.match(text)
-    return orjson.loads(fenced[1] if fenced else text)
+    return sound(load_exact((fenced[1] if fenced else text).encode()))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
-
 from remit.agents.approvals import Permit, asked
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.execution import Execution, WorkParkedError
 from remit.agents.workorders import ApprovalNeeded
 from remit.kernel.budget import nano_of, usd_of
+from remit.kernel.json_text import dump
 from remit.ledger import LedgerEntry, Transaction
 
 
@@ -88,7 +87,7 @@ class Permissions:
         """The note to a model on arguments that a person changed; empty where none were."""
         if (edit := self._history.edit(key)) is None:
             return ""
-        shown = orjson.dumps(edit.metadata["arguments"]).decode()
+        shown = dump(edit.metadata["arguments"]).decode()
         return f"{edit.metadata['decided_by']} changed the arguments; it ran with {shown}\n"
 
     async def begin(self, intent: LedgerEntry, permit: Permit | None, tool: Tool) -> str:

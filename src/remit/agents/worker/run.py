@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from remit.agents.files import attached
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
+from remit.agents.worker.model_answer import (
+    CUT_SHORT,
+    cut_short,
+    stop_problem,
+    with_distinct_ids,
+)
 from remit.agents.worker.output import HeldOutput
 from remit.agents.worker.printed import abilities, asks_for_abilities, printed_answer
 from remit.agents.worker.shortening import shortened
@@ -31,7 +35,6 @@ from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.exchange import Message, PromptRequest, conversation
 from remit.kernel.schemas import first_problem
 
-_CUT_SHORT = ("length", "max_tokens")
 _REFUSALS = ("approval_denied", "approval_invalid", "tool_not_allowed")
 _OF_CALL = (
     "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
@@ -231,7 +234,7 @@ class Run:
         if self._toolbox.handed_to:
             return self._handed_over()
         if contract.output_schema is not None and held is None:
-            return _checked(contract.output_schema, answer.text)
+            return await _checked(contract.output_schema, answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,
@@ -263,17 +266,22 @@ class Run:
                 answer = await self._calls.ask(
                     request, messages, tools=definitions, on_text=on_text
                 )
-            uses = [block for block in answer.blocks if block.get("type") == "tool_use"]
+            if (stopped := stop_problem(answer)) is not None:
+                raise stopped
+            blocks = with_distinct_ids(answer.blocks, messages)
+            uses = [block for block in blocks if block.get("type") == "tool_use"]
             if not uses or not (definitions or self._toolbox.held_back):
-                problem = "" if held is None else held.problem(answer.text)
+                problem = "" if held is None else await held.problem(answer.text)
                 if held is None or not problem:
                     return answer
+                if answer.finish_reason in CUT_SHORT:
+                    raise cut_short(answer)
                 held.repair(messages, answer.text or "…", problem)
                 self._execution.emit(AnswerRejected((problem,), True))
                 answer = None
                 continue
-            messages.append({"role": "assistant", "content": sendable(answer.blocks)})
-            if answer.finish_reason in _CUT_SHORT:
+            messages.append({"role": "assistant", "content": sendable(blocks)})
+            if answer.finish_reason in CUT_SHORT:
                 results = not_run(uses)
             else:
                 results = await self._toolbox.answer(uses, answer.exchange_entry_id)
@@ -323,11 +331,13 @@ class Run:
         self._calls.given = limits.tokens
 
 
-def _checked(schema: Mapping[str, Any], text: str) -> Any:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise WorkFailedError("output_schema_invalid", "the answer is not JSON") from error
-    if problem := first_problem(schema, value):
-        raise WorkFailedError("output_schema_invalid", problem)
-    return value
+async def _checked(schema: Mapping[str, Any], text: str) -> Any:
+    """Return the data of an answer under a contract's output schema.
+
+    Raises:
+        WorkFailedError: ``output_schema_invalid``.
+    """
+    held = HeldOutput(schema, None, lambda _: None)
+    if problem := await held.problem(text):
+        raise WorkFailedError("output_schema_invalid", f"the answer: {problem}")
+    return held.data(text)

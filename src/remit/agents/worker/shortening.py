@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
-
 from remit.kernel.exchange import Message
+from remit.kernel.json_text import dump
 
 _NOTE = "(This result was left out here to keep the conversation short. The tool has run.)"
 _BYTES_PER_TOKEN = 4  # the usual rule of thumb; what is sent is counted exactly by the budget
@@ -20,7 +19,7 @@ def shortened(messages: Sequence[Message], most_tokens: int) -> list[Message]:
     its end, which providers' prompt caches reward.
     """
     kept = list(messages)
-    size = len(orjson.dumps(kept))
+    size = len(dump(kept))
     if size <= most_tokens * _BYTES_PER_TOKEN:
         return kept
     for index, message in enumerate(kept[:-1]):
@@ -33,7 +32,7 @@ def shortened(messages: Sequence[Message], most_tokens: int) -> list[Message]:
             **message,
             "content": [{**one, "content": _NOTE} if _is_result(one) else one for one in blocks],
         }
-        size += len(orjson.dumps(kept[index])) - len(orjson.dumps(message))
+        size += len(dump(kept[index])) - len(dump(message))
     return kept
 
 

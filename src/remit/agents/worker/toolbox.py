@@ -7,11 +7,18 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from remit.agents.approvals import Permit
-from remit.agents.tools import Context, Tool, ToolResult, UnknownToolError, given_deps, is_tool_id
+from remit.agents.tools import (
+    Context,
+    Tool,
+    ToolResult,
+    UnknownToolError,
+    given_deps,
+    is_tool_id,
+    tool_id_of,
+)
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
+from remit.agents.worker.model_answer import tool_arguments, unparsed_text
 from remit.agents.worker.permissions import Permissions
 from remit.agents.workorders import (
     OrderRecordError,
@@ -23,8 +30,9 @@ from remit.agents.workorders import (
     WorkOrderType,
     sub_session_id,
 )
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
 
 UNKNOWN_TOOL = "unknown"
@@ -141,26 +149,36 @@ class Toolbox:
         """
         if (before := self._history.tool_calls.get(key)) is not None:
             return _recorded_result(before)
-        given = arguments if isinstance(arguments, dict) else {"_unparsed": str(arguments)}
+        given, problem = tool_arguments(arguments, self._schema_of(tool_id))
         edit = self._history.edit(key)
         if edit is not None and self._history.intents[key]:
             given = edit.metadata["arguments"]  # what began is what a person changed it to
         permit: Permit | None = None
         try:
-            size = len(canonical_json(given))
+            size = len(exact_json(given))
         except InvalidInputError as error:
             given, size = {}, 0
             refusal: ToolResult | None = _error(
                 f"The arguments cannot be recorded: {error.message}"
             )
         else:
-            refusal, permit = await self._admit(tool_id, given, key)
+            if problem:
+                refusal = _error(f"{problem} The tool was not run: call it with a JSON object.")
+            else:
+                refusal, permit = await self._admit(tool_id, given, key)
         if refusal is not None:
             return self._record(tool_id, given, size, refusal, key, ran=False)
         if permit is not None:
             given = permit.instead_of(given)
-            size = len(canonical_json(given))
+            size = len(exact_json(given))
         return await self._run(tool_id, given, size, key, permit)
+
+    def _schema_of(self, tool_id: str) -> Mapping[str, Any]:
+        """Return the schema of a tool's arguments; ``{}`` for one that the order may not use."""
+        if tool_id not in self._allowed:
+            return {}
+        (tool,) = self._dispatcher.tools([tool_id])
+        return tool.input_schema
 
     async def _admit(
         self, tool_id: str, given: dict[str, Any], key: str
@@ -267,7 +285,7 @@ class Toolbox:
             "arguments": given,
             "result": result.output,
             "arguments_bytes": size,
-            "result_bytes": len(canonical_json(result.output)),
+            "result_bytes": len(exact_json(result.output)),
             "tool_error": result.error,
             "idempotency_key": key,
         }
@@ -343,17 +361,22 @@ def _plain(value: Any) -> Any:
 
 
 def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A model's blocks as they can be sent back to it.
+    """Return a model's blocks as they can be sent back to it.
 
-    Arguments that JSON readers cannot keep (an integer beyond 2**53, say) are left out: the
-    tool was not run with them, and the result beside says why.
+    Arguments that were refused are left out, and a name that no tool can have is replaced: some
+    servers refuse a conversation that holds them. The tool's result says why they were refused.
     """
     kept = []
     for block in blocks:
-        if block.get("type") == "tool_use" and not isinstance(block.get("input"), dict):
+        given = block.get("input")
+        if block.get("type") == "tool_use" and (
+            not isinstance(given, dict) or unparsed_text(given) is not None
+        ):
             block = {**block, "input": {}}
+        if block.get("type") == "tool_use" and not is_tool_id(str(block.get("name"))):
+            block = {**block, "name": tool_id_of(str(block.get("name"))) or UNKNOWN_TOOL}
         try:
-            canonical_json(block)
+            exact_json(block)
             kept.append(dict(block))
         except InvalidInputError:
             kept.append({**block, "input": {}})
@@ -379,4 +402,4 @@ def result_text(result: ToolResult) -> str:
         return f"{result.status}: {result.error}"
     if isinstance(result.output, str):
         return result.output
-    return orjson.dumps(result.output).decode()
+    return dump(result.output).decode()

@@ -15,6 +15,7 @@ from remit.providers.dialects.endpoints import (
 )
 from remit.providers.dialects.errors import error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
+from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter, stream_events
 
 __all__ = [
@@ -22,11 +23,13 @@ __all__ = [
     "ModelCall",
     "Reasoning",
     "ResponseFormat",
+    "SoundStream",
     "StreamReader",
     "StreamWriter",
     "error_body",
     "read_answer",
     "read_request",
+    "sound_answer",
     "stream_events",
     "stream_writer",
     "write_answer",

@@ -10,7 +10,6 @@ from remit.providers.dialects.dialect_error import DialectError
 __all__ = [
     "checked_body",
     "flag",
-    "is_sound",
     "list_or_none",
     "max_tokens",
     "model_name",
@@ -50,11 +49,6 @@ def checked_body(body: Any) -> dict[str, Any]:
         param = _param(path)
         raise DialectError(f"{param or 'The request body'} {what}.", param=param)
     return body
-
-
-def is_sound(value: dict[str, Any]) -> bool:
-    """Whether an object is JSON all through and not too deep, as a body must be."""
-    return _problem(value, 1) is None
 
 
 def _problem(value: dict[str, Any] | list[Any], depth: int) -> _Problem | None:

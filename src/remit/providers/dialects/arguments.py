@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import orjson
 
-from remit.providers.dialects import _checks as checks
+from remit.kernel.json_text import JsonTextError, load_exact, sound, sound_text
 
-__all__ = ["arguments_text", "free_text", "json_text", "read_arguments"]
+_MAX_DEPTH = 100
+
+__all__ = ["arguments_text", "free_text", "input_of", "json_text", "read_arguments"]
 
 
 def json_text(value: Any) -> str:
@@ -21,15 +24,45 @@ def json_text(value: Any) -> str:
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """A call's arguments; what is no JSON object is kept under ``_unparsed``."""
+    """Return a call's arguments: ``{}`` of a blank text, ``{"_unparsed": text}`` of one that is
+    not a JSON object.
+
+    Unpaired surrogates are replaced, in names and values too.
+    """
+    text = sound_text(text)
+    if not text.strip():
+        return {}
     try:
-        value = orjson.loads(text or "{}")
-    except orjson.JSONDecodeError:
-        value = None
+        value = load_exact(text.encode())
+    except JsonTextError:
+        return {"_unparsed": text}
     # A text that has the form of a kept text would be taken for one: keep it entire too.
-    if type(value) is dict and "_unparsed" not in value and checks.is_sound(value):
-        return value
+    if type(value) is dict and "_unparsed" not in value and _can_be_used(value, _MAX_DEPTH):
+        return value if text.isascii() and "\\u" not in text else sound(value)
     return {"_unparsed": text}
+
+
+def _can_be_used(value: Any, depth: int) -> bool:
+    """Return False for infinite numbers and for values nested too deep."""
+    kind = type(value)
+    if kind is float:
+        return math.isfinite(value)
+    if kind is dict or kind is list:
+        items = value.values() if kind is dict else value
+        return depth > 0 and all(_can_be_used(item, depth - 1) for item in items)
+    return True
+
+
+def input_of(given: Any) -> dict[str, Any]:
+    """Return the input of a call from its arguments: an object, or a text; absent ones are ``{}``.
+
+    Some servers write an object where the API has its text; anything else is ``_unparsed``.
+    """
+    if given is None:
+        return {}
+    if type(given) is dict:
+        return given
+    return read_arguments(given if type(given) is str else json_text(given))
 
 
 def arguments_text(value: Any) -> str:

@@ -24,6 +24,7 @@ from remit.providers.dialects.responses import request_reader as responses_reade
 from remit.providers.dialects.responses import request_writer as responses_writer
 from remit.providers.dialects.responses.stream_reader import ResponsesReader
 from remit.providers.dialects.responses.stream_writer import ResponsesWriter
+from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter
 from remit.providers.dialects.unreadable import unreadable
 from remit.providers.protocol import ProviderResponse
@@ -147,7 +148,7 @@ def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
     read = _dialect(endpoint).read_answer
     if not isinstance(answer, Mapping):
         raise unreadable("it")
-    return read(answer)
+    return sound_answer(read(answer))
 
 
 def write_answer(
@@ -185,6 +186,7 @@ class StreamReader:
 
     def __init__(self, endpoint: str) -> None:
         self._reader = _dialect(endpoint).reader()
+        self._texts = SoundStream()
 
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
         """The neutral events of one event of the provider; often one, sometimes none.
@@ -200,7 +202,7 @@ class StreamReader:
             return []
         if not isinstance(data, Mapping):
             raise unreadable("an event")
-        return self._reader.feed(data)
+        return self._texts.repaired(self._reader.feed(data))
 
 
 def stream_writer(

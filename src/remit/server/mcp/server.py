@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import orjson
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp.types import (
@@ -20,6 +19,7 @@ from mcp.types import (
 from remit import __version__
 from remit.agents.admin import Redactor
 from remit.agents.tools import ToolDispatcher
+from remit.kernel.json_text import dump
 from remit.kernel.schemas import first_problem
 from remit.kernel.secrets import redact_secrets
 from remit.kernel.settings import Settings
@@ -152,7 +152,7 @@ class ToolRunner:
         if result.status != "ok":
             return _failed(result.error)
         return CallToolResult(
-            content=[TextContent(text=orjson.dumps(result.output).decode())],
+            content=[TextContent(text=dump(result.output).decode())],
             structured_content=result.output,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.kernel.exchange import text_of
-from remit.providers.dialects.arguments import arguments_text, free_text, read_arguments
+from remit.providers.dialects.arguments import arguments_text, free_text, input_of
 from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
@@ -116,11 +116,7 @@ def tool_call(call: Any, index: int) -> dict[str, Any]:
     if kind == "custom":
         text = shaped(called.get("input"), str, f"{where}.custom.input")
         return {**block, "input": {"input": text}, "custom": True}
-    arguments = called.get("arguments")
-    if isinstance(arguments, dict):  # as some servers write it
-        return {**block, "input": arguments}
-    text = "" if arguments is None else shaped(arguments, str, f"{where}.function.arguments")
-    return {**block, "input": read_arguments(text)}
+    return {**block, "input": input_of(called.get("arguments"))}
 
 
 def write_answer(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.kernel.exchange import text_of
+from remit.providers.dialects.arguments import input_of
 from remit.providers.dialects.citations import citations_of
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
@@ -100,7 +101,7 @@ def read_block(
             "type": kind,
             "id": shaped(block.get("id"), str, f"{where}.id"),
             "name": shaped(block.get("name"), str, f"{where}.name"),
-            "input": shaped(block.get("input"), dict, f"{where}.input"),
+            "input": input_of(block.get("input")),
         }
     if kind == "server_tool_use" and block.get("name") == _SEARCH:
         asked = block.get("input")

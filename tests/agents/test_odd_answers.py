@@ -1,0 +1,338 @@
+"""Odd answers of models: what the agent does with them, what the model reads, what is recorded."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from remit import Runtime, tool
+from remit.agents.workorders import TextDelta
+from remit.runtime import TurnEnded
+from remit.testing import ScriptedModel, ToolUse
+from remit.tools import Tool
+from tests.support.roots import new_root
+from tests.support.wire import Raw, Step, WireServer, completion, function_call, serve
+
+HALF = "\ud83d"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root for all tests of the module: each makes sessions of its own."""
+    place = tmp_path_factory.mktemp("odd") / "root"
+    new_root(place)
+    return place
+
+
+@contextmanager
+def chat_runtime(root: Path, *script: Step) -> Iterator[tuple[Runtime, WireServer]]:
+    """A runtime that speaks Chat Completions to a scripted server."""
+    with serve(*script) as server:
+        flags = {
+            "providers.odd.kind": "openai", "providers.odd.base_url": f"{server.url}/v1",
+            "providers.odd.default_model": "m", "model.default": "odd",
+        }  # fmt: skip
+        with Runtime.open(root, flags=flags) as runtime:
+            yield runtime, server
+
+
+class Calls:
+    """Tools that note their calls: one without parameters, one open, one of a function."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Any]] = []
+
+        def note(**arguments: Any) -> str:
+            self.made.append(arguments)
+            return "done"
+
+        @tool
+        def visit(city: str, days: int = 1) -> str:
+            """Visit a city."""
+            return note(city=city, days=days)
+
+        days = {"days": {"type": "integer"}}
+        self.by_name = {
+            "ping": Tool("ping", "Ping.", {"type": "object"}, note),
+            "sweep": Tool("sweep", "Sweep.", {"type": "object", "properties": days}, note),
+            "visit": visit,
+        }
+
+
+REFUSED = "error: The arguments are not"
+ARGUMENTS: list[tuple[str, Any, Any]] = [
+    # The tool, its arguments on the wire, and what it is called with or what the model reads.
+    *((name, text, {}) for name in ("ping", "sweep") for text in ("", " ", None, "{}", "{ }")),
+    ("ping", "null", {}),
+    ("ping", " null\n", {}),
+    ("sweep", "null", f"{REFUSED} a JSON object but null"),
+    ("visit", "null", f"{REFUSED} a JSON object but null"),
+    ("visit", "", "error: city: Field required"),
+    ("visit", '{"city": "Wien"}', {"city": "Wien", "days": 1}),
+    ("visit", '{"city": "Wien", "days": "3"}', {"city": "Wien", "days": 3}),
+    ("visit", '{"city": "\\ud83d"}', {"city": "\ufffd", "days": 1}),
+    ("visit", '{"city": "\\ud83d\\ude00"}', {"city": "😀", "days": 1}),
+    ("visit", '{"city": "a", "city": "b"}', {"city": "b", "days": 1}),
+    *((name, text, f"{REFUSED} JSON (") for name in ("ping", "sweep", "visit") for text in (
+        '{"days": 3650, "dry_run": tru', '{"city": "Wien"', '{"city": "a\nb"}', "{}{}", "{'a': 1}",
+        '{"days": NaN}', '{"days": Infinity}', '{"days": 1,}', "days=1", "<days>1</days>", "\x00",
+        "```json\n{}\n```", "undefined", "None", '{"days": 01}', "\ufeff{}", '{"a": "\\u12"}',
+    )),
+    *((name, text, f"{REFUSED} a JSON object but") for name in ("ping", "sweep", "visit")
+      for text in ("[]", '"{}"', "3", "true", '[{"city": "Wien"}]', [], 3, True)),
+]  # fmt: skip
+
+
+def test_arguments_run_a_tool_or_the_model_reads_why_not(root: Path) -> None:
+    calls = Calls()
+    step: dict[str, Any] = {}
+    with chat_runtime(root, lambda body: next(step["answers"])) as (runtime, server):
+        agent = runtime.agent("a", tools=[*calls.by_name.values()])
+        for name, given, wanted in ARGUMENTS:
+            calls.made.clear()
+            call = function_call(name, "")
+            call["function"]["arguments"] = given
+            step["answers"] = iter([completion(calls=[call]), completion("fine")])
+            result = agent.run("go")
+            assert result.output == "fine", (name, given)
+            *_, asked, read = server.calls[-1].body["messages"]
+            sent_back = json.loads(asked["tool_calls"][0]["function"]["arguments"])
+            if isinstance(wanted, dict):
+                assert calls.made == [wanted], (name, given)
+                assert read["content"] == "done"
+            else:
+                assert calls.made == [], (name, given)
+                assert read["content"].startswith(wanted), (name, given, read["content"])
+                assert isinstance(sent_back, dict)  # some servers refuse anything else
+
+
+def _halves(*texts: str) -> Raw:
+    """A stream whose pieces of text are these, written as JSON escapes them."""
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    chunks: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": 0, "delta": {"content": text}}]} for text in texts
+    ]
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    end = [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+    chunks.append({**head, "choices": end, "usage": usage})
+    lines = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks]
+    return Raw(content_type="text/event-stream", chunks=[*lines, b"data: [DONE]\n\n"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (_halves("a " + HALF, "\ude00 b"), "a 😀 b"),
+        (_halves("x " + HALF + " y"), "x \ufffd y"),
+        (_halves("x ", HALF), "x \ufffd"),
+        (completion(f"x {HALF} y"), "x \ufffd y"),
+        (completion(f"x {HALF}\ude00 y"), "x 😀 y"),
+    ],
+)
+def test_half_an_emoji_does_not_end_a_session(root: Path, answer: Step, text: str) -> None:
+    with chat_runtime(root, answer, completion("second")) as (runtime, server):
+        session = runtime.agent("a").session()
+        streamed: list[str] = []
+        for event in session.stream("x"):
+            if isinstance(event, TextDelta):
+                streamed.append(event.text)
+            elif isinstance(event, TurnEnded):
+                assert event.result.output == text
+        assert not isinstance(answer, Raw) or "".join(streamed) == text
+        assert session.turn("and?").output == "second"
+        assert server.calls[-1].body["messages"][-2]["content"] == text
+        exchange = next(iter(runtime.ledger.query(
+            event_type="EXCHANGE", session_id=session.session_id)))  # fmt: skip
+        assert exchange.metadata["response"] == text
+        if "\ufffd" in text:  # the exact text is recorded too
+            choice = exchange.metadata["answer"]["choices"][0]
+            assert choice["message"]["content"] == text.replace("\ufffd", HALF)
+        assert runtime.ledger.verify().verified
+
+
+class Both(BaseModel):
+    op: Literal["both"]
+    left: Condition
+    right: Condition | None = None
+
+
+class Not(BaseModel):
+    op: Literal["not"]
+    left: Condition
+    right: Condition | None = None
+
+
+class Name(BaseModel):
+    op: Literal["name"]
+    name: str
+
+
+class Left(BaseModel):
+    op: Literal["left"]
+    left: Plain
+
+
+class Right(BaseModel):
+    op: Literal["right"]
+    left: Plain
+
+
+Condition = Annotated[Both | Not | Name, Field(discriminator="op")]
+Plain = Left | Right | Name  # pydantic checks each branch anew
+for model in (Both, Not, Left, Right):
+    model.model_rebuild()
+
+
+def _nested(levels: int, ops: tuple[str, str], end: dict[str, Any]) -> dict[str, Any]:
+    value = end
+    for level in range(levels):
+        value = {"op": ops[level % 2], "left": value}
+    return {**value, "op": ops[0]}
+
+
+@tool
+def search(query: Both) -> str:
+    """Search."""
+    return "found"
+
+
+@tool
+async def search_plainly(query: Left) -> str:
+    """Search."""
+    return "found"
+
+
+@pytest.mark.parametrize(
+    ("used", "ops"), [(search, ("both", "not")), (search_plainly, ("left", "right"))]
+)
+def test_a_problem_deep_in_a_union_is_told_once(used: Tool, ops: tuple[str, str]) -> None:
+    # 2**60 readings, if each branch were checked anew.
+    value = _nested(60, ops, {"op": "name"})
+    with pytest.raises(Exception, match=r"left.*('name' is a required|Field required)") as told:
+        used.prepared({"query": value})
+    assert len(str(told.value)) < 1_000
+
+
+def test_a_value_that_fits_too_many_alternatives_is_refused() -> None:
+    fitting = _nested(60, ("left", "right"), {"op": "name", "name": "a"})
+    with pytest.raises(Exception, match="cannot be checked in 200,000 steps"):
+        search_plainly.prepared({"query": fitting})
+    assert search_plainly.prepared({"query": _nested(8, ("left", "right"), fitting["left"] and {
+        "op": "name", "name": "a"})})  # fmt: skip
+
+
+def test_arguments_and_typed_answers_are_checked_off_the_event_loop(root: Path) -> None:
+    threads: list[str] = []
+
+    class Noted(BaseModel):
+        kind: Annotated[str, Field(min_length=1)]
+
+        def model_post_init(self, _: Any) -> None:
+            threads.append(threading.current_thread().name)
+
+    @tool
+    async def find(what: Noted) -> str:
+        """Find."""
+        return "found"
+
+    model = ScriptedModel(ToolUse("find", {"what": {"kind": "a"}}), '{"kind": "b"}')
+    with Runtime.open(root, providers={"s": model}) as runtime:
+        result = runtime.agent("a", tools=[find], output_type=Noted, model="s").run("go")
+    assert not result.failed
+    assert threads[0] == "remit-tool-find"
+    assert "remit-answer" in threads
+
+
+class Recipe(BaseModel):
+    name: str
+
+
+def _stopped(reason: str, text: str | None = None, refusal: str | None = None) -> dict[str, Any]:
+    answer = completion(text or "")
+    answer["choices"][0]["finish_reason"] = reason
+    answer["choices"][0]["message"] |= {"content": text, "refusal": refusal}
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "code", "words"),
+    [
+        (_stopped("stop", refusal="No, never."), kind, "refusal", "No, never.")
+        for kind in (None, Recipe)
+    ]
+    + [
+        (_stopped("content_filter"), kind, "content_filter", "content filter")
+        for kind in (None, Recipe)
+    ]
+    + [
+        (_stopped("content_filter", "The first"), None, "content_filter", "The first"),
+        (_stopped("length", '{"name": "sou'), Recipe, "length", '{"name": "sou'),
+        (_stopped("length", ""), None, "length", "cut"),
+        (_stopped("length", " "), Recipe, "length", "cut"),
+    ],
+)
+def test_a_model_that_stopped_is_asked_once_and_its_reason_is_the_error(
+    root: Path, answer: Step, wanted: Any, code: str, words: str
+) -> None:
+    with chat_runtime(root, answer) as (runtime, server):
+        result = runtime.agent("a", output_type=wanted).run("go")
+    assert (result.failed, result.error_code) == (True, code)
+    assert words in (result.error_detail or "")
+    assert len(server.calls) == 1
+
+
+def test_a_cut_answer_that_is_whole_all_the_same_is_an_answer(root: Path) -> None:
+    with chat_runtime(root, _stopped("length", '{"name": "soup"}')) as (runtime, _):
+        assert runtime.agent("a", output_type=Recipe).run("go").output == Recipe(name="soup")
+
+
+def test_calls_of_one_id_get_distinct_ids(root: Path) -> None:
+    calls = Calls()
+    ask = completion(calls=[function_call("ping", "{}", "c"), function_call("ping", "{}", "c")])
+    nameless = completion(calls=[function_call("no such tool!", "{}", "c")])
+    with chat_runtime(root, ask, nameless, completion("fine")) as (runtime, server):
+        assert runtime.agent("a", tools=[calls.by_name["ping"]]).run("go").output == "fine"
+    sent = server.calls[-1].body["messages"]
+    asked = [call for message in sent for call in message.get("tool_calls", ())]
+    answered = [message["tool_call_id"] for message in sent if message["role"] == "tool"]
+    assert [call["id"] for call in asked] == answered == ["c", "c_2", "c_3"]
+    assert asked[-1]["function"]["name"] == "no_such_tool_"  # servers refuse other names
+    assert len(calls.made) == 2
+
+
+GREAT = [2**53, 1917043659912705297, 2**63, -(2**64) - 1, 10**300]
+
+
+@pytest.mark.parametrize("number", GREAT)
+def test_a_great_integer_travels_exactly(root: Path, number: int) -> None:
+    class Order(BaseModel):
+        order_id: int
+
+    made: list[int] = []
+
+    @tool
+    def find(order_id: int) -> dict[str, int]:
+        """Find an order."""
+        made.append(order_id)
+        return {"order_id": order_id}
+
+    call = completion(calls=[function_call("find", f'{{"order_id": {number}}}')])
+    last = completion(f'{{"order_id": {number}}}')
+    with chat_runtime(root, call, last) as (runtime, server):
+        result = runtime.agent("a", tools=[find], output_type=Order).run("go")
+        assert result.output == Order(order_id=number)
+        *_, asked, read = server.calls[-1].body["messages"]
+        assert json.loads(asked["tool_calls"][0]["function"]["arguments"]) == {"order_id": number}
+        assert json.loads(read["content"]) == {"order_id": number}
+        recorded = next(iter(runtime.ledger.query(
+            event_type="TOOL_CALL", session_id=result.session_id))).metadata  # fmt: skip
+        assert recorded["arguments"] == recorded["result"] == {"order_id": number}
+        assert runtime.ledger.verify().verified
+    assert made == [number]
