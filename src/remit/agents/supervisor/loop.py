@@ -13,6 +13,7 @@ from typing import Any
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
 from remit.agents.supervisor.attention import Attention, choose
+from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.failures import (
     LOOP_FAILURES,
     LoopFailedError,
@@ -23,7 +24,6 @@ from remit.agents.supervisor.failures import (
 from remit.agents.supervisor.journal import UnfinishedTurn
 from remit.agents.supervisor.plan import HANDED_OVER, Plan, PlanStep, TurnContext
 from remit.agents.supervisor.quality import answer_text
-from remit.agents.supervisor.recall import recall
 from remit.agents.supervisor.scheduler import Scheduler, total_cost
 from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.threads import KnownThreads, proposed_entries
@@ -32,9 +32,9 @@ from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
     Degraded,
+    Effect,
     EventSink,
     PartialOutput,
-    TextDelta,
     TurnEvent,
     WorkOrder,
     WorkOrderState,
@@ -84,16 +84,21 @@ class TurnLoop:
         self._error = ("", "")
         self._degraded = False
         self._delivered: WorkOrder | None = None
+        self._carried = carried_effects(services)
+
+    @property
+    def outcome(self) -> str:
+        """Why the response is no answer, as ``TURN_RECORDED`` says it; empty of an answer."""
+        if self._error[0]:
+            return "notice"
+        return "degraded" if self._degraded else ""
+
+    def remaining_effects(self, *, answered: bool) -> list[Effect]:
+        """Return the effects of tools that the next prompt must report."""
+        return self.scheduler.remaining_effects(self._carried, answered=answered)
 
     async def run(self) -> None:
         """Answer the message, or leave the turn waiting for a person."""
-        plain = self._output is None or self._output.schema is None
-        if plain and self._services.planner is None and self._before is None:
-            said = recall(self.message, self._session.recent_turns)
-            if said is not None:  # the record knows it, and no model has to be asked
-                self._listen(TextDelta(said))
-                self.response = said
-                return
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
             raise LoopFailedError("interrupted", "It failed before the interruption.")
         plan = self.scheduler.recorded_plan()
@@ -200,6 +205,7 @@ class TurnLoop:
         try:
             schema = self._output.schema if self._output is not None else None
             step = replace(agent, name=_DIRECT, tools=tools, approve=(), output_schema=schema)
+            self._carried = tuple(self.remaining_effects(answered=False))
             context = self._input(self._attend(), step)
             order = await self.scheduler.run(step, context, listen=self._listen)
             reasons = await self._verify(order, 1)
@@ -235,7 +241,7 @@ class TurnLoop:
             wo_chain_summary=tuple(_summary(order) for order in orders),
             cost_summary=total_cost(orders),
             session_id=self._session.session_id,
-            quality_gate_passed=not (self._error[0] or self.waiting),
+            quality_gate_passed=not (self.outcome or self.waiting),
             tool_results=tuple(last.tool_results if last is not None else ()),
             classification=self._classification,
             degraded=self._degraded,
@@ -333,6 +339,8 @@ class TurnLoop:
     def _input(self, attention: Attention, step: PlanStep) -> dict[str, Any]:
         """The context that all orders of the plan have in common."""
         assembled = attention.context()
+        if self._carried:
+            assembled["effects"] = [effect.to_dict() for effect in self._carried]
         contract_id, pushing = step.contract_id, self.scheduler.agent.context
         if pushing is not None and contract_id:
             required = pushing.required(contract_id, self._session.session_id)
@@ -373,7 +381,7 @@ class TurnLoop:
         context = {
             "user_input": self.message,
             "answer": answer_text(order),
-            "tool_results": order.tool_results,
+            "tool_results": [*(effect.to_dict() for effect in self._carried), *order.tool_results],
             "acceptance_criteria": dict(order.acceptance_criteria),
         }
         review = await self.scheduler.run(_VERIFY, context, attempt)

@@ -1,131 +1,276 @@
-"""A tool's output as a JSON value: one walk with an early end, however large it is."""
+"""A tool's result as a JSON value. A tool that ran is never reported as failed for its result.
+
+A value without a form in JSON is converted, a long result is cut, and a note names both. The walk
+counts the bytes of the canonical JSON as it goes and ends at the limit: its work and memory do
+not grow with the value.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from math import isfinite
+from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+import orjson
 from pydantic import BaseModel, TypeAdapter
 
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import MAX_SAFE_INTEGER, canonical_json
 from remit.kernel.errors import InvalidInputError
 
-# Deeper values have no canonical encoding, and Python's own stack would end soon after.
-_MAX_DEPTH = 200
+_MAX_DEPTH = 100  # entries that hold a result are nested 200 deep at most
+_MAX_NOTES = 5
+_MAX_DIGITS = 4_000  # Python writes no longer number
 _AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)
+_BYTES = (bytes, bytearray, memoryview)
 _text: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-class OutputError(ValueError):
-    """What came back has no JSON form, or a longer one than allowed; the text says which."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """A tool's result as plain JSON data.
 
-
-def json_output(value: Any, limit: int) -> Any:
-    """``value`` as plain dicts, lists, texts, numbers, booleans and ``None``.
-
-    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals and paths become what
-    JSON has for them. Work and memory are bounded by ``limit``, the longest canonical JSON in
-    bytes, not by the value.
-
-    Raises:
-        OutputError: bytes, NaN, a foreign type, a value that holds itself, or too long.
+    Attributes:
+        value: dicts, lists, texts, numbers, booleans and ``None``.
+        note: what was converted or cut, to follow "The tool ran;"; empty if nothing was.
     """
-    plain = _Walk(limit).plain(value, 0)
-    try:
-        size = len(canonical_json(plain))
-    except InvalidInputError as error:
-        raise OutputError(f"returned no JSON: {error.message}") from error
-    if size > limit:
-        raise _too_long(limit)
-    return plain
+
+    value: Any
+    note: str = ""
 
 
-def _too_long(limit: int) -> OutputError:
-    return OutputError(f"returned more than {limit:,} bytes, which is the limit.")
+def json_output(result: Any, limit: int) -> Output:
+    """Return ``result`` as JSON data of at most ``limit`` bytes in canonical form.
+
+    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples become
+    what JSON has for them, without a note.
+    """
+    walk = _Walk(limit)
+    value = walk.plain(result, 0)
+    return Output(value, walk.note(limit))
+
+
+class _Full(Exception):
+    """The limit is reached: nothing more fits."""
 
 
 class _Walk:
+    """One walk over a result.
+
+    Attributes:
+        left: bytes that may still be used.
+    """
+
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._left = limit
+        self.left = limit
         self._above: set[int] = set()
+        self._changes: dict[str, None] = {}
+        self._is_cut = False
+
+    def note(self, limit: int) -> str:
+        """Return what was changed, as a sentence."""
+        parts = [*self._changes][:_MAX_NOTES]
+        if len(self._changes) > _MAX_NOTES:
+            parts.append("and more")
+        said = [f"its result was longer than {limit:,} bytes and is cut"] if self._is_cut else []
+        if parts:
+            said.append(f"its result is shown with {', '.join(parts)}")
+        return f"{', and '.join(said)}." if said else ""
 
     def plain(self, value: Any, depth: int) -> Any:
-        value = _shown(value)
+        """Return ``value`` as JSON data; a part that does not fit is cut."""
+        try:
+            return self._plain(value, depth)
+        except _Full:
+            self._is_cut = True
+            return None
+
+    def _plain(self, value: Any, depth: int) -> Any:
+        value = self._counterpart(value)
         kind = type(value)
         if kind is str:
-            return self._counted(value, len(value) + 2)
-        if value is None or kind is bool or kind is int or kind is float:
-            return self._counted(value, 1)
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            raise OutputError("returned bytes, not JSON.")
-        if isinstance(value, dict):
-            return self._inside(value, depth, self._members)
-        if isinstance(value, (list, tuple)):
-            return self._inside(value, depth, self._items)
+            return self._string(value)
+        if value is None or kind is bool:
+            return self._counted(value, 5 if value is False else 4)
+        if kind is int:
+            return self._integer(value)
+        if kind is float:
+            return self._number(value)
+        if isinstance(value, _BYTES):
+            return self._bytes(value)
+        if isinstance(value, str):
+            return self._string(str(value))
+        if isinstance(value, Integral):
+            return self._integer(int(value))
+        if isinstance(value, Real):
+            return self._number(float(value))
+        if isinstance(value, Mapping):
+            return self._inside(value, depth, lambda: self._members(value, depth))
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return self._inside(value, depth, self._fields)
-        for base in (str, int, float):
-            if isinstance(value, base):
-                return self.plain(base(value), depth)
-        raise OutputError(f"returned no JSON: it holds a {kind.__name__}.")
+            return self._inside(value, depth, lambda: self._members(_fields_of(value), depth))
+        if isinstance(value, Iterable) and not isinstance(value, type):
+            if not isinstance(value, (list, tuple)):
+                self._change(f"a {kind.__name__} as a list")
+            return self._inside(value, depth, lambda: self._items(value, depth))
+        self._change(f"a {kind.__name__} as text")
+        return self._string(_said(value))
 
-    def _counted(self, value: Any, size: int) -> Any:
-        self._left -= size
-        if self._left < 0:
-            raise _too_long(self._limit)
+    def _counterpart(self, value: Any) -> Any:
+        """Return what JSON has for ``value``, if it has something; else ``value``."""
+        try:
+            if isinstance(value, BaseModel):
+                return value.model_dump(mode="json", by_alias=True)
+            if isinstance(value, Enum):
+                return value.value
+            if isinstance(value, _AS_TEXT):
+                return _text.dump_python(value, mode="json")
+            if isinstance(value, PurePath):
+                return str(value)
+        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+            self._change(f"a {type(value).__name__} as text, since it raised {_kind(error)}")
+            return _said(value)
+        to_list = getattr(value, "tolist", None)  # arrays and scalars of numpy and its kin
+        if callable(to_list) and not isinstance(value, type):
+            return to_list()
         return value
 
-    def _inside(self, value: Any, depth: int, walk: Any) -> Any:
+    def _change(self, what: str) -> None:
+        self._changes[what] = None
+
+    def _counted(self, value: Any, size: int) -> Any:
+        if size > self.left:
+            raise _Full
+        self.left -= size
+        return value
+
+    def _integer(self, value: int) -> Any:
+        if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            return self._counted(value, len(str(value)))
+        # Few readers of JSON keep such a number, and no canonical form holds it; its digits stay.
+        self._change("whole numbers beyond 2**53 as text")
+        if value.bit_length() > 3 * _MAX_DIGITS:
+            return self._string(f"a number of {value.bit_length():,} bits")
+        return self._string(str(value))
+
+    def _number(self, value: float) -> Any:
+        try:
+            return self._counted(value, len(canonical_json(value)))
+        except InvalidInputError:
+            self._change(
+                "great numbers as text" if isfinite(value) else "NaN and infinity as text"
+            )
+            return self._string("NaN" if value != value else str(value))
+
+    def _bytes(self, value: bytes | bytearray | memoryview) -> str:
+        self._change("bytes in base64")
+        whole = memoryview(value).cast("B") if memoryview(value).contiguous else memoryview(b"")
+        return self._string(base64.b64encode(whole[: self.left]).decode(), len(whole) > self.left)
+
+    def _string(self, text: str, is_cut: bool = False) -> str:
+        """Return ``text`` as far as it fits, as valid Unicode."""
+        room = self.left - 2
+        if room < 0:
+            raise _Full
+        part = text[:room]
+        if not part.isascii() and any("\ud800" <= letter <= "\udfff" for letter in part):
+            part = part.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            self._change("broken characters replaced")
+        encoded = orjson.dumps(part)
+        fits = len(encoded) - 2 <= room
+        if not fits:
+            part = _prefix(encoded[1 : room + 1])
+            encoded = orjson.dumps(part)
+        self._is_cut |= is_cut or not fits or len(text) > room
+        return str(self._counted(part, len(encoded)))
+
+    def _inside(self, value: Any, depth: int, walk: Callable[[], Any]) -> Any:
+        """Return what ``walk`` makes of a value that holds others."""
         if id(value) in self._above:
-            raise OutputError("returned no JSON: a value holds itself.")
+            self._change("a value that holds itself left out")
+            return self._string("(holds itself)")
         if depth >= _MAX_DEPTH:
-            raise OutputError(f"returned no JSON: it is nested more than {_MAX_DEPTH} deep.")
+            self._change(f"what is nested more than {_MAX_DEPTH} deep left out")
+            return self._string("(nested too deep)")
         self._counted(None, 2)
         self._above.add(id(value))
         try:
-            return walk(value, depth + 1)
+            return walk()
         finally:
             self._above.discard(id(value))
 
-    def _members(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
-        found = {}
-        for key, item in value.items():
-            name = _shown(key)
-            if not isinstance(name, str):
-                raise OutputError(
-                    f"returned no JSON: an object has a key that is a {type(name).__name__}."
-                )
-            found[self._counted(str(name), len(name) + 3)] = self.plain(item, depth)
+    def _members(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        try:
+            for key, item in value.items():
+                self._counted(None, 1 if found else 0)
+                name = self._string(self._name(key))
+                if self._is_cut:
+                    break
+                if name in found:
+                    self._change(f"one of several members {name!r} left out")
+                    continue
+                self._counted(None, 1)
+                found[name] = self._plain(item, depth + 1)
+        except _Full:
+            self._is_cut = True
+        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+            self._change(f"an end where it raised {_kind(error)}")
         return found
 
-    def _items(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
-        found = []
-        for item in value:  # no comprehension: its frames would count against Python's stack
-            found.append(self.plain(item, depth))
+    def _name(self, key: Any) -> str:
+        key = self._counterpart(key)
+        if isinstance(key, str):
+            return str(key)
+        self._change("names that are no text as text")
+        return _said(key)
+
+    def _items(self, value: Iterable[Any], depth: int) -> list[Any]:
+        found: list[Any] = []
+        try:
+            if isinstance(value, (set, frozenset)) and len(value) <= self.left:
+                value = sorted(value, key=_said)  # the same set is the same list
+            for item in value:  # no comprehension: its frames would count against Python's stack
+                self._counted(None, 1 if found else 0)
+                found.append(self._plain(item, depth + 1))
+                if self._is_cut:
+                    break
+        except _Full:
+            self._is_cut = True
+        except Exception as error:  # noqa: BLE001 - an iterator's own code; the tool has run
+            self._change(f"an end where it raised {_kind(error)}")
+        if inspect.isgenerator(value):
+            value.close()
         return found
 
-    def _fields(self, value: Any, depth: int) -> dict[str, Any]:
-        found = {}
-        for field in dataclasses.fields(value):
-            name = self._counted(field.name, len(field.name) + 3)
-            found[name] = self.plain(getattr(value, field.name), depth)
-        return found
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def _shown(value: Any) -> Any:
-    """``value``, or its counterpart in JSON."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, _AS_TEXT):
-        return _text.dump_python(value, mode="json")
-    if isinstance(value, PurePath):
+def _prefix(encoded: bytes) -> str:
+    """Return the text of the longest beginning of JSON string content that is whole."""
+    for end in range(len(encoded), max(0, len(encoded) - 12), -1):
+        try:
+            return str(orjson.loads(b'"' + encoded[:end] + b'"'))
+        except orjson.JSONDecodeError:
+            continue
+    return ""
+
+
+def _said(value: Any) -> str:
+    try:
         return str(value)
-    return value
+    except BaseException:  # noqa: BLE001 - the value's own code
+        return f"a {type(value).__name__}"
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__
