@@ -7,7 +7,7 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -19,7 +19,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, model_serializer
 
 from remit.agents.tools import (
     Context,
@@ -29,7 +29,7 @@ from remit.agents.tools import (
     UnknownToolError,
     current_call,
 )
-from remit.agents.tools.output import OutputError, json_output
+from remit.agents.tools.output import Output, json_output
 from remit.kernel.canonical import canonical_json
 from remit.kernel.settings import default_settings
 
@@ -114,22 +114,6 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (partial(_raise_later, TimeoutError("its own")), "error", "TimeoutError: its own"),
     (lambda: time.sleep(2), "timeout", "0.3 s. It may still take effect"),
     (partial(asyncio.sleep, 5), "timeout", "0.3 s. It may still take effect"),
-    (lambda: "x" * 50_000_000, "error", "more than 4,096 bytes"),
-    (partial(_later, "x" * 50_000_000), "error", "more than 4,096 bytes"),
-    (lambda: ["x"] * 2_000_000, "error", "more than 4,096 bytes"),
-    (lambda: b"bytes", "error", "returned bytes"),
-    (lambda: {"a": [bytearray(3)]}, "error", "returned bytes"),
-    (lambda: object(), "error", "holds a object"),
-    (lambda: ToolResult, "error", "holds a type"),
-    (lambda: {1: 2}, "error", "a key that is a int"),
-    (lambda: {1, 2}, "error", "holds a set"),
-    (lambda: math.nan, "error", "no JSON"),
-    (lambda: [math.inf], "error", "no JSON"),
-    (lambda: 10**5000, "error", "no JSON"),
-    (lambda: "\ud800", "error", "no JSON"),
-    (lambda: {"\ud800": 1}, "error", "no JSON"),
-    (_cycle, "error", "holds itself"),
-    (lambda: _deep(5_000), "error", "nested"),
     (lambda: _later(), "error", "make it async"),
 ]
 
@@ -157,7 +141,7 @@ def test_a_tools_own_limits_go_first() -> None:
     assert slow.execute("t", {}).status == "ok"
     assert "0.05 s" in _tool(lambda: time.sleep(0.6), timeout_s=0.05).execute("t", {}).error
     assert _tool(lambda: "x" * 8000, max_output_bytes=10_000).execute("t", {}).status == "ok"
-    assert _tool(lambda: "xxx", max_output_bytes=4).execute("t", {}).status == "error"
+    assert _tool(lambda: "xxx", max_output_bytes=4).execute("t", {}).output == "xx"
 
 
 def test_arguments_are_checked() -> None:
@@ -339,13 +323,86 @@ def test_an_output_is_itself_up_to_the_very_byte(value: Any, limit: int) -> None
     try:
         size = len(canonical_json(value))
     except Exception:
-        with pytest.raises(OutputError):
-            json_output(value, limit)
+        assert json_output(value, 10_000).note
         return
-    assert json_output(value, size) == value
-    if size > limit:
-        with pytest.raises(OutputError, match="the limit"):
-            json_output(value, limit)
+    assert json_output(value, size) == Output(value)
+    made = json_output(value, limit)
+    assert bool(made.note) == (size > limit)
+    assert len(canonical_json(made.value)) <= max(limit, len(b"null"))
+
+
+odd = st.recursive(
+    plain | st.integers() | st.floats() | st.binary() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner)
+    | st.dictionaries(st.integers() | st.text() | st.booleans(), inner)
+    | st.frozensets(st.integers() | st.binary()),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(odd, st.integers(4, 300))
+def test_any_result_has_a_form_within_the_limit(value: Any, limit: int) -> None:
+    made = json_output(value, limit)
+    assert len(canonical_json(made.value)) <= limit
+
+
+def _endless() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+def _breaks() -> Iterator[int]:
+    yield 1
+    raise ValueError("lost the connection")
+
+
+class _Unreadable(BaseModel):
+    @model_serializer
+    def shown(self) -> str:
+        raise RuntimeError("no form")
+
+
+CONVERTED: list[tuple[Callable[[], Any], Any, str]] = [
+    (lambda: "x" * 50_000_000, "x" * 4_094, "longer than 4,096 bytes and is cut"),
+    (partial(_later, "x" * 50_000_000), "x" * 4_094, "longer than 4,096 bytes and is cut"),
+    (lambda: ["x"] * 2_000_000, ["x"] * 1_023, "longer than 4,096 bytes and is cut"),
+    (lambda: "\u00e9" * 4_000, "\u00e9" * 2_047, "longer than 4,096 bytes and is cut"),
+    (_endless, [1] * 2_047, "longer than 4,096 bytes and is cut"),
+    (lambda: b"bytes", "Ynl0ZXM=", "bytes in base64"),
+    (lambda: {"a": [bytearray(3)]}, {"a": ["AAAA"]}, "bytes in base64"),
+    (lambda: ToolResult, str(ToolResult), "a type as text"),
+    (lambda: ValueError("odd"), "odd", "a ValueError as text"),
+    (lambda: {1: 2}, {"1": 2}, "names that are no text as text"),
+    (lambda: {("a", 1): 2}, {"('a', 1)": 2}, "names that are no text as text"),
+    (lambda: {2, 1}, [1, 2], "a set as a list"),
+    (lambda: range(3), [0, 1, 2], "a range as a list"),
+    (_breaks, [1], "an end where it raised ValueError"),
+    (lambda: math.nan, "NaN", "NaN and infinity as text"),
+    (lambda: {"mean": [-math.inf]}, {"mean": ["-inf"]}, "NaN and infinity as text"),
+    (lambda: 2**63, "9223372036854775808", "whole numbers beyond 2**53 as text"),
+    (lambda: 10**5000, "a number of 16,610 bits", "whole numbers beyond 2**53 as text"),
+    (lambda: "\ud800", "\ufffd", "broken characters replaced"),
+    (lambda: "\ud83d\ude00", "\U0001f600", "broken characters replaced"),
+    (lambda: {"\ud800": 1}, {"\ufffd": 1}, "broken characters replaced"),
+    (_cycle, ["(holds itself)"] * 50, "a value that holds itself left out"),
+    (lambda: _Unreadable(), None, "since it raised"),
+]
+
+
+@pytest.mark.parametrize(("function", "output", "word"), CONVERTED)
+def test_a_result_without_a_form_is_converted_or_cut_and_named(
+    function: Callable[[], Any], output: Any, word: str
+) -> None:
+    result = _run(function)
+    assert (result.status, result.error) == ("ok", "")
+    assert word in result.note
+    assert output is None or result.output == output
+
+
+def test_a_result_nested_too_deep_keeps_what_is_above() -> None:
+    result = _run(lambda: _deep(5_000))
+    assert result.status == "ok"
+    assert "nested more than 100 deep" in result.note
 
 
 def test_an_abandoned_thread_keeps_no_process_from_ending() -> None:

@@ -204,7 +204,8 @@ class SessionManager:
         if turn is None or isinstance(turn.metadata["response"], Erased):
             raise SessionNotFoundError(f"The session {self.session_id} holds no answer.")
         (gate,) = self._read("WO_QUALITY_GATE") or (None,)
-        if gate is not None and gate.metadata["verdict"] == "accept":
+        answered = turn.metadata.get("outcome", "") in ("", "degraded")
+        if answered and gate is not None and gate.metadata["verdict"] == "accept":
             return turn.metadata["response"], ()
         reasons = gate.metadata["reasons"] if gate is not None else ()
         known = () if isinstance(reasons, Erased) else tuple(map(str, reasons))

@@ -13,6 +13,7 @@ from typing import Any
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
 from remit.agents.supervisor.attention import Attention, choose
+from remit.agents.supervisor.classification import Treatment
 from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.failures import (
     LOOP_FAILURES,
@@ -85,6 +86,7 @@ class TurnLoop:
         self._degraded = False
         self._delivered: WorkOrder | None = None
         self._carried = carried_effects(services)
+        self._treatment = Treatment(when={})
 
     @property
     def outcome(self) -> str:
@@ -107,6 +109,8 @@ class TurnLoop:
             order = await self.scheduler.run(_CLASSIFY, {"user_input": self.message})
             done = order.state is WorkOrderState.COMPLETED
             self._classification = order.output_result if done else None
+            if self._classification is not None and self._services.planner is None:
+                self._treatment = self._services.rules().treatment(self._classification)
         if plan is None:
             attention = self._attend()
             plan = await self._plan(attention)
@@ -320,7 +324,7 @@ class TurnLoop:
         """The steps of the turn, held to what the agent may use."""
         agent, planner = self.scheduler.agent.answer, self._services.planner
         if planner is None:
-            return Plan((agent,))
+            return Plan((self._treatment.applied_to(agent),))
         context = TurnContext(self.message, self._classification, attention.context(), agent.tools)
         try:
             async with asyncio.timeout(self._config.planner_timeout_s):
@@ -341,6 +345,8 @@ class TurnLoop:
         assembled = attention.context()
         if self._carried:
             assembled["effects"] = [effect.to_dict() for effect in self._carried]
+        if self._treatment.note:
+            assembled["note"] = self._treatment.note
         contract_id, pushing = step.contract_id, self.scheduler.agent.context
         if pushing is not None and contract_id:
             required = pushing.required(contract_id, self._session.session_id)

@@ -177,7 +177,7 @@ class _Walk:
     def _string(self, text: str, is_cut: bool = False) -> str:
         """Return ``text`` as far as it fits, as valid Unicode."""
         room = self.left - 2
-        if room < 0:
+        if room < (1 if text else 0):
             raise _Full
         part = text[:room]
         if not part.isascii() and any("\ud800" <= letter <= "\udfff" for letter in part):

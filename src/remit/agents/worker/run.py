@@ -219,7 +219,8 @@ class Run:
             history = [] if variables["tool_results"] else history[first:]
 
         def render() -> list[Message]:
-            messages = with_note(pack.render(variables, history), effects)
+            note = _joined(effects, str(assembled.get("note") or ""))
+            messages = with_note(pack.render(variables, history), note)
             if files := variables.get("files"):
                 messages = attached(messages, files)
             if held is not None and messages[-1]["role"] == "assistant":
