@@ -20,6 +20,8 @@ from remit.testing import ScriptedModel, ToolUse
 __all__ = ["main"]
 
 ORDER = {"order": "12"}
+DONE = "The refund is done."
+UNKNOWN = "I cannot say whether the refund was made."
 
 
 def _kill() -> None:
@@ -86,13 +88,13 @@ def main(
         return f"refunded {order}, receipt R-77"
 
     def careless(request: Any) -> Any:
-        """Refund unless this very turn's tool has answered."""
-        answered = any(
-            isinstance(message["content"], list)
-            and any(block.get("type") == "tool_result" for block in message["content"])
-            for message in request.messages
-        )
-        return "It is done." if answered else ToolUse("refund", ORDER)
+        """Refund unless the tool has answered in this very turn."""
+        contents = [message["content"] for message in request.messages]
+        blocks = [block for content in contents if isinstance(content, list) for block in content]
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        if not results:
+            return ToolUse("refund", ORDER)
+        return UNKNOWN if results[-1]["is_error"] else DONE
 
     model = ScriptedModel(*[careless] * 8)
     with Runtime.open(root, providers={"s": model}) as runtime:
@@ -100,6 +102,7 @@ def main(
         session = agent.session(session_id or None)
         print(session.session_id, flush=True)
         killer.patch()
+        killer.writes = 0 if session_id else -1
         result: Any
         if how == "resume":
             result = session.resume()
@@ -108,19 +111,13 @@ def main(
         else:
             said = "Please try again" if session_id else "Refund order 12"
             result = session.turn(said)
-        shown = json.dumps([one.messages for one in model.requests], default=str)
         print(
             json.dumps(
                 {
                     "nothing": result is None,
                     "waiting": [one.request_id for one in result.waiting_for] if result else [],
-                    "kinds": [one.kind for one in result.waiting_for] if result else [],
                     "error_code": result.error_code if result else "",
                     "output": result.response if result else "",
-                    "writes": killer.writes,
-                    "shown": shown,
                 }
             )
         )
-
-

@@ -142,7 +142,8 @@ _TABLE = (
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
           "A tool ran, or was refused; `fault` where it failed by its own doing, not by that of "
-          "what it was asked; `note` names what was converted or cut.", ("key_id", "fault", "note")),
+          "what it was asked; `note` names what was converted or cut.",
+          ("key_id", "fault", "note")),
     Event("MCP_MESSAGE", "mcp",
           (*_WO, "server", "method", "status", "arguments", "result", "tool_error"),
           "A message with content, other than a tool call, passed between a client and an MCP "

@@ -63,8 +63,7 @@ def remaining_effects(
             if "instead_of" in request.metadata
         }
         carried = [
-            replace(one, request_id=replaced.get(one.request_id, one.request_id))
-            for one in carried
+            replace(one, request_id=replaced.get(one.request_id, one.request_id)) for one in carried
         ]
     begun = {effect.action for effect in own}
     every = [*(one for one in carried if one.action not in begun), *own]
@@ -87,7 +86,7 @@ def _of_caller(ledger: LedgerPort, wo_id: str) -> list[Effect]:
 
 def _of_order(ledger: LedgerPort, history: OrderHistory, agent: Responder) -> list[Effect]:
     """Return the effects of an order's calls; of a sub-agent without an answer, its own ones."""
-    found = []
+    found: list[Effect] = []
     for key, effect in history.effects().items():
         if effect.status != "ok" and sub_session_id(key) in history.sub_sessions:
             found += SessionManager(ledger, sub_session_id(key)).effects

@@ -275,9 +275,7 @@ class HO2Supervisor:
             await turn.scheduler.end_all()
             await self._journal.flush()
             effects = turn.remaining_effects(answered=False)
-            await self._session.aadd_turn(
-                message, _CANCELLED, outcome="cancelled", effects=effects
-            )
+            await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled", effects=effects)
             raise
         if turn.waiting:
             return turn.result("", self._session.turn_count + 1)

@@ -58,7 +58,7 @@ def json_output(result: Any, limit: int) -> Output:
     return Output(value, walk.note(limit))
 
 
-class _Full(Exception):
+class _LimitReachedError(Exception):
     """The limit is reached: nothing more fits."""
 
 
@@ -89,7 +89,7 @@ class _Walk:
         """Return ``value`` as JSON data; a part that does not fit is cut."""
         try:
             return self._plain(value, depth)
-        except _Full:
+        except _LimitReachedError:
             self._is_cut = True
             return None
 
@@ -147,7 +147,7 @@ class _Walk:
 
     def _counted(self, value: Any, size: int) -> Any:
         if size > self.left:
-            raise _Full
+            raise _LimitReachedError
         self.left -= size
         return value
 
@@ -164,9 +164,7 @@ class _Walk:
         try:
             return self._counted(value, len(canonical_json(value)))
         except InvalidInputError:
-            self._change(
-                "great numbers as text" if isfinite(value) else "NaN and infinity as text"
-            )
+            self._change("great numbers as text" if isfinite(value) else "NaN and infinity as text")
             return self._string("NaN" if value != value else str(value))
 
     def _bytes(self, value: bytes | bytearray | memoryview) -> str:
@@ -178,7 +176,7 @@ class _Walk:
         """Return ``text`` as far as it fits, as valid Unicode."""
         room = self.left - 2
         if room < (1 if text else 0):
-            raise _Full
+            raise _LimitReachedError
         part = text[:room]
         if not part.isascii() and any("\ud800" <= letter <= "\udfff" for letter in part):
             part = part.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -219,7 +217,7 @@ class _Walk:
                     continue
                 self._counted(None, 1)
                 found[name] = self._plain(item, depth + 1)
-        except _Full:
+        except _LimitReachedError:
             self._is_cut = True
         except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
             self._change(f"an end where it raised {_kind(error)}")
@@ -242,7 +240,7 @@ class _Walk:
                 found.append(self._plain(item, depth + 1))
                 if self._is_cut:
                     break
-        except _Full:
+        except _LimitReachedError:
             self._is_cut = True
         except Exception as error:  # noqa: BLE001 - an iterator's own code; the tool has run
             self._change(f"an end where it raised {_kind(error)}")
