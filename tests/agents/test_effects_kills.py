@@ -110,7 +110,8 @@ def test_killed_after_an_effect_nothing_is_done_twice(
     if policy == "ask":
         assert unknown <= case.asked_about()
         said = (killed_effects.DONE, killed_effects.UNKNOWN)
-        assert result["nothing"] or result["output"] in said, result
+        ended = result["error_code"] == "cancelled"  # killed while it ended the turn before
+        assert result["nothing"] or ended or result["output"] in said, result
     elif unknown:
         assert result["nothing"] or result["error_code"] == "tool_outcome_unknown"
     with case.ledger() as ledger:

@@ -392,6 +392,14 @@ class SessionManager:
         )
 
 
+def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
+    """Return what a turn delivered, and its ``outcome``: empty if that is the agent's answer."""
+    if not turn_entry_id:
+        return {"response": None, "outcome": ""}
+    turn = ledger.read(turn_entry_id).metadata
+    return {"response": turn["response"], "outcome": str(turn.get("outcome", ""))}
+
+
 def latest_of(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:
     """The session's latest entry of a type, without its content."""
     found = ledger.query(

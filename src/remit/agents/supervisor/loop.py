@@ -36,6 +36,7 @@ from remit.agents.workorders import (
     Effect,
     EventSink,
     PartialOutput,
+    TextDelta,
     TurnEvent,
     WorkOrder,
     WorkOrderState,
@@ -87,6 +88,7 @@ class TurnLoop:
         self._delivered: WorkOrder | None = None
         self._carried = carried_effects(services)
         self._treatment = Treatment(when={})
+        self._withheld: list[TurnEvent] | None = None
 
     @property
     def outcome(self) -> str:
@@ -117,6 +119,8 @@ class TurnLoop:
             if self._output is not None and self._output.schema is not None:
                 plan = plan.giving(self._output.schema)
         answering = plan.answering
+        if answering.acceptance.get("must_not_contain"):
+            self._withheld = []  # a text that must not be said is not streamed either
         context = self._input(attention or self._attend(), answering)
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
@@ -171,11 +175,16 @@ class TurnLoop:
                     {"step": step.name, "wo_id": order.wo_id, "output": {"tool_results": results}}
                 )
             step = replace(agent.answer, name=name, output_schema=step.output_schema)
+            if step.acceptance.get("must_not_contain") and self._withheld is None:
+                self._withheld = []
             context = {**context, **self._input(self._attend(), step), "prior_results": prior}
             order = await self.scheduler.run(step, context, attempt, self._listen)
         return order, step, context
 
     def _deliver(self, order: WorkOrder) -> None:
+        withheld, self._withheld = self._withheld, None
+        for event in withheld or ():
+            self._listen(event)
         self.response, self._delivered, self._error = answer_text(order), order, ("", "")
 
     def _fail(self, code: str, detail: str) -> None:
@@ -209,6 +218,7 @@ class TurnLoop:
         try:
             schema = self._output.schema if self._output is not None else None
             step = replace(agent, name=_DIRECT, tools=tools, approve=(), output_schema=schema)
+            self._withheld = [] if step.acceptance.get("must_not_contain") else None
             self._carried = tuple(self.remaining_effects(answered=False))
             context = self._input(self._attend(), step)
             order = await self.scheduler.run(step, context, listen=self._listen)
@@ -276,6 +286,12 @@ class TurnLoop:
 
     def _listen(self, event: TurnEvent) -> None:
         """Note an event and pass it on. A listener that fails cannot break the turn."""
+        if self._withheld is not None:
+            if isinstance(event, TextDelta | PartialOutput):
+                self._withheld.append(event)
+                return
+            if isinstance(event, AnswerRejected):
+                self._withheld.clear()
         if isinstance(event, PartialOutput) and self._output is not None:
             event = PartialOutput(self._output.partial(event.data))
         if isinstance(event, ApprovalNeeded):
