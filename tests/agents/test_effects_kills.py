@@ -70,6 +70,12 @@ class _Case:
         keys = {entry.metadata["idempotency_key"] for entry in begun}
         return keys - {entry.metadata["idempotency_key"] for entry in ended}
 
+    def is_answered(self) -> bool:
+        """Return True if the last turn was answered, whether or not anybody read the answer."""
+        with self.ledger() as ledger:
+            turns = ledger.read_by_event_type("TURN_RECORDED")
+        return bool(turns) and "outcome" not in turns[-1].metadata
+
     def deny(self) -> int:
         """Say no to all that waits, as a person; return how much that was."""
         with self.ledger() as ledger:
@@ -99,9 +105,12 @@ def test_killed_after_an_effect_nothing_is_done_twice(
     first, *more = how.split()
     result = case.run(first, *again)  # it may be killed too
     for way in more or ["turn"]:
-        case.deny()
-        result = case.run(way)
-    assert result is not None
+        if not case.is_answered():  # what is asked for after an answer is asked for anew
+            case.deny()
+            result = case.run(way)
+    assert case.effects.read_text().splitlines() == ["12"]
+    if result is None:  # killed after its answer was recorded
+        return
     while result["waiting"]:
         assert case.deny()
         result = case.run("resume")
