@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Runtime
+from remit.agents.admin import RECALL
 from remit.agents.supervisor import TurnResult
 
 FILES = {
@@ -77,9 +78,11 @@ class Talk:
             "@said_you": f"I said: {last[1]}",
             "@said_before": f"You said: {self._said[-3][0]}",
         }
-        if result.response in {said[name] for name in wanted if name in said}:
-            return "right", result
         used = list(result.tool_results)
+        recalled = bool(used) and used[0]["tool_id"] == RECALL
+        text = result.response.partition("\n")[2] if recalled else ""
+        if text in {said[name] for name in wanted if name in said}:
+            return "right", result
         if "@abilities" in wanted and result.response.startswith("I answer from"):
             return "right", result
         if not used or result.response.startswith("I cannot answer that from"):

@@ -66,10 +66,6 @@ def test_a_model_that_wants_too_many_tools_is_told(ledger: LedgerClient, root: R
     [
         (lambda: time.sleep(60), "did not end"),
         (lambda: 1 / 0, "ZeroDivisionError"),
-        (lambda: "x" * 50_000_000, "bytes"),
-        (lambda: b"\x00\xff", "bytes"),
-        (lambda: float("nan"), "JSON"),
-        (lambda: {"a": "\ud800"}, "JSON"),
     ],
 )
 def test_a_tool_that_misbehaves_costs_its_result_not_the_order(

@@ -65,6 +65,7 @@ def test_a_conversation_through_every_layer(tmp_path: Path) -> None:
         with runtime.session() as conversation:
             greeting = conversation.turn("hello")
             listing = conversation.turn("list the sessions")
+        assert runtime.agent("writer").run("Say hi.").response
         calls = runtime.ledger.read_by_event_type("TOOL_CALL")
         counts = runtime.ledger.count_by_event()
         report = runtime.ledger.verify()
@@ -84,7 +85,7 @@ def test_a_process_that_ends_while_the_model_works_ends_cleanly(tmp_path: Path) 
 import sys, threading, time
 from remit import Runtime
 runtime = Runtime.open(sys.argv[1], create=True, model="local")
-conversation = runtime.session()
+conversation = runtime.agent('writer').session()
 threading.Thread(target=lambda: conversation.turn("tell me a long story"), daemon=True).start()
 time.sleep(1.5)
 """

@@ -93,29 +93,42 @@ def test_what_it_can_do_is_said_by_code_with_any_model(
         assert guide.turn("what can you do?").response == LIE  # a program's agent: its model's
 
 
-def test_what_was_just_said_comes_from_the_record_with_any_model(
+def test_what_was_just_said_is_a_tools_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd = "My  order\nis № 7, “quoted”."
-    flags = {"supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message(LIE), flags=flags) as (
+    odd = "My  order\nis \u2116 7, \u201cquoted\u201d."
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _first_allowed, flags=FLAGS) as (
         runtime,
         server,
     ):
-        session = runtime.agent("guide").session()
-        assert session.turn("what did I just say?").response.startswith("Nothing was said")
-        session.turn(odd)
-        asked = len(server.calls)
-        again = runtime.agent("guide").session(session.session_id)
-        heard: list[Any] = []
-        result = again.turn("What did I just say?", on_event=heard.append)
-        assert len(server.calls) == asked
-        assert result.response == f"You said: {odd}"
-        assert [event.text for event in heard] == [result.response]
-        assert again.turn("what did you just say?").response == f"I said: {result.response}"
-        assert again.turn("what did I say about tea?").response == LIE
-        turns = runtime.ledger.read_by_event_type("TURN_RECORDED")
-    assert turns[2].metadata["response"] == result.response
+        with runtime.session() as session:
+            first = session.turn("what did I just say?")
+            assert first.response.endswith("\nNothing was said before that in this session.")
+            said = session.turn(odd)
+            assert session.turn("What did I just say?").response.endswith(f"\nYou said: {odd}")
+            before = session.turn("what did you say before that?")
+            assert before.response.endswith(f"\nI said: {said.response}")
+            assert before.tool_results[0]["tool_id"] == "recall_turn"
+        assert all("What did I just say?" not in str(call.body) for call in server.calls)
+        gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
+        guide = runtime.agent("guide").session()
+        assert guide.turn("Show my last message").response == LIE  # a program's agent: its model's
+    assert [gate.metadata["verdict"] for gate in gates] == ["accept"] * 4
+
+
+def test_what_must_not_be_said_is_not_recalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acceptance = {"must_not_contain": ["4111 1111"]}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("4111 1111"), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        session = runtime.agent("guide", acceptance=acceptance, max_retries=0).session()
+        session.turn("My card is 4111 1111 1111 1111.")
+        shown = session.turn("Show my last message")
+    assert (shown.quality_gate_passed, shown.notice) == (False, True)
+    assert "4111" not in shown.response
 
 
 @pytest.mark.local_model

@@ -59,7 +59,6 @@ def test_a_script_has_texts_tools_and_data(remit_runtime: Open) -> None:
         assert session.turn("How much?", output_type=Packet).output == Packet(100)
         assert session.turn("Numbers?", output_type=list[int]).output == [1, 2]
         assert "things" in session.turn("How much is there?").output
-        assert session.turn("What did I just say?").output == "You said: How much is there?"
     record = RecordChecks(runtime, session.session_id)
     record.tool_ran("stock", tea="oolong")
     record.tool_never_ran("order_tea")

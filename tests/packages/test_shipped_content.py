@@ -64,7 +64,7 @@ _ADMIN_TOOLS = [
     "gate_check", "read_file", "list_files", "query_ledger", "query_ledger_full", "list_packages",
     "list_sessions", "session_overview", "reconstruct_session", "trace_prompt_journey",
     "show_runtime_config", "verify_ledger", "budget_status", "explain_route",
-    "usage",
+    "usage", "recall_turn",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,20 @@ def split(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
 
 
 def attached(messages: Sequence[Message], files: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """The messages with files in the last one of the user, before its text."""
+    """Return the messages with files in the last one of the user, before its text."""
+    blocks = [*map(dict, files)]
+    return _in_last(messages, lambda text: [*blocks, {"type": "text", "text": text}])
+
+
+def with_note(messages: Sequence[Message], note: str) -> list[Message]:
+    """Return the messages with a note in the last one of the user, before its text."""
+    return _in_last(messages, lambda text: f"{note}\n\n{text}") if note else list(messages)
+
+
+def _in_last(messages: Sequence[Message], change: Callable[[str], Any]) -> list[Message]:
     done = list(messages)
     for place in reversed(range(len(done))):
         if done[place]["role"] == "user":
-            text = {"type": "text", "text": done[place]["content"]}
-            done[place] = {"role": "user", "content": [*map(dict, files), text]}
+            done[place] = {"role": "user", "content": change(done[place]["content"])}
             break
     return done

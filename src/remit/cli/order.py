@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -170,11 +170,12 @@ def _state(status: OrderStatus) -> str:
 
 
 def _show(client: LedgerClient, orders: OrderQueue, status: OrderStatus, as_json: bool) -> None:
+    from remit.agents.sessions import response_of
+
     said = orders.submission(status.order_id)
-    answer: Any = None
-    if status.turn_entry_id:
-        answer = client.read(status.turn_entry_id).metadata["response"]
-    shown = {**status.to_dict(), "task": said.metadata["task"], "response": answer}
+    came = response_of(client, status.turn_entry_id)
+    shown = {**status.to_dict(), "task": said.metadata["task"], **came}
+    answer = came["response"]
     lines = [f"{name}  {value}" for name, value in shown.items()
              if name not in ("task", "response") and value not in ("", (), None)]  # fmt: skip
     task = cut(str(said.metadata["task"]), _TASK_CHARS)

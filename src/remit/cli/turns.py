@@ -109,6 +109,7 @@ def turn_data(result: TurnResult) -> dict[str, Any]:
         "session_id": result.session_id,
         "quality_gate_passed": result.quality_gate_passed,
         "degraded": result.degraded,
+        "notice": result.notice,
         "error_code": result.error_code,
         "error_detail": result.error_detail,
         "tool_results": result.tool_results,

@@ -105,7 +105,9 @@ _TABLE = (
           "A session ended."),
     Event("TURN_RECORDED", "sessions",
           (*_WO, "turn_number", "user_message", "response"),
-          "One turn of a conversation, both sides whole.", ("outcome",)),
+          "One turn of a conversation, both sides whole; `outcome` is there unless the response "
+          "is the agent's answer: `cancelled`, `abandoned`, `notice`, `degraded`. `effects` are "
+          "those of tools that the next prompt reports.", ("outcome", "effects")),
     Event("ORDER_SUBMITTED", "queue",
           ("queue", "kind", "agent_id", "session_id", "task", "priority", "max_attempts", "by"),
           "Work was given to the workers; its row in the queue is of the same commit.",
@@ -140,7 +142,8 @@ _TABLE = (
           (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
            "result_bytes", "tool_error", "idempotency_key"),
           "A tool ran, or was refused; `fault` where it failed by its own doing, not by that of "
-          "what it was asked.", ("key_id", "fault")),
+          "what it was asked; `note` names what was converted or cut.",
+          ("key_id", "fault", "note")),
     Event("MCP_MESSAGE", "mcp",
           (*_WO, "server", "method", "status", "arguments", "result", "tool_error"),
           "A message with content, other than a tool call, passed between a client and an MCP "
@@ -153,7 +156,8 @@ _TABLE = (
     Event("APPROVAL_REQUESTED", "worker or server",
           (*_WO, "tool_id", "arguments", "idempotency_key", "kind"),
           "A tool call waits for a person; `parameters` is the tool's schema.",
-          ("attempt", "arguments_hash", "tool_digest", "parameters", "requested_by")),
+          ("attempt", "arguments_hash", "tool_digest", "parameters", "requested_by",
+           "instead_of")),
     Event("APPROVAL_SIGNED", "approvals", _SAID,
           "One of several people who must let a tool call go on did.", _GRANT),
     Event("APPROVAL_GRANTED", "approvals", _SAID,

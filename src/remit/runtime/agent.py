@@ -16,6 +16,7 @@ from remit.agents.queue import for_key as held_to
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     AsidePolicy,
+    ClassificationRules,
     Responder,
     Services,
     TurnResult,
@@ -255,6 +256,7 @@ class Agent(Generic[OutputT]):
             agent_class=shape.agent_class,
             next_best=shared.gateway.next_best,
             aside_policy=self._aside_policy,
+            rules=self._rules,
             starting=starting,
         )
         return Conversation(services, self._taking_deps, shared.ledger)
@@ -394,6 +396,9 @@ class Agent(Generic[OutputT]):
         from remit.learning.signals import SignalPolicy  # of no turn without a failure
 
         return SignalPolicy.installed(InstalledFiles(self.shared.root.path))
+
+    def _rules(self) -> ClassificationRules:
+        return ClassificationRules.installed(InstalledFiles(self.shared.root.path))
 
     @property
     def _taking_deps(self) -> tuple[Tool, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from remit.agents.admin import RECALL
 from remit.agents.supervisor import PlanStep, thread_tools
 from remit.agents.tools import Tool, ToolError, UnknownToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import ModelCapabilities
 from remit.packages import Registry
 from remit.runtime.agent import Agent
 from remit.runtime.agent_shape import AgentShape
@@ -32,23 +34,30 @@ class AgentFactory:
         self._contracts = contracts
         self._servers: dict[str, McpServer] = {}
 
-    def admin(self, own: Iterable[Tool], *, native_tools: bool) -> Agent[str]:
-        """The ADMIN agent.
+    def admin(self, own: Iterable[Tool], able: ModelCapabilities) -> Agent[str]:
+        """Return the ADMIN agent.
+
+        A model that may not speak for the system is given a tool that repeats what was said, and
+        is not asked to classify messages: code chooses its tools.
 
         Args:
             own: tools that the embedding program adds to it.
-            native_tools: whether its model chooses tools by itself.
+            able: what its model can do.
 
         Raises:
             UnknownToolError: the configuration allows a tool that does not exist.
         """
         settings = self._shared.settings
         added = [*own]
-        if settings.supervisor.threads and native_tools:
+        supervisor, allowed = settings.supervisor, [*settings.chat.tools_allowed]
+        if supervisor.threads and able.native_tools:
             added += thread_tools()
-        ids = _unique([*settings.chat.tools_allowed, *(tool.tool_id for tool in added)])
+        if not able.prose:
+            allowed.append(RECALL)
+            supervisor = supervisor.model_copy(update={"classify": False})
+        ids = _unique([*allowed, *(tool.tool_id for tool in added)])
         step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
-        shape = AgentShape(settings.chat.agent_id, "ADMIN", step, None, settings.supervisor)
+        shape = AgentShape(settings.chat.agent_id, "ADMIN", step, None, supervisor)
         return Agent(self._shared, shape, self._contracts, added, shares_sessions=True)
 
     def tools_of(

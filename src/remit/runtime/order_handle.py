@@ -87,6 +87,7 @@ class OrderHandle(Generic[OutputT]):
         session = SessionManager(ledger, status.session_id, agent_id=status.agent_id)
         output = None
         response = "" if turn is None else turn.metadata["response"]
+        outcome = "" if turn is None else str(turn.metadata.get("outcome", ""))
         if status.state == "completed":
             output = self._value(status.session_id, response)
         return TurnResult(
@@ -94,7 +95,8 @@ class OrderHandle(Generic[OutputT]):
             wo_chain_summary=(),
             cost_summary=session.total_cost(),
             session_id=status.session_id,
-            quality_gate_passed=status.state == "completed",
+            quality_gate_passed=status.state == "completed" and not outcome,
+            degraded=outcome == "degraded",
             turn_entry_id=status.turn_entry_id,
             turn_number=0 if turn is None else turn.metadata["turn_number"],
             error_code=status.error_code,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from remit.gateway.sending import AnyProvider
 from remit.kernel.errors import ConfigError
+from remit.kernel.exchange import ModelCapabilities
 from remit.kernel.root import RootError
 from remit.kernel.settings import ProviderSettings, Settings, default_settings
 from remit.providers import LocalProvider, UpstreamProvider
@@ -36,10 +37,13 @@ class Providers:
     configured: tuple[str, ...]
     own: Mapping[str, str]
 
-    def have_native_tools(self, provider_id: str, model_id: str) -> bool:
-        """Whether a model chooses tools by itself."""
+    def capabilities(self, provider_id: str, model_id: str) -> ModelCapabilities:
+        """Return what a model can do; no native tools if its provider cannot be reached."""
         capabilities = getattr(self.reachable.get(provider_id), "capabilities", None)
-        return bool(capabilities and capabilities(model_id).native_tools)
+        if capabilities is None:
+            return ModelCapabilities(native_tools=False)
+        found: ModelCapabilities = capabilities(model_id)
+        return found
 
     def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
         """Models that can be named, each with its provider."""

@@ -168,9 +168,9 @@ class Runtime(Closeable):
             {name: f"{type(one).__module__}.{type(one).__qualname__}" for name, one in own.items()},
         )  # fmt: skip
         self._agents = AgentFactory(self._shared, self._contracts)
-        native = providers.have_native_tools(self.provider_id, self.model_id)
+        able = providers.capabilities(self.provider_id, self.model_id)
         # A misspelt tool shows here, not in the first turn.
-        self._admin = self._agents.admin(tools, native_tools=native)
+        self._admin = self._agents.admin(tools, able)
 
     def record_settings(self, by: str) -> None:
         """Put settings and prices on record, where the last on record are others."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.admin import HIDDEN, Redactor, admin_tools, fit
+from remit.agents.admin import HIDDEN, RECALL, Redactor, admin_tools, fit
 from remit.agents.admin.redaction import redact_assignments
 from remit.gateway.auth import KeyStore
 from remit.ledger import EVENTS, LedgerEntry
@@ -33,7 +33,8 @@ def test_every_tool_may_run_again_and_says_what_it_takes(office: Offices) -> Non
     settings = it.runtime.loaded.settings.tools
     gates = GateView(it.runtime.gate_context, by="ADMIN")
     tools = admin_tools(it.runtime.ledger, it.root, settings, gates=gates)
-    assert {tool.tool_id for tool in tools} == set(it.runtime.loaded.settings.chat.tools_allowed)
+    allowed = it.runtime.loaded.settings.chat.tools_allowed
+    assert {tool.tool_id for tool in tools} == {*allowed, RECALL}
     labels = [tool.label for tool in tools]
     assert len(set(labels)) == len(labels)
     for tool in tools:

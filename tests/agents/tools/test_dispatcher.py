@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
-import json
 import math
 import threading
 import time
@@ -21,7 +19,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, model_serializer
 
 from remit.agents.tools import (
     Context,
@@ -31,8 +29,8 @@ from remit.agents.tools import (
     UnknownToolError,
     current_call,
 )
-from remit.agents.tools.output import json_output
-from remit.kernel.canonical import canonical_json
+from remit.agents.tools.output import Output, json_output
+from remit.kernel.canonical import canonical_json, exact_json
 from remit.kernel.settings import default_settings
 
 SETTINGS = default_settings().tools.model_copy(update={"timeout_s": 60, "max_output_bytes": 4096})
@@ -120,74 +118,6 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
 ]
 
 
-class Blob(BaseModel):
-    data: bytes
-
-
-CONVERTED: list[tuple[Callable[[], Any], Any]] = [
-    (lambda: b"bytes", "bytes"),
-    (lambda: {"a": [bytearray(b"\xff")]}, {"a": ["data:application/octet-stream;base64,/w=="]}),
-    (lambda: memoryview(b"view"), "view"),
-    (lambda: Blob(data=b"\xff"), {"data": "data:application/octet-stream;base64,/w=="}),
-    (lambda: {1: 2, None: 3, 1.5: 4, False: 5}, {"1": 2, "null": 3, "1.5": 4, "false": 5}),
-    (lambda: {("a", 1): 2}, {"('a', 1)": 2}),
-    (lambda: {2, 1}, [1, 2]),
-    (lambda: frozenset("ba"), ["a", "b"]),
-    (lambda: range(3), [0, 1, 2]),
-    (lambda: (n for n in range(3)), [0, 1, 2]),
-    (lambda: {"a": 1}.keys(), ["a"]),
-    (lambda: math.nan, None),
-    (lambda: [math.inf, 1], [None, 1]),
-    (lambda: 2**63, 2**63),
-    (lambda: -(10**300), -(10**300)),
-    (lambda: 16**4000, "0x1" + "0" * 4000),
-    (lambda: "\ud800", "\ufffd"),
-    (lambda: {"\ud800": 1}, {"\ufffd": 1}),
-    (lambda: ValueError("x"), "ValueError: x"),
-    (lambda: _UnsayableError(), "<_UnsayableError>"),
-    (lambda: ToolResult, repr(ToolResult)),
-]
-
-
-@pytest.mark.parametrize(("function", "output"), CONVERTED)
-def test_what_has_no_form_in_json_is_converted(function: Callable[[], Any], output: Any) -> None:
-    result = _tool(function, max_output_bytes=10_000).execute("t", {})
-    assert (result.status, result.output) == ("ok", output)
-
-
-def _endless() -> Iterator[int]:
-    yield from itertools.count()
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda: "x" * 50_000_000,
-        lambda: "é" * 5_000,
-        lambda: "\x00" * 4_000,
-        partial(_later, "x" * 50_000_000),
-        lambda: ["x"] * 2_000_000,
-        lambda: {"rows": [{"n": n, "text": "é\n"} for n in range(100_000)]},
-        lambda: b"\xff" * 50_000_000,
-        lambda: 7**100_000,
-        _endless,
-        _cycle,
-    ],
-)
-def test_a_long_output_is_cut_and_the_model_reads_that_the_tool_ran(
-    function: Callable[[], Any],
-) -> None:
-    result = _run(function)
-    assert result.status == "ok"
-    if function is not _cycle:
-        assert "[The tool ran. Its result is longer than 4,096 bytes" in result.output
-    assert 1_000 < len(canonical_json(result.output)) <= 4096
-
-
-def test_a_deep_output_is_cut_where_it_is_too_deep() -> None:
-    assert "nested more than 200 deep" in json.dumps(_run(lambda: _deep(5_000)).output)
-
-
 @pytest.mark.parametrize(("function", "status", "word"), WRONG)
 def test_what_goes_wrong_is_a_result_never_a_crash(
     function: Callable[[], Any], status: str, word: str
@@ -211,7 +141,7 @@ def test_a_tools_own_limits_go_first() -> None:
     assert slow.execute("t", {}).status == "ok"
     assert "0.05 s" in _tool(lambda: time.sleep(0.6), timeout_s=0.05).execute("t", {}).error
     assert _tool(lambda: "x" * 8000, max_output_bytes=10_000).execute("t", {}).status == "ok"
-    assert len(_tool(lambda: "xxx", max_output_bytes=4).execute("t", {}).output) == 4
+    assert _tool(lambda: "xxx", max_output_bytes=4).execute("t", {}).output == "xx"
 
 
 def test_arguments_are_checked() -> None:
@@ -392,14 +322,91 @@ plain = st.recursive(
 def test_an_output_is_itself_up_to_the_very_byte(value: Any, limit: int) -> None:
     try:
         size = len(canonical_json(value))
-    except Exception:  # the conversion of a text
-        size = len(canonical_json(json_output(value, 10**6)))
-    else:
-        assert json_output(value, size) == value
-    if size > limit:
-        cut = json_output(value, limit)
-        assert type(cut) is str
-        assert len(canonical_json(cut)) <= limit + 2
+    except Exception:
+        assert json_output(value, 10_000).note
+        return
+    assert json_output(value, size) == Output(value)
+    made = json_output(value, limit)
+    assert bool(made.note) == (size > limit)
+    assert len(canonical_json(made.value)) <= max(limit, len(b"null"))
+
+
+odd = st.recursive(
+    plain | st.integers() | st.floats() | st.binary() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner)
+    | st.dictionaries(st.integers() | st.text() | st.booleans(), inner)
+    | st.frozensets(st.integers() | st.binary()),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(odd, st.integers(4, 300))
+def test_any_result_has_a_form_within_the_limit(value: Any, limit: int) -> None:
+    made = json_output(value, limit)
+    assert len(exact_json(made.value)) <= limit
+
+
+def _endless() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+def _breaks() -> Iterator[int]:
+    yield 1
+    raise ValueError("lost the connection")
+
+
+class _Unreadable(BaseModel):
+    @model_serializer
+    def shown(self) -> str:
+        raise RuntimeError("no form")
+
+
+CONVERTED: list[tuple[Callable[[], Any], Any, str]] = [
+    (lambda: "x" * 50_000_000, "x" * 4_094, "longer than 4,096 bytes and is cut"),
+    (partial(_later, "x" * 50_000_000), "x" * 4_094, "longer than 4,096 bytes and is cut"),
+    (lambda: ["x"] * 2_000_000, ["x"] * 1_023, "longer than 4,096 bytes and is cut"),
+    (lambda: "\u00e9" * 4_000, "\u00e9" * 2_047, "longer than 4,096 bytes and is cut"),
+    (_endless, [1] * 2_047, "longer than 4,096 bytes and is cut"),
+    (lambda: b"bytes", "bytes", "bytes as text"),
+    (lambda: b"\xff", "/w==", "bytes in base64"),
+    (lambda: memoryview(b"view"), "view", "bytes as text"),
+    (lambda: {None: 1, False: 2}, {"null": 1, "false": 2}, "names that are no text as text"),
+    (lambda: {"a": [bytearray(3)]}, {"a": ["AAAA"]}, "bytes in base64"),
+    (lambda: ToolResult, str(ToolResult), "a type as text"),
+    (lambda: ValueError("odd"), "odd", "a ValueError as text"),
+    (lambda: {1: 2}, {"1": 2}, "names that are no text as text"),
+    (lambda: {("a", 1): 2}, {"('a', 1)": 2}, "names that are no text as text"),
+    (lambda: {2, 1}, [1, 2], "a set as a list"),
+    (lambda: range(3), [0, 1, 2], "a range as a list"),
+    (_breaks, [1], "an end where it raised ValueError"),
+    (lambda: math.nan, "NaN", "NaN and infinity as text"),
+    (lambda: {"mean": [-math.inf]}, {"mean": ["-inf"]}, "NaN and infinity as text"),
+    (lambda: 2**63, 2**63, ""),
+    (lambda: -(10**300), -(10**300), ""),
+    (lambda: 10**5000, "a number of 16,610 bits", "a whole number without decimal digits"),
+    (lambda: "\ud800", "\ufffd", "broken characters replaced"),
+    (lambda: "\ud83d\ude00", "\U0001f600", "broken characters replaced"),
+    (lambda: {"\ud800": 1}, {"\ufffd": 1}, "broken characters replaced"),
+    (_cycle, ["(holds itself)"] * 50, "a value that holds itself left out"),
+    (lambda: _Unreadable(), None, "since it raised"),
+]
+
+
+@pytest.mark.parametrize(("function", "output", "word"), CONVERTED)
+def test_a_result_without_a_form_is_converted_or_cut_and_named(
+    function: Callable[[], Any], output: Any, word: str
+) -> None:
+    result = _run(function)
+    assert (result.status, result.error) == ("ok", "")
+    assert word in result.note
+    assert output is None or result.output == output
+
+
+def test_a_result_nested_too_deep_keeps_what_is_above() -> None:
+    result = _run(lambda: _deep(5_000))
+    assert result.status == "ok"
+    assert "nested more than 100 deep" in result.note
 
 
 def test_an_abandoned_thread_keeps_no_process_from_ending() -> None:

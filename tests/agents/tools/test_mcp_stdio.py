@@ -286,8 +286,8 @@ def test_a_message_that_is_too_long() -> None:
 def test_an_answer_over_the_limit_of_outputs() -> None:
     with McpServer("s", _settings(max_message_bytes=100_000_000)) as server:
         result = _use(server, "huge")
-    assert result.status == "error"
-    assert f"{BOUNDS.max_output_bytes:,} bytes" in result.error
+    assert result.status == "ok"
+    assert f"{BOUNDS.max_output_bytes:,} bytes" in result.note
 
 
 def test_nothing_it_says_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,12 +1,14 @@
 """The ADMIN agent: what it can look at (SPEC 9.3)."""
 
 from remit.agents.admin.output import Fitted, GatePort, fit, plain
+from remit.agents.admin.recall import RECALL
 from remit.agents.admin.redaction import HIDDEN, Redactor
 from remit.agents.admin.root import GateTools
 from remit.agents.admin.tools import admin_tools
 
 __all__ = [
     "HIDDEN",
+    "RECALL",
     "Fitted",
     "GatePort",
     "GateTools",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from remit.agents.admin.ledger import LedgerTools
 from remit.agents.admin.output import GatePort, Toolset
+from remit.agents.admin.recall import RecallTools
 from remit.agents.admin.redaction import Redactor
 from remit.agents.admin.root import GateTools, RootTools
 from remit.agents.admin.sessions import SessionTools
@@ -38,6 +39,6 @@ def admin_tools(
     known = loaded or load_settings(Root(root).config)
     shared = ledger, root.resolve(), known, settings, Redactor.of(known), gates
     kinds: tuple[type[Toolset], ...] = (
-        LedgerTools, SessionTools, UsageTools, RootTools, GateTools,
+        LedgerTools, SessionTools, RecallTools, UsageTools, RootTools, GateTools,
     )  # fmt: skip
     return [tool for kind in kinds for tool in kind(*shared).tools()]

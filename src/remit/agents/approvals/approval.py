@@ -13,6 +13,9 @@ from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 
 __all__ = ["Approval", "ApprovalError", "approval_of", "last_edit"]
 
+UNKNOWN_OUTCOME = "unknown_outcome"
+"""The kind of a request that asks whether a call that began took effect."""
+
 
 class ApprovalError(RemitError):
     """A request cannot be decided so: it is decided, ended, or not this person's to decide."""
@@ -37,7 +40,8 @@ class Approval:
         requested_at: time of the request.
         people: how many distinct people must grant it.
         signed_by: those who have granted it, while it still needs others.
-        state: ``pending``, ``granted`` or ``denied``; ``void`` once the order ended without it.
+        state: ``pending``, ``granted`` or ``denied``; ``void`` once the order ended without it,
+            or, of an unknown outcome, once a later order asked in its place.
         decided_by: who decided; empty while it is pending.
         expires_at: when what was granted ends, unused; empty in grants of earlier versions.
         used_by: id of the ``TOOL_INTENT`` that it was used for.
@@ -127,7 +131,7 @@ def approval_of(
     state: Literal["pending", "granted", "denied", "void"] = "pending"
     if decision is not None:
         state = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
-    elif wo_id and _has_ended(ledger, wo_id, session_id):
+    elif wo_id and _is_void(ledger, request, wo_id, session_id):
         state = "void"
     answer = decision.metadata if decision is not None else {}
     edit = last_edit(said if decision is None else [decision])
@@ -176,6 +180,20 @@ def user_of(ledger: LedgerClient, session_id: str) -> str:
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
     )
     return next((str(start.metadata.get("user_id") or "") for start in starts), "")
+
+
+def _is_void(ledger: LedgerClient, request: LedgerEntry, wo_id: str, session_id: str) -> bool:
+    """Return True if nobody needs a decision any more.
+
+    Whether a call took effect is worth knowing after its order too, until a later order asks.
+    """
+    if request.metadata["kind"] != UNKNOWN_OUTCOME:
+        return _has_ended(ledger, wo_id, session_id)
+    later = ledger.query(
+        session_id=session_id, event_type="APPROVAL_REQUESTED", after=request.id,
+        with_content=False,
+    )  # fmt: skip
+    return any(entry.metadata.get("instead_of") == request.id for entry in later)
 
 
 def _has_ended(ledger: LedgerClient, wo_id: str, session_id: str) -> bool:

@@ -6,7 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.agents.approvals.approval import Approval, ApprovalError, last_edit
+from remit.agents.approvals.approval import (
+    UNKNOWN_OUTCOME,
+    Approval,
+    ApprovalError,
+    last_edit,
+)
 from remit.agents.approvals.permit import arguments_hash
 from remit.agents.queue.rows import wake
 from remit.kernel.errors import InvalidInputError
@@ -116,7 +121,8 @@ def append_decision(
     for entry_id, record in tx.execute(_SAID_OF, (approval.request_id,)):
         if entry_id not in seen and _counts(record):
             return ""
-    if approval.wo_id and tx.execute(_ENDED, (approval.wo_id,)):
+    outlives = approval.kind == UNKNOWN_OUTCOME
+    if approval.wo_id and not outlives and tx.execute(_ENDED, (approval.wo_id,)):
         raise ended(approval)
     if entry.event_type != "APPROVAL_SIGNED":
         wake(tx, approval.request_id)

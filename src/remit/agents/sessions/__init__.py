@@ -7,6 +7,7 @@ from remit.agents.sessions.manager import (
     Turn,
     latest_of,
     new_session_id,
+    response_of,
 )
 from remit.agents.sessions.overview import (
     SessionOverview,
@@ -24,6 +25,7 @@ __all__ = [
     "latest_of",
     "list_sessions",
     "new_session_id",
+    "response_of",
     "session_overview",
     "sessions_with_calls",
 ]

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 from remit.agents.workorders import (
     NOBODY,
+    Effect,
     Principal,
     Usage,
     callers_of,
     tools_usage,
 )
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, utc_now
+from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, content, utc_now
 
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
 
@@ -109,6 +110,7 @@ class SessionManager:
         self.principal = principal
         self._turn_count: int | None = None if session_id else 0
         self._turns: list[Turn] | None = None if session_id else []
+        self._effects: tuple[Effect, ...] | None = None if session_id else ()
         self._marks: tuple[int | None, ...] | None = None
         self.threads_seen: tuple[int | None, ...] | None = None
         self._usage, self._usage_until = Usage(), ""
@@ -202,7 +204,8 @@ class SessionManager:
         if turn is None or isinstance(turn.metadata["response"], Erased):
             raise SessionNotFoundError(f"The session {self.session_id} holds no answer.")
         (gate,) = self._read("WO_QUALITY_GATE") or (None,)
-        if gate is not None and gate.metadata["verdict"] == "accept":
+        answered = turn.metadata.get("outcome", "") in ("", "degraded")
+        if answered and gate is not None and gate.metadata["verdict"] == "accept":
             return turn.metadata["response"], ()
         reasons = gate.metadata["reasons"] if gate is not None else ()
         known = () if isinstance(reasons, Erased) else tuple(map(str, reasons))
@@ -234,23 +237,22 @@ class SessionManager:
         """
         unchanged = marks is not None and self._marks == marks[:3]
         if not unchanged:
-            self._turn_count = self._turns = None
+            self._turn_count = self._turns = self._effects = None
         self._marks = None
         self.threads_seen = None if marks is None else (marks.opened, marks.closed, marks.erasure)
         return unchanged
 
-    def add_turn(self, user_message: str, response: str, *, outcome: str = "") -> str:
-        """Write ``TURN_RECORDED`` with both sides; returns its id.
+    def add_turn(self, user_message: str, response: str) -> str:
+        """Write ``TURN_RECORDED`` of an answered turn; return its id.
 
         Args:
             user_message: what the user said.
-            response: what was delivered, or why nothing was.
-            outcome: ``cancelled`` or ``abandoned`` of a turn that ended without an answer.
+            response: what was delivered.
 
         Raises:
             SessionNotFoundError: the session never began.
         """
-        entry_id = self._written(self._turn_entry(user_message, response, outcome))
+        entry_id = self._written(self._turn_entry(user_message, response, "", ()))
         self._turn_count = self.turn_count + 1
         return entry_id
 
@@ -260,26 +262,44 @@ class SessionManager:
         response: str,
         *,
         outcome: str = "",
+        effects: Sequence[Effect] = (),
         after: Sequence[Write] = (),
         then: Sequence[Write] = (),
     ) -> str:
-        """:meth:`add_turn` without blocking the event loop.
+        """Write ``TURN_RECORDED`` with both sides; return its id.
 
         Args:
+            user_message: what the user said.
+            response: what was delivered.
+            outcome: why ``response`` is no answer of the agent's, or not a full one:
+                ``cancelled``, ``abandoned``, ``notice`` or ``degraded``; empty for an answer.
+            effects: effects of tools that the next prompt must report.
             after: what is written in the same transaction, before it.
             then: what is written after it.
+
+        Raises:
+            SessionNotFoundError: the session never began.
         """
         entry = self._ledger.prepare(
-            self._turn_entry(user_message, response, outcome),
+            self._turn_entry(user_message, response, outcome, effects),
             subject_id=self.principal.subject_id or None,
         )
         done = await self._ledger.submit([*after, entry, self.read_marks, *then])
         entry_id, marks = done[len(after) : len(after) + 2]
         self._turn_count = number = self.turn_count + 1
-        self._marks = marks[:3]
+        self._marks, self._effects = marks[:3], tuple(effects)
         if self._turns is not None:
             self._turns.append(Turn(number, user_message, response, utc_now(), entry_id))
         return str(entry_id)
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Effects of tools that the latest turn left for the next prompt to report."""
+        if self._effects is None:
+            (turn,) = self._read("TURN_RECORDED") or (None,)
+            found = () if turn is None else turn.metadata.get("effects", ())
+            self._effects = () if isinstance(found, Erased) else tuple(map(Effect.of_dict, found))
+        return self._effects
 
     def recent_turns(self, limit: int) -> list[Turn]:
         """The latest turns, oldest of them first."""
@@ -339,11 +359,15 @@ class SessionManager:
         )
         return self._written(entry)
 
-    def _turn_entry(self, user_message: str, response: str, outcome: str) -> LedgerEntry:
+    def _turn_entry(
+        self, user_message: str, response: str, outcome: str, effects: Sequence[Effect]
+    ) -> LedgerEntry:
         if not self._began:
             self.require()
         number = self.turn_count + 1
-        further = {"outcome": outcome} if outcome else {}
+        further: dict[str, Any] = {"outcome": outcome} if outcome else {}
+        if effects:
+            further["effects"] = content([effect.to_dict() for effect in effects])
         return self._entry(
             "TURN_RECORDED",
             "RECORDED",
@@ -366,6 +390,14 @@ class SessionManager:
                 **metadata,
             },
         )
+
+
+def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
+    """Return what a turn delivered, and its ``outcome``: empty if that is the agent's answer."""
+    if not turn_entry_id:
+        return {"response": None, "outcome": ""}
+    turn = ledger.read(turn_entry_id).metadata
+    return {"response": turn["response"], "outcome": str(turn.get("outcome", ""))}
 
 
 def latest_of(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:

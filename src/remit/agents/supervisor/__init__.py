@@ -2,6 +2,7 @@
 
 from remit.agents.supervisor.aside import AsidePolicy, steps_aside
 from remit.agents.supervisor.attention import Candidate
+from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
@@ -19,6 +20,7 @@ __all__ = [
     "DEFAULT_CRITERIA",
     "AsidePolicy",
     "Candidate",
+    "ClassificationRules",
     "HO2Supervisor",
     "Plan",
     "PlanStep",

@@ -270,10 +270,7 @@ def unfinished_turn(
         for recorded in orders
         for gate in ledger.query(work_order_id=recorded.order.wo_id, event_type="WO_QUALITY_GATE")
     )
-    verdicts = {
-        gate.submission_id: _reasons(gate.metadata["reasons"])
-        for gate in filter(is_authentic, gates)
-    }
+    verdicts = {gate.submission_id: reasons_of(gate) for gate in filter(is_authentic, gates)}
     return UnfinishedTurn(
         number,
         "" if isinstance(message, Erased) else str(message),
@@ -313,5 +310,9 @@ def _waiting(ledger: LedgerPort, order: WorkOrder) -> tuple[tuple[LedgerEntry, .
     return tuple(requests), idle and bool(requests)
 
 
-def _reasons(recorded: Any) -> tuple[str, ...]:
-    return ("its reasons were erased",) if isinstance(recorded, Erased) else tuple(recorded)
+def reasons_of(gate: LedgerEntry) -> tuple[str, ...]:
+    """Return why a ``WO_QUALITY_GATE`` rejected an answer; empty if it accepted."""
+    recorded = gate.metadata["reasons"]
+    if isinstance(recorded, Erased):
+        return () if gate.metadata["verdict"] == "accept" else ("its reasons were erased",)
+    return tuple(map(str, recorded))

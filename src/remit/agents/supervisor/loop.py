@@ -13,6 +13,8 @@ from typing import Any
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
 from remit.agents.supervisor.attention import Attention, choose
+from remit.agents.supervisor.classification import Treatment
+from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.failures import (
     LOOP_FAILURES,
     LoopFailedError,
@@ -23,7 +25,6 @@ from remit.agents.supervisor.failures import (
 from remit.agents.supervisor.journal import UnfinishedTurn
 from remit.agents.supervisor.plan import HANDED_OVER, Plan, PlanStep, TurnContext
 from remit.agents.supervisor.quality import answer_text
-from remit.agents.supervisor.recall import recall
 from remit.agents.supervisor.scheduler import Scheduler, total_cost
 from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.threads import KnownThreads, proposed_entries
@@ -32,6 +33,7 @@ from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
     Degraded,
+    Effect,
     EventSink,
     PartialOutput,
     TextDelta,
@@ -84,16 +86,23 @@ class TurnLoop:
         self._error = ("", "")
         self._degraded = False
         self._delivered: WorkOrder | None = None
+        self._carried = carried_effects(services)
+        self._treatment = Treatment(when={})
+        self._withheld: list[TurnEvent] | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Why the response is no answer, as ``TURN_RECORDED`` says it; empty of an answer."""
+        if self._error[0]:
+            return "notice"
+        return "degraded" if self._degraded else ""
+
+    def remaining_effects(self, *, answered: bool) -> list[Effect]:
+        """Return the effects of tools that the next prompt must report."""
+        return self.scheduler.remaining_effects(self._carried, answered=answered)
 
     async def run(self) -> None:
         """Answer the message, or leave the turn waiting for a person."""
-        plain = self._output is None or self._output.schema is None
-        if plain and self._services.planner is None and self._before is None:
-            said = recall(self.message, self._session.recent_turns)
-            if said is not None:  # the record knows it, and no model has to be asked
-                self._listen(TextDelta(said))
-                self.response = said
-                return
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
             raise LoopFailedError("interrupted", "It failed before the interruption.")
         plan = self.scheduler.recorded_plan()
@@ -102,12 +111,16 @@ class TurnLoop:
             order = await self.scheduler.run(_CLASSIFY, {"user_input": self.message})
             done = order.state is WorkOrderState.COMPLETED
             self._classification = order.output_result if done else None
+            if self._classification is not None and self._services.planner is None:
+                self._treatment = self._services.rules().treatment(self._classification)
         if plan is None:
             attention = self._attend()
             plan = await self._plan(attention)
             if self._output is not None and self._output.schema is not None:
                 plan = plan.giving(self._output.schema)
         answering = plan.answering
+        if answering.acceptance.get("must_not_contain"):
+            self._withheld = []  # a text that must not be said is not streamed either
         context = self._input(attention or self._attend(), answering)
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
@@ -162,11 +175,16 @@ class TurnLoop:
                     {"step": step.name, "wo_id": order.wo_id, "output": {"tool_results": results}}
                 )
             step = replace(agent.answer, name=name, output_schema=step.output_schema)
+            if step.acceptance.get("must_not_contain") and self._withheld is None:
+                self._withheld = []
             context = {**context, **self._input(self._attend(), step), "prior_results": prior}
             order = await self.scheduler.run(step, context, attempt, self._listen)
         return order, step, context
 
     def _deliver(self, order: WorkOrder) -> None:
+        withheld, self._withheld = self._withheld, None
+        for event in withheld or ():
+            self._listen(event)
         self.response, self._delivered, self._error = answer_text(order), order, ("", "")
 
     def _fail(self, code: str, detail: str) -> None:
@@ -200,6 +218,8 @@ class TurnLoop:
         try:
             schema = self._output.schema if self._output is not None else None
             step = replace(agent, name=_DIRECT, tools=tools, approve=(), output_schema=schema)
+            self._withheld = [] if step.acceptance.get("must_not_contain") else None
+            self._carried = tuple(self.remaining_effects(answered=False))
             context = self._input(self._attend(), step)
             order = await self.scheduler.run(step, context, listen=self._listen)
             reasons = await self._verify(order, 1)
@@ -235,7 +255,7 @@ class TurnLoop:
             wo_chain_summary=tuple(_summary(order) for order in orders),
             cost_summary=total_cost(orders),
             session_id=self._session.session_id,
-            quality_gate_passed=not (self._error[0] or self.waiting),
+            quality_gate_passed=not (self.outcome or self.waiting),
             tool_results=tuple(last.tool_results if last is not None else ()),
             classification=self._classification,
             degraded=self._degraded,
@@ -266,6 +286,12 @@ class TurnLoop:
 
     def _listen(self, event: TurnEvent) -> None:
         """Note an event and pass it on. A listener that fails cannot break the turn."""
+        if self._withheld is not None:
+            if isinstance(event, TextDelta | PartialOutput):
+                self._withheld.append(event)
+                return
+            if isinstance(event, AnswerRejected):
+                self._withheld.clear()
         if isinstance(event, PartialOutput) and self._output is not None:
             event = PartialOutput(self._output.partial(event.data))
         if isinstance(event, ApprovalNeeded):
@@ -314,7 +340,7 @@ class TurnLoop:
         """The steps of the turn, held to what the agent may use."""
         agent, planner = self.scheduler.agent.answer, self._services.planner
         if planner is None:
-            return Plan((agent,))
+            return Plan((self._treatment.applied_to(agent),))
         context = TurnContext(self.message, self._classification, attention.context(), agent.tools)
         try:
             async with asyncio.timeout(self._config.planner_timeout_s):
@@ -333,6 +359,10 @@ class TurnLoop:
     def _input(self, attention: Attention, step: PlanStep) -> dict[str, Any]:
         """The context that all orders of the plan have in common."""
         assembled = attention.context()
+        if self._carried:
+            assembled["effects"] = [effect.to_dict() for effect in self._carried]
+        if self._treatment.note:
+            assembled["note"] = self._treatment.note
         contract_id, pushing = step.contract_id, self.scheduler.agent.context
         if pushing is not None and contract_id:
             required = pushing.required(contract_id, self._session.session_id)
@@ -373,7 +403,7 @@ class TurnLoop:
         context = {
             "user_input": self.message,
             "answer": answer_text(order),
-            "tool_results": order.tool_results,
+            "tool_results": [*(effect.to_dict() for effect in self._carried), *order.tool_results],
             "acceptance_criteria": dict(order.acceptance_criteria),
         }
         review = await self.scheduler.run(_VERIFY, context, attempt)

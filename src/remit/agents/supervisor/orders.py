@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from remit.agents.supervisor.failures import may_be_repeated
+from remit.agents.supervisor.journal import SupervisorJournal, reasons_of
 from remit.agents.supervisor.plan import PlanStep, for_another_attempt, held_to
 from remit.agents.supervisor.services import Lease, Services
 from remit.agents.worker import AttachedOrder
@@ -49,8 +50,9 @@ class StandaloneOrders:
         same_input: bool = True,
         retry_failed: bool = False,
         check: Callable[[Any], str] | None = None,
+        is_answer: bool = True,
     ) -> WorkOrder:
-        """Have one order worked on.
+        """Have one order worked on, and its answer checked by the quality gate.
 
         Args:
             step: contract, tools, limits.
@@ -62,6 +64,11 @@ class StandaloneOrders:
             retry_failed: make another attempt, an order of its own, where that of the key failed
                 and nothing can be paid twice by it.
             check: says what is wrong with the data of a step that has an output schema.
+            is_answer: False for work of the supervisor's own, which no gate looks at.
+
+        Returns:
+            The order. One whose answer the gate rejects is given back as failed with
+            ``answer_rejected``, without the answer.
 
         Raises:
             InvalidInputError: the key is not one, or belongs to other work.
@@ -78,7 +85,9 @@ class StandaloneOrders:
             known = self._known_by(key, order) if same_input else self._recorded(key, wo_id)
             planned = [self._journal.planned(order, step=step.name)] if known is None else []
             order = held_to(known or order, step)
-            return await self._go_on(order, lease, on_event, *planned, check=check)
+            return await self._go_on(
+                order, lease, on_event, *planned, check=check, is_answer=is_answer
+            )
 
     @asynccontextmanager
     async def attached(
@@ -160,15 +169,35 @@ class StandaloneOrders:
         on_event: EventSink | None,
         *planned: LedgerEntry,
         check: Callable[[Any], str] | None = None,
+        is_answer: bool = True,
     ) -> WorkOrder:
-        if order.ended:
-            return order
         buffer = WriteBuffer()
-        order = self._dispatched(order, buffer, planned)
-        return await self._worker.aexecute(
-            order, on_event=on_event, guard=lease.check, buffer=buffer,
-            check=check, principal=self._services.session.principal,
-        )  # fmt: skip
+        if not order.ended:
+            order = self._dispatched(order, buffer, planned)
+            order = await self._worker.aexecute(
+                order, on_event=on_event, guard=lease.check, buffer=buffer, hold_end=True,
+                check=check, principal=self._services.session.principal,
+            )  # fmt: skip
+        journal = self._services.new_journal()
+        journal.buffer = buffer
+        reasons = await self._reasons(order, journal) if is_answer else []
+        await journal.flush()
+        if not reasons:
+            return order
+        error = {"code": "answer_rejected", "message": "; ".join(reasons)}
+        return replace(order, state=WorkOrderState.FAILED, output_result=None, error=error)
+
+    async def _reasons(self, order: WorkOrder, journal: SupervisorJournal) -> Sequence[str]:
+        """Return why a completed order's answer must not be delivered; the verdict is recorded."""
+        if order.state is not WorkOrderState.COMPLETED:
+            return ()
+        for gate in journal.ledger.query(
+            submission_id=order.wo_id, event_type="WO_QUALITY_GATE", limit=1
+        ):
+            return reasons_of(gate)
+        reasons = self._services.gate.reasons(order, lambda: journal.shown(order.wo_id))
+        await journal.checked(order, [order.wo_id], order.cost.to_dict(), reasons, 1)
+        return reasons
 
     def _dispatched(
         self, order: WorkOrder, buffer: WriteBuffer, planned: Sequence[LedgerEntry]

@@ -119,7 +119,8 @@ class QualityGate:
         used = {tool["tool_id"] for tool in order.tool_results if tool["status"] == "ok"}
         results = [*_earlier_results(order), *order.tool_results]
         gave = [tool["output"] for tool in results if tool["status"] == "ok"]
-        if criteria["claims_need_tools"] and not gave and (claim := self._claim(text)):
+        known = gave or _carried_results(order)
+        if criteria["claims_need_tools"] and not known and (claim := self._claim(text)):
             reasons.append(f"the answer claims {claim!r}, but no tool gave a result")
         words = isinstance(result.get("text"), str) and not result.keys() & {"output", "printed"}
         if words and (results or order.constraints.tools_allowed):
@@ -144,6 +145,12 @@ def _earlier_results(order: WorkOrder) -> list[Mapping[str, Any]]:
         if isinstance(output, Mapping):
             found += output.get("tool_results") or ()
     return found
+
+
+def _carried_results(order: WorkOrder) -> bool:
+    """Return True if a tool gave a result in a turn without an answer that this one follows."""
+    effects = (order.input_context.get("assembled_context") or {}).get("effects") or ()
+    return any(effect["status"] == "ok" for effect in effects)
 
 
 def _unsourced(

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.agents.supervisor.effects import remaining_effects
 from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
 from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, for_another_attempt, held_to
 from remit.agents.supervisor.services import Responder, Services
 from remit.agents.workorders import (
+    Effect,
     EventSink,
     OrderHistory,
     PartialOutput,
@@ -102,6 +104,12 @@ class Scheduler:
             self._agent = to
             self._handed.append(agent_id)
         return True
+
+    def remaining_effects(self, carried: Sequence[Effect], *, answered: bool) -> list[Effect]:
+        """Return the effects of tools that the turn leaves; see :func:`remaining_effects`."""
+        return remaining_effects(
+            self._journal.ledger, carried, self.orders, self._agents, answered=answered
+        )
 
     def ids(self) -> list[str]:
         """Ids of the turn's orders."""

@@ -12,6 +12,7 @@ from remit.agents.outputs import OutputType
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.aside import AsidePolicy, SetAside
 from remit.agents.supervisor.attention import Candidate
+from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
 from remit.agents.supervisor.quality import QualityGate
@@ -122,6 +123,7 @@ class Services:
         agent_class: of what class the agent is.
         next_best: names the models to ask in place of a ``provider/model``, the best first.
         aside_policy: gives when something that fails is set aside; asked only where it does.
+        rules: reads by which rules a classification is used; asked only with one.
         starting: waits for the write that begins the session, where it is still under way.
     """
 
@@ -139,6 +141,7 @@ class Services:
     starting: Callable[[], Awaitable[None]] | None = None
     next_best: Callable[[str], Sequence[str]]
     aside_policy: Callable[[], AsidePolicy]
+    rules: Callable[[], ClassificationRules]
 
     @cached_property
     def journal(self) -> SupervisorJournal:

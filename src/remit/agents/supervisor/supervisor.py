@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from remit.agents.outputs import OutputType
+from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.journal import (
     UnfinishedTurn,
     handed_to,
@@ -211,7 +212,8 @@ class HO2Supervisor:
         scheduler.restore()
         await scheduler.end_all()
         lease.check()
-        await self._session.aadd_turn(before.message, response, outcome=outcome)
+        effects = scheduler.remaining_effects(carried_effects(self._services), answered=False)
+        await self._session.aadd_turn(before.message, response, outcome=outcome, effects=effects)
 
     def _scheduler(
         self, before: UnfinishedTurn | None, lease: Lease, output: OutputType[Any] | None = None
@@ -272,7 +274,8 @@ class HO2Supervisor:
             lease.check()
             await turn.scheduler.end_all()
             await self._journal.flush()
-            await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled")
+            effects = turn.remaining_effects(answered=False)
+            await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled", effects=effects)
             raise
         if turn.waiting:
             return turn.result("", self._session.turn_count + 1)
@@ -284,11 +287,13 @@ class HO2Supervisor:
         buffer = self._journal.buffer
         await buffer.settle()
         lease.check()
+        effects = turn.remaining_effects(answered=not turn.outcome)
 
         async def record() -> str:
             entry_id = await self._session.aadd_turn(
-                turn.message, turn.response, after=buffer.take_held(), then=[lease.release_in]
-            )
+                turn.message, turn.response, outcome=turn.outcome, effects=effects,
+                after=buffer.take_held(), then=[lease.release_in],
+            )  # fmt: skip
             # Before anybody else here gets the session.
             lease.released, self._number = True, turn.scheduler.last_number
             self._handed = turn.scheduler.handed

@@ -183,7 +183,7 @@ async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder
         "turns": [turn.said for turn in turns],
         "open_threads": [{"id": candidate.ref, "title": candidate.text} for candidate in known],
     }
-    order = await orders.arun(_CONSOLIDATE, context, key=key, same_input=False)
+    order = await orders.arun(_CONSOLIDATE, context, key=key, same_input=False, is_answer=False)
     if order.state is WorkOrderState.COMPLETED:
         await _record(journal, order.output_result, session.turn_count, known)
     return order

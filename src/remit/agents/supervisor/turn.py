@@ -59,10 +59,12 @@ class TurnResult(Generic[OutputT]):
         error_detail: what happened inside, for logs and support; never meant for the customer.
         wo_chain_summary: per work order its id, type, state, error and cost.
         cost_summary: the sum of the orders' costs.
-        quality_gate_passed: whether the answer passed the check.
+        quality_gate_passed: True if the response is the agent's answer and the quality gate has
+            accepted it; False for a notice and for a degraded answer.
         tool_results: results of tools in this turn, as data.
         classification: what the message was taken for, when it was classified.
-        degraded: whether a direct call answered because the loop failed.
+        degraded: True if the loop failed; a response that is no notice then comes from one direct
+            call, and has passed the agent's acceptance.
         turn_entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
         turn_number: counted from 1 in the session.
         waiting_for: the tool calls that wait for a person; the turn goes on with
@@ -99,6 +101,11 @@ class TurnResult(Generic[OutputT]):
     def failed(self) -> bool:
         """Whether the turn ended without an answer; ``error_code`` says why."""
         return bool(self.error_code)
+
+    @property
+    def notice(self) -> bool:
+        """True if the response is not the agent's answer: it says why there is none, or waits."""
+        return self.failed or self.waiting
 
     @property
     def waiting(self) -> bool:

@@ -37,6 +37,7 @@ def tool(
     label: str = "",
     examples: Iterable[tuple[str, Mapping[str, Any]]] = (),
     describe: Callable[[Any], str] | None = None,
+    understand: Callable[[str], Mapping[str, Any] | None] | None = None,
     on_unknown: OnUnknown = "ask",
     timeout_s: float | None = None,
     price_usd: float = 0.0,
@@ -54,6 +55,7 @@ def tool(
     label: str = "",
     examples: Iterable[tuple[str, Mapping[str, Any]]] = (),
     describe: Callable[[Any], str] | None = None,
+    understand: Callable[[str], Mapping[str, Any] | None] | None = None,
     on_unknown: OnUnknown = "ask",
     timeout_s: float | None = None,
     price_usd: float = 0.0,
@@ -74,6 +76,7 @@ def tool(
         label: one plain word for small models.
         examples: phrases of a user with the arguments they mean.
         describe: says an output in one sentence.
+        understand: returns the arguments that a phrase surely means; see :class:`Tool`.
         on_unknown: ``retry``, ``ask`` or ``fail`` after a crash.
         timeout_s: longest run, seconds.
         price_usd: what a call costs, in US dollars; see :class:`Tool`.
@@ -106,6 +109,7 @@ def tool(
             tuple(examples),
             describe,
             label,
+            understand=understand,
             on_unknown=on_unknown,
             timeout_s=timeout_s,
             price_usd=price_usd,

@@ -36,17 +36,19 @@ class ToolResult:
 
     Attributes:
         status: ``ok``, ``error`` (it raised, or the arguments do not fit), ``timeout``,
-            ``refused`` (it was not allowed), or ``waiting`` (a sub-agent waits for a person: it
-            has not ended).
+            ``refused`` (it was not allowed), ``waiting`` (a sub-agent waits for a person: it
+            has not ended), or ``unknown`` (its order ended while it ran).
         output: a JSON value; of ``waiting`` the requests; ``None`` otherwise.
         error: a sentence for the model; empty when ``ok``.
         fault: it failed by its own doing, not by that of what it was asked.
+        note: what was converted or cut in ``output``, to follow "The tool ran;"; or empty.
     """
 
-    status: Literal["ok", "error", "timeout", "refused", "waiting"]
+    status: Literal["ok", "error", "timeout", "refused", "waiting", "unknown"]
     output: Any = None
     error: str = ""
     fault: bool = False
+    note: str = ""
 
 
 class ToolDispatcher:
@@ -245,10 +247,8 @@ class _Run:
             return self.failed(
                 f"{self._tool.tool_id} returned a coroutine: make it async.", fault=True
             )
-        try:
-            return ToolResult("ok", self._hidden(json_output(output, self._limit)))
-        except BaseException as error:  # noqa: BLE001 - a model's own serializer may raise
-            return self._raised(error)
+        made = json_output(output, self._limit)
+        return ToolResult("ok", self._hidden(made.value), note=self._hidden(made.note))
 
     def _hidden(self, value: Any) -> Any:
         return value if self._secrets is None else self._secrets.hidden(value)

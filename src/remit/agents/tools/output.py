@@ -1,197 +1,285 @@
-"""A tool's output as a JSON value: converted, and cut if it is longer than its limit.
+"""A tool's result as a JSON value. A tool that ran is never reported as failed for its result.
 
-The tool has run when its output is read. No output makes its call look like one that failed.
+A value without a form in JSON is converted, a long result is cut, and a note names both. The walk
+counts the bytes of the canonical JSON as it goes and ends at the limit: its work and memory do
+not grow with the value.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
-import json
-import math
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from math import isfinite
+from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+import orjson
 from pydantic import BaseModel, TypeAdapter
 
-from remit.kernel.canonical import exact_json
-from remit.kernel.json_text import sound_text
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
 
-# Deeper values have no canonical encoding, and Python's own stack would end soon after.
-_MAX_DEPTH = 200
+_MAX_DEPTH = 100  # entries that hold a result are nested 200 deep at most
+_MAX_NOTES = 5
+_MAX_DIGITS = 4_000  # Python writes no longer number
 _AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)
-_MOST_DIGITS = 4_000  # of an integer that Python writes in decimal digits
+_BYTES = (bytes, bytearray, memoryview)
 _text: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def json_output(value: Any, limit: int) -> Any:
-    """Return ``value`` as plain dicts, lists, texts, numbers, booleans and ``None``.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """A tool's result as plain JSON data.
 
-    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals and paths become what JSON
-    has for them; sets and iterators become lists; bytes become text, or a ``data:`` URL with
-    base64; numbers that JSON does not have become ``None``; keys and any other object become text.
-    Work and memory are bounded by ``limit``, not by the value.
+    Attributes:
+        value: dicts, lists, texts, numbers, booleans and ``None``.
+        note: what was converted or cut, to follow "The tool ran;"; empty if nothing was.
+    """
 
-    Args:
-        limit: the longest JSON text, in bytes. A longer value is returned as the beginning of its
-            text, which ends with a note that says so.
+    value: Any
+    note: str = ""
+
+
+def json_output(result: Any, limit: int) -> Output:
+    """Return ``result`` as JSON data of at most ``limit`` bytes in canonical form.
+
+    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples become
+    what JSON has for them, without a note.
     """
     walk = _Walk(limit)
-    plain = walk.plain(value, 0)
-    encoded = exact_json(plain)
-    if not walk.is_full and len(encoded) <= limit:
-        return plain
-    text = plain if type(plain) is str else encoded.decode()
-    note = (
-        f"\n[The tool ran. Its result is longer than {limit:,} bytes: only its beginning is here.]"
-    )
-    if len(note) >= limit:
-        return note[1:][:limit]
-    return _cut(text, limit - len(json.dumps(note))) + note
+    value = walk.plain(result, 0)
+    return Output(value, walk.note(limit))
 
 
-def _cut(text: str, size: int) -> str:
-    """Return the beginning of a text whose JSON takes at most ``size`` bytes, without quotes."""
-    text = text[: max(0, size)]
-    while (excess := len(exact_json(text)) - 2 - size) > 0:
-        text = text[: len(text) - max(1, excess // 6)]
-    return text
+class _LimitReachedError(Exception):
+    """The limit is reached: nothing more fits."""
 
 
 class _Walk:
-    """One walk through a value.
+    """One walk over a result.
 
     Attributes:
-        is_full: whether something was left out, as the limit was reached.
+        left: bytes that may still be used.
     """
 
     def __init__(self, limit: int) -> None:
-        self._left = limit
+        self.left = limit
         self._above: set[int] = set()
-        self.is_full = False
+        self._changes: dict[str, None] = {}
+        self._is_cut = False
+
+    def note(self, limit: int) -> str:
+        """Return what was changed, as a sentence."""
+        parts = [*self._changes][:_MAX_NOTES]
+        if len(self._changes) > _MAX_NOTES:
+            parts.append("and more")
+        said = [f"its result was longer than {limit:,} bytes and is cut"] if self._is_cut else []
+        if parts:
+            said.append(f"its result is shown with {', '.join(parts)}")
+        return f"{', and '.join(said)}." if said else ""
 
     def plain(self, value: Any, depth: int) -> Any:
-        value = _shown(value)
+        """Return ``value`` as JSON data; a part that does not fit is cut."""
+        try:
+            return self._plain(value, depth)
+        except _LimitReachedError:
+            self._is_cut = True
+            return None
+
+    def _plain(self, value: Any, depth: int) -> Any:
+        value = self._counterpart(value)
         kind = type(value)
         if kind is str:
-            return self._text(value)
+            return self._string(value)
         if value is None or kind is bool:
-            return self._counted(value, 4)
+            return self._counted(value, 5 if value is False else 4)
         if kind is int:
             return self._integer(value)
         if kind is float:
-            return self._counted(value if math.isfinite(value) else None, 1)
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return self._text(_decoded(value, self._left))
+            return self._number(value)
+        if isinstance(value, _BYTES):
+            return self._bytes(value)
+        if isinstance(value, str):
+            return self._string(str(value))
+        if isinstance(value, Integral):
+            return self._integer(int(value))
+        if isinstance(value, Real):
+            return self._number(float(value))
         if isinstance(value, Mapping):
-            return self._inside(value, depth, self._members)
+            return self._inside(value, depth, lambda: self._members(value, depth))
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return self._inside(value, depth, self._fields)
-        for base in (str, int, float):
-            if isinstance(value, base):
-                return self.plain(base(value), depth)
+            return self._inside(value, depth, lambda: self._members(_fields_of(value), depth))
         if isinstance(value, Iterable) and not isinstance(value, type):
-            return self._inside(value, depth, self._items)
-        return self._text(_described(value))
+            if not isinstance(value, (list, tuple)):
+                self._change(f"a {kind.__name__} as a list")
+            return self._inside(value, depth, lambda: self._items(value, depth))
+        self._change(f"a {kind.__name__} as text")
+        return self._string(_said(value))
 
-    def _counted(self, value: Any, size: int) -> Any:
-        self._left -= size
-        if self._left < 0:
-            self.is_full = True
+    def _counterpart(self, value: Any) -> Any:
+        """Return what JSON has for ``value``, if it has something; else ``value``."""
+        try:
+            if isinstance(value, _BYTES):
+                return value
+            if isinstance(value, BaseModel):
+                try:
+                    return value.model_dump(mode="json", by_alias=True)
+                except UnicodeDecodeError:  # bytes that are not text
+                    return dict(value)
+            if isinstance(value, Enum):
+                return value.value
+            if isinstance(value, _AS_TEXT):
+                return _text.dump_python(value, mode="json")
+            if isinstance(value, PurePath):
+                return str(value)
+        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+            self._change(f"a {type(value).__name__} as text, since it raised {_kind(error)}")
+            return _said(value)
+        to_list = getattr(value, "tolist", None)  # arrays and scalars of numpy and its kin
+        if callable(to_list) and not isinstance(value, type):
+            return to_list()
         return value
 
-    def _text(self, text: str) -> str:
-        if len(text) > self._left:
-            text, self.is_full = text[: max(0, self._left)], True
-        self._left -= len(text) + 2
-        return sound_text(text)
+    def _change(self, what: str) -> None:
+        self._changes[what] = None
 
-    def _integer(self, value: int) -> int | str:
-        if value.bit_length() > 3 * _MOST_DIGITS:
-            return self._text(hex(value))
-        return int(self._counted(value, max(1, value.bit_length() // 4)))
+    def _counted(self, value: Any, size: int) -> Any:
+        if size > self.left:
+            raise _LimitReachedError
+        self.left -= size
+        return value
 
-    def _inside(self, value: Any, depth: int, walk: Any) -> Any:
+    def _integer(self, value: int) -> Any:
+        if value.bit_length() > 3 * _MAX_DIGITS:
+            self._change("a whole number without decimal digits, which are too many")
+            return self._string(f"a number of {value.bit_length():,} bits")
+        return self._counted(value, len(str(value)))
+
+    def _number(self, value: float) -> Any:
+        try:
+            return self._counted(value, len(canonical_json(value)))
+        except InvalidInputError:
+            self._change("great numbers as text" if isfinite(value) else "NaN and infinity as text")
+            return self._string("NaN" if value != value else str(value))
+
+    def _bytes(self, value: bytes | bytearray | memoryview) -> str:
+        whole = memoryview(value).cast("B") if memoryview(value).contiguous else memoryview(b"")
+        with contextlib.suppress(UnicodeDecodeError):
+            if len(whole) <= self.left:
+                text = str(whole, "utf-8")
+                if "\0" not in text:
+                    self._change("bytes as text")
+                    return self._string(text)
+        self._change("bytes in base64")
+        return self._string(base64.b64encode(whole[: self.left]).decode(), len(whole) > self.left)
+
+    def _string(self, text: str, is_cut: bool = False) -> str:
+        """Return ``text`` as far as it fits, as valid Unicode."""
+        room = self.left - 2
+        if room < (1 if text else 0):
+            raise _LimitReachedError
+        part = text[:room]
+        if not part.isascii() and any("\ud800" <= letter <= "\udfff" for letter in part):
+            part = part.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            self._change("broken characters replaced")
+        encoded = orjson.dumps(part)
+        fits = len(encoded) - 2 <= room
+        if not fits:
+            part = _prefix(encoded[1 : room + 1])
+            encoded = orjson.dumps(part)
+        self._is_cut |= is_cut or not fits or len(text) > room
+        return str(self._counted(part, len(encoded)))
+
+    def _inside(self, value: Any, depth: int, walk: Callable[[], Any]) -> Any:
+        """Return what ``walk`` makes of a value that holds others."""
         if id(value) in self._above:
-            return self._text("[a value that holds itself]")
-        if depth >= _MAX_DEPTH - 1:
-            return self._text(f"[nested more than {_MAX_DEPTH} deep]")
+            self._change("a value that holds itself left out")
+            return self._string("(holds itself)")
+        if depth >= _MAX_DEPTH:
+            self._change(f"what is nested more than {_MAX_DEPTH} deep left out")
+            return self._string("(nested too deep)")
         self._counted(None, 2)
         self._above.add(id(value))
         try:
-            return walk(value, depth + 1)
+            return walk()
         finally:
             self._above.discard(id(value))
 
     def _members(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for key, item in value.items():
-            if self.is_full:
-                break
-            found[self._text(_key(key))] = self.plain(item, depth)
+        try:
+            for key, item in value.items():
+                self._counted(None, 1 if found else 0)
+                name = self._string(self._name(key))
+                if self._is_cut:
+                    break
+                if name in found:
+                    self._change(f"one of several members {name!r} left out")
+                    continue
+                self._counted(None, 1)
+                found[name] = self._plain(item, depth + 1)
+        except _LimitReachedError:
+            self._is_cut = True
+        except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
+            self._change(f"an end where it raised {_kind(error)}")
         return found
+
+    def _name(self, key: Any) -> str:
+        key = self._counterpart(key)
+        if isinstance(key, str):
+            return str(key)
+        self._change("names that are no text as text")
+        if key is None or isinstance(key, bool):
+            return orjson.dumps(key).decode()
+        return _said(key)
 
     def _items(self, value: Iterable[Any], depth: int) -> list[Any]:
-        if isinstance(value, (set, frozenset)):
-            value = sorted(value, key=_described)
-        found = []
-        for item in value:  # no comprehension: its frames would count against Python's stack
-            if self.is_full:
-                break
-            found.append(self.plain(item, depth))
-        return found
-
-    def _fields(self, value: Any, depth: int) -> dict[str, Any]:
-        found = {}
-        for field in dataclasses.fields(value):
-            name = self._text(field.name)
-            found[name] = self.plain(getattr(value, field.name), depth)
-        return found
-
-
-def _shown(value: Any) -> Any:
-    """Return ``value``, or its counterpart in JSON."""
-    if isinstance(value, BaseModel):
+        found: list[Any] = []
         try:
-            return value.model_dump(mode="json", by_alias=True)
-        except ValueError:  # bytes that are not UTF-8, or a value that holds itself
-            return dict(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, _AS_TEXT):
-        return _text.dump_python(value, mode="json")
-    if isinstance(value, PurePath):
+            if isinstance(value, (set, frozenset)) and len(value) <= self.left:
+                value = sorted(value, key=_said)  # the same set is the same list
+            for item in value:  # no comprehension: its frames would count against Python's stack
+                self._counted(None, 1 if found else 0)
+                found.append(self._plain(item, depth + 1))
+                if self._is_cut:
+                    break
+        except _LimitReachedError:
+            self._is_cut = True
+        except Exception as error:  # noqa: BLE001 - an iterator's own code; the tool has run
+            self._change(f"an end where it raised {_kind(error)}")
+        if inspect.isgenerator(value):
+            value.close()
+        return found
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _prefix(encoded: bytes) -> str:
+    """Return the text of the longest beginning of JSON string content that is whole."""
+    for end in range(len(encoded), max(0, len(encoded) - 12), -1):
+        try:
+            return str(orjson.loads(b'"' + encoded[:end] + b'"'))
+        except orjson.JSONDecodeError:
+            continue
+    return ""
+
+
+def _said(value: Any) -> str:
+    try:
         return str(value)
-    return value
+    except BaseException:  # noqa: BLE001 - the value's own code
+        return f"a {type(value).__name__}"
 
 
-def _key(key: Any) -> str:
-    shown = _shown(key)
-    if isinstance(shown, str):
-        return str(shown)
-    if shown is None or isinstance(shown, (bool, int, float)):
-        return json.dumps(shown)
-    return _described(shown)
-
-
-def _decoded(value: bytes | bytearray | memoryview, limit: int) -> str:
-    data = bytes(value[: limit + 1])
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "data:application/octet-stream;base64," + base64.b64encode(data).decode()
-
-
-def _described(value: Any) -> str:
-    """Return a text for an object without a form in JSON."""
-    try:
-        if isinstance(value, BaseException):
-            return f"{type(value).__name__}: {value}"
-        return repr(value)
-    except Exception:  # noqa: BLE001 - the object's own code
-        return f"<{type(value).__name__}>"
+def _kind(error: Exception) -> str:
+    return type(error).__name__

@@ -89,6 +89,8 @@ class Tool:
             that cannot choose tools by themselves.
         label: one plain word for it, which a small model picks more surely than an id.
         describe: says an output in one plain sentence, for models that cannot read data.
+        understand: returns the arguments that a user's phrase surely means, or ``None``: for models
+            that cannot choose tools by themselves, which are not asked about such a phrase.
         on_unknown: what becomes of a call that began before a crash and whose outcome is
             unknown: ``retry`` runs it again, because doing it twice changes nothing; ``ask``
             leaves it to a person; ``fail`` ends the order.
@@ -122,6 +124,7 @@ class Tool:
     describe: Callable[[Any], str] | None = None
     label: str = ""
     _: KW_ONLY
+    understand: Callable[[str], Mapping[str, Any] | None] | None = None
     on_unknown: OnUnknown = "ask"
     timeout_s: float | None = None
     price_usd: float = 0.0

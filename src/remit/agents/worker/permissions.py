@@ -8,7 +8,7 @@ from typing import Any
 from remit.agents.approvals import Permit, asked
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.execution import Execution, WorkParkedError
-from remit.agents.workorders import ApprovalNeeded
+from remit.agents.workorders import ApprovalNeeded, decided_by
 from remit.kernel.budget import nano_of, usd_of
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerEntry, Transaction
@@ -29,16 +29,22 @@ class Permissions:
         self.paid = list(execution.history.paid)
 
     async def ask(
-        self, tool: Tool, given: dict[str, Any], key: str, began: int
+        self, tool: Tool, given: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> tuple[ToolResult | None, Permit | None]:
-        """What a person said to this action; undecided, the order is parked.
+        """Return what a person decided about this action: why it must not run, or a permit.
 
         Args:
-            began: how often it began, when it is unknown whether it took effect. A yes is one to
-                the attempt that was asked about, not to all.
+            tool: the tool.
+            given: its arguments.
+            key: the call's idempotency key.
+            began: how often the action began, if it is unknown whether it took effect. A grant
+                is for the attempt that was asked about, not for all.
+            instead_of: the request of an earlier order about the same unknown outcome.
+
+        Raises:
+            WorkParkedError: nobody has decided yet.
         """
-        kind = "unknown_outcome" if began else "approval"
-        said = asked(tool, given)
+        kind = _kind(began)
         requests = [
             entry for entry in self._history.requests if _about(entry) == (key, kind, began)
         ]
@@ -50,16 +56,7 @@ class Permissions:
         if request is None or decision is None:
             request_id = request.id if request is not None else ""
             if not request_id:
-                request_id = await self._journal.write(
-                    "APPROVAL_REQUESTED",
-                    tool_id=tool.tool_id,
-                    arguments=given,
-                    idempotency_key=key,
-                    kind=kind,
-                    **({"attempt": began} if began else {}),
-                    **said,
-                )
-                self._execution.services.on_request(request_id)
+                request_id = await self.request(tool, given, key, began, instead_of)
             self._execution.emit(
                 ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, given, kind)
             )
@@ -67,12 +64,25 @@ class Permissions:
         if decision.event_type == "APPROVAL_GRANTED":
             return None, Permit(request, decision)
         if began:
-            text = (
-                f"{tool.tool_id} had begun when the process died, and it is unknown whether it "
-                f"took effect. It was not run again: {_by_whom(decision)}"
-            )
-            return ToolResult("error", error=text), None
-        return ToolResult("refused", error=f"approval_denied: {_by_whom(decision)}"), None
+            return not_run_again(tool.tool_id, decided_by(decision)), None
+        return ToolResult("refused", error=f"approval_denied: {decided_by(decision)}"), None
+
+    async def request(
+        self, tool: Tool, given: dict[str, Any], key: str, began: int, instead_of: str = ""
+    ) -> str:
+        """Ask a person, on record; return the request's id. The arguments are as of :meth:`ask`."""
+        request_id = await self._journal.write(
+            "APPROVAL_REQUESTED",
+            tool_id=tool.tool_id,
+            arguments=given,
+            idempotency_key=key,
+            kind=_kind(began),
+            **({"attempt": began} if began else {}),
+            **({"instead_of": instead_of} if instead_of else {}),
+            **asked(tool, given),
+        )
+        self._execution.services.on_request(request_id)
+        return request_id
 
     def was_granted(self, tool: Tool, key: str) -> bool:
         """Whether a person granted this very call, of the tool as it is defined now."""
@@ -142,7 +152,14 @@ def _is_for(request: LedgerEntry, tool: Tool, given: Mapping[str, Any]) -> bool:
     )  # fmt: skip
 
 
-def _by_whom(denied: LedgerEntry) -> str:
-    why = denied.metadata.get("decision_reason")
-    end = f": {why}" if isinstance(why, str) and why else "."
-    return f"{denied.metadata['decided_by']} said no{end}"
+def not_run_again(tool_id: str, decided: str) -> ToolResult:
+    """Return the result of a call that a person does not want made a second time."""
+    text = (
+        f"{tool_id} had begun before, and it is unknown whether it took effect. It was not run "
+        f"again: {decided}"
+    )
+    return ToolResult("error", error=text)
+
+
+def _kind(began: int) -> str:
+    return "unknown_outcome" if began else "approval"

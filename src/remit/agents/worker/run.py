@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.files import attached
+from remit.agents.files import attached, with_note
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.model_answer import (
@@ -28,6 +28,7 @@ from remit.agents.workorders import (
     WorkOrder,
     WorkOrderCost,
     WorkOrderType,
+    effects_text,
     moved_by,
 )
 from remit.contracts import ContractError, PromptContract, PromptPack
@@ -121,6 +122,8 @@ class Run:
     ) -> WorkOrder:
         """Put the end on record, with what it cost, or hold it for the next write."""
         self._journal.check()
+        if error is not None:
+            await self._toolbox.report_unknown()
         cost = self.cost()
         if error is None:
             entry = self._journal.entry("WO_COMPLETED", output_result=output, cost=cost.to_dict())
@@ -191,6 +194,7 @@ class Run:
             (str(turn["user_message"]), str(turn["response"]))
             for turn in assembled.get("turns") or ()
         )
+        effects = effects_text(assembled.get("effects") or ())
         small = self._services.config.small_model
         able = self._services.gateway.capabilities(request)
         of_system = bool(tools) or contract.agent_class == "ADMIN"
@@ -204,7 +208,7 @@ class Run:
             most = min(request.max_tokens or small.max_tokens, small.max_tokens)
             request = replace(request, max_tokens=most)
         if contract.agent_class == "ADMIN" and asks_for_abilities(str(variables["user_input"])):
-            return self._print(abilities(tools))
+            return self._print(_joined(effects, abilities(tools)))
         if not speaks or (tools and not native):
             chooser = ToolChooser(self._execution, self._calls, self._toolbox)
             message = str(variables["user_input"])
@@ -212,15 +216,15 @@ class Run:
             if self._toolbox.handed_to:
                 return self._handed_over()
             if not speaks:
-                return self._print(
-                    printed_answer(message, used, tools, chooser.near, chooser.unknown)
-                )
+                text = printed_answer(message, used, tools, chooser.near, chooser.unknown)
+                return self._print(_joined(effects, text))
             tools = []
             first = max(0, len(history) - 2 * small.context_turns)
             history = [] if variables["tool_results"] else history[first:]
 
         def render() -> list[Message]:
-            messages = pack.render(variables, history)
+            note = _joined(effects, str(assembled.get("note") or ""))
+            messages = with_note(pack.render(variables, history), note)
             if files := variables.get("files"):
                 messages = attached(messages, files)
             if held is not None and messages[-1]["role"] == "assistant":
@@ -341,3 +345,7 @@ async def _checked(schema: Mapping[str, Any], text: str) -> Any:
     if problem := await held.problem(text):
         raise WorkFailedError("output_schema_invalid", f"the answer: {problem}")
     return held.data(text)
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(filter(None, parts))

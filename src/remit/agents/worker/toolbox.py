@@ -19,8 +19,10 @@ from remit.agents.tools import (
 )
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
 from remit.agents.worker.model_answer import tool_arguments, unparsed_text
-from remit.agents.worker.permissions import Permissions
+from remit.agents.worker.permissions import Permissions, not_run_again
 from remit.agents.workorders import (
+    Effect,
+    OrderHistory,
     OrderRecordError,
     ToolEnded,
     ToolProgress,
@@ -28,12 +30,18 @@ from remit.agents.workorders import (
     Usage,
     WorkOrder,
     WorkOrderType,
+    action_of,
     sub_session_id,
 )
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
-from remit.ledger import Erased, LedgerEntry
+from remit.ledger import Erased, LedgerEntry, content
+
+_GIVEN_AGAIN = (
+    "this is its result from a turn that ended without an answer. It was not run a second time: "
+    "call it once more only if it is to run twice."
+)
 
 UNKNOWN_TOOL = "unknown"
 """What the record calls a tool whose name cannot be an id."""
@@ -66,6 +74,10 @@ class Toolbox:
         self.handed_to = ""
         self._sub_sessions = set(self._history.sub_sessions)
         self._begun_tools = self._history.begun_tools.copy()
+        context = execution.order.input_context.get("assembled_context") or {}
+        effects = map(Effect.of_dict, context.get("effects") or ())
+        self._carried = {one.action: one for one in effects if not one.repeatable}
+        self._given_again: set[str] = set()
         self._results: dict[str, dict[str, Any]] = {}
         for key, entry in self._history.tool_calls.items():
             self._count(key, entry.metadata, ran=bool(self._history.intents[key]))
@@ -199,6 +211,8 @@ class Toolbox:
         if tool.refusal is not None and (why := await tool.refusal()):
             return _refused(f"tool_changed: {why}"), None
         began = self._history.intents[key]
+        if not began and (known := await self._carried_over(tool, given, key)) is not None:
+            return known
         self._begun += not began
         if self._begun > self._limit:
             return _refused(
@@ -213,15 +227,57 @@ class Toolbox:
         if not (began or needs_person):
             return None, None
         if began and tool.on_unknown == "fail":
-            raise WorkFailedError(
-                "tool_outcome_unknown",
-                f"{tool_id} had begun when the process died; it is unknown whether it took effect",
-            )
+            raise _unknown(tool_id)
         # Repeated under its key it is the same action; a sub-agent's session is gone on with.
         granted = tool.sub_agent is not None or self._permissions.was_granted(tool, key)
         if began and tool.on_unknown == "retry" and (granted or not needs_person):
             return None, None
         return await self._permissions.ask(tool, given, key, began)
+
+    async def _carried_over(
+        self, tool: Tool, given: dict[str, Any], key: str
+    ) -> tuple[ToolResult | None, Permit | None] | None:
+        """Return what becomes of a call that repeats one of a turn without an answer.
+
+        What was done is not done again: the call is given the result, once; a second such call
+        runs. An unknown outcome follows the tool's policy. ``None``: the call is like any other.
+
+        Raises:
+            WorkParkedError: the outcome is unknown, and a person has not decided yet.
+            WorkFailedError: the outcome is unknown, and the tool's policy is ``fail``.
+        """
+        effect = self._carried.get(action_of(tool.tool_id, given)) if self._carried else None
+        if effect is None or effect.decision == "granted":
+            return None
+        if effect.status == "ok" and effect.action not in self._given_again:
+            self._given_again.add(effect.action)
+            return ToolResult("ok", effect.result, note=_GIVEN_AGAIN), None
+        if not effect.is_unknown:
+            return None
+        if effect.decision == "denied":
+            return not_run_again(tool.tool_id, effect.decided), None
+        if tool.on_unknown == "fail":
+            raise _unknown(tool.tool_id)
+        return await self._permissions.ask(tool, given, key, effect.attempt, effect.request_id)
+
+    async def report_unknown(self) -> None:
+        """Ask a person about each call whose outcome is unknown, if its tool's policy is ``ask``.
+
+        Called as the order ends without a result: nothing will continue its calls.
+        """
+        if not self._begun:
+            return
+        await self._journal.flush()
+        order = self._order
+        history = OrderHistory(self._journal.ledger, order.wo_id, order.session_id)
+        for key, intent in history.last_intents().items():
+            tool_id, given = intent.metadata["tool_id"], intent.metadata["arguments"]
+            with contextlib.suppress(UnknownToolError):  # the program has it no more
+                (tool,) = self._dispatcher.tools([tool_id])
+                if tool.on_unknown == "ask" and history.is_unknown(key):
+                    if isinstance(given, Erased) or key in history.asked_about:
+                        continue
+                    await self._permissions.request(tool, given, key, history.intents[key])
 
     def _shown(self, key: str, result: ToolResult) -> str:
         """A result as the model is shown it: with what ran, where a person changed that."""
@@ -257,7 +313,8 @@ class Toolbox:
             try:
                 result = await self._dispatcher.aexecute(tool_id, given, call=call)
             except asyncio.CancelledError:
-                stopped = _error(f"The order ended while {tool_id} ran; it may have taken effect.")
+                text = f"The order ended while {tool_id} ran; it may have taken effect."
+                stopped = ToolResult("unknown", error=text)
                 self._record(tool_id, given, size, stopped, key, ran=True)
                 raise
             finally:
@@ -291,6 +348,8 @@ class Toolbox:
         }
         if result.fault:
             data["fault"] = self.met_fault = True
+        if result.note:
+            data["note"] = content(result.note)
         entry = self._journal.entry("TOOL_CALL", **data)
         if self._running:
             self._journal.submit(entry)
@@ -327,6 +386,12 @@ def _error(text: str) -> ToolResult:
     return ToolResult("error", error=text)
 
 
+def _unknown(tool_id: str) -> WorkFailedError:
+    return WorkFailedError(
+        "tool_outcome_unknown", f"{tool_id} had begun; it is unknown whether it took effect"
+    )
+
+
 def _refused(text: str) -> ToolResult:
     return ToolResult("refused", error=text)
 
@@ -353,7 +418,9 @@ def _recorded_result(entry: LedgerEntry) -> ToolResult:
     data = entry.metadata
     if isinstance(data["result"], Erased) or isinstance(data["tool_error"], Erased):
         raise OrderRecordError(f"The order cannot go on: the content of {entry.id} was erased.")
-    return ToolResult(data["status"], data["result"], data["tool_error"])
+    return ToolResult(
+        data["status"], data["result"], data["tool_error"], note=_plain(data.get("note")) or ""
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -397,9 +464,9 @@ def not_run(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def result_text(result: ToolResult) -> str:
-    """A tool's result as text for the model."""
+    """Return a tool's result as text for the model."""
     if result.status != "ok":
         return f"{result.status}: {result.error}"
-    if isinstance(result.output, str):
-        return result.output
-    return dump(result.output).decode()
+    output = result.output
+    text = output if isinstance(output, str) else dump(output).decode()
+    return f"The tool ran; {result.note}\n{text}" if result.note else text

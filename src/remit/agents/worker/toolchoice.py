@@ -62,9 +62,11 @@ class ToolChooser:
             key = earlier.metadata["idempotency_key"]
             chosen = next((tool for tool in tools if tool.tool_id == tool_id), None)
         else:
-            message = with_digits(message)
-            chosen = await self._choice(tools, message)
-            arguments = {} if chosen is None else await self._arguments(chosen, message)
+            chosen, arguments = _understood(tools, message)
+            if chosen is None:
+                message = with_digits(message)
+                chosen = await self._choice(tools, message)
+                arguments = {} if chosen is None else await self._arguments(chosen, message)
             key = f"{self._wo_id}/{self._asked_in}/0"
         if chosen is None:
             return []
@@ -89,6 +91,7 @@ class ToolChooser:
                 tool.input_schema,
             )
             for tool in tools
+            if tool.understand is None
         }
         talk = [str(item["input"]["user_input"]) for item in contract.examples]
         choice = choose(message, offers, talk)
@@ -165,6 +168,14 @@ class ToolChooser:
         except orjson.JSONDecodeError:
             return None
         return value if not first_problem(schema, value) else None
+
+
+def _understood(tools: Sequence[Tool], message: str) -> tuple[Tool | None, dict[str, Any]]:
+    """Return the tool that surely understands a message, with the arguments that are meant."""
+    for tool in tools:
+        if tool.understand is not None and (given := tool.understand(message)) is not None:
+            return tool, dict(given)
+    return None, {}
 
 
 def _one_line(text: str) -> str:

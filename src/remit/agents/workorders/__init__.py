@@ -1,5 +1,13 @@
 """Work orders: the unit of delegated work, and its one state machine (SPEC 8.2)."""
 
+from remit.agents.workorders.effects import (
+    Effect,
+    action_of,
+    decided_by,
+    effects_text,
+    latest,
+    with_decision,
+)
 from remit.agents.workorders.events import (
     AnswerRejected,
     ApprovalNeeded,
@@ -54,6 +62,7 @@ __all__ = [
     "ApprovalNeeded",
     "Caller",
     "Degraded",
+    "Effect",
     "EventSink",
     "IllegalTransitionError",
     "Journal",
@@ -74,8 +83,12 @@ __all__ = [
     "WorkOrderState",
     "WorkOrderType",
     "WriteBuffer",
+    "action_of",
     "callers_of",
     "constraints_of",
+    "decided_by",
+    "effects_text",
+    "latest",
     "moved_by",
     "plan_of",
     "recorded_order",
@@ -85,5 +98,6 @@ __all__ = [
     "tools_usage",
     "trace_hash",
     "trace_hash_of",
+    "with_decision",
     "work_order_id",
 ]

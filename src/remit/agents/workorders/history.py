@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from remit.agents.workorders.effects import Effect, effect_of
 from remit.agents.workorders.recorded import OrderRecordError
 from remit.agents.workorders.usage import Usage
 from remit.kernel.exchange import Message
@@ -209,12 +210,38 @@ class OrderHistory:
         ]
         return max(found, key=_seq, default=None)
 
+    def last_intents(self) -> dict[str, LedgerEntry]:
+        """Return the latest ``TOOL_INTENT`` of each call, by idempotency key."""
+        return {entry.metadata["idempotency_key"]: entry for entry in self._query("TOOL_INTENT")}
+
+    def is_unknown(self, key: str) -> bool:
+        """Return True if a call began and nobody knows whether it took effect."""
+        end = self.tool_calls.get(key)
+        return end is None or end.metadata["status"] in ("unknown", "timeout")
+
+    @cached_property
+    def asked_about(self) -> dict[str, LedgerEntry]:
+        """Requests in which a person is asked about an unknown outcome, by idempotency key."""
+        return {
+            request.metadata["idempotency_key"]: request
+            for request in self.requests
+            if request.metadata["kind"] == "unknown_outcome"
+        }
+
+    def effects(self) -> dict[str, Effect]:
+        """Return what each tool call that began did, by idempotency key, as they began."""
+        return {
+            key: effect_of(
+                start, self.intents[key], self.tool_calls.get(key), self.asked_about.get(key)
+            )
+            for key, start in self.last_intents().items()
+        }
+
     def tool_results(self) -> list[dict[str, Any]]:
-        """What became of tools that ran, failures included."""
+        """Return what became of tools that ran, failures included."""
         found = []
-        starts = self._query("TOOL_INTENT", with_content=False)
-        for key, start in {entry.metadata["idempotency_key"]: entry for entry in starts}.items():
-            end = self.tool_calls.get(key)
+        for start in {entry.metadata["idempotency_key"]: entry for entry in self._begun}.values():
+            end = self.tool_calls.get(start.metadata["idempotency_key"])
             data = end.metadata if end is not None else {
                 "tool_id": start.metadata["tool_id"], "status": "unknown", "result": None,
                 "tool_error": "it began, and it is unknown whether it took effect",

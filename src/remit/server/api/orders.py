@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 
 from remit.agents.queue import OrderNotFoundError, OrderQueue, OrderStatus, Submission, for_key
+from remit.agents.sessions import response_of
 from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import OrderGiven, OrderListed
@@ -66,11 +67,8 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         """How an order stands, what it is, and what it came to: with `call` alone, of the caller's
         key."""
         status = _found(orders, order_id, caller, "read")
-        answer = None
-        if status.turn_entry_id:
-            answer = ledger.read(status.turn_entry_id).metadata["response"]
         task = orders.submission(order_id).metadata["task"]
-        return {**status.to_dict(), "task": task, "response": answer}
+        return {**status.to_dict(), "task": task, **response_of(ledger, status.turn_entry_id)}
 
     @routes.add(
         "POST", "/orders/{order_id}/{verb}", "Change an order",

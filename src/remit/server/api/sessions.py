@@ -108,6 +108,7 @@ def _of_session(entry: LedgerEntry) -> Listed:
     if entry.event_type == "EXCHANGE":
         return entry.id, "exchanges", {**place, **_shown(metadata, _OF_EXCHANGE)}
     turn = {name: metadata.get(name) for name in ("turn_number", "user_message", "response")}
+    turn["outcome"] = metadata.get("outcome", "")
     return entry.id, "turn_list", {**turn, **place}
 
 

@@ -90,10 +90,13 @@ class OrderDetail(OrderStatus):
     Attributes:
         task: a text, or the marker of what was erased.
         response: a text, the marker of what was erased, or null.
+        outcome: empty if the response is the agent's answer, which the quality gate accepted;
+            else `notice`, `degraded`, `cancelled` or `abandoned`.
     """
 
     task: Any
     response: Any
+    outcome: str = ""
 
 
 class OrderPage(Paged):

@@ -64,13 +64,19 @@ class SessionPage(Paged):
 
 
 class TurnShape(BaseModel):
-    """Both sides of one turn; text, or the marker of what was erased."""
+    """Both sides of one turn; text, or the marker of what was erased.
+
+    Attributes:
+        outcome: empty if the response is the agent's answer, which the quality gate accepted;
+            else `notice`, `degraded`, `cancelled` or `abandoned`.
+    """
 
     turn_number: Any
     timestamp: str
     entry_id: str
     user_message: Any
     response: Any
+    outcome: str = ""
 
 
 class ExchangeShape(BaseModel):

@@ -1,0 +1,93 @@
+"""The tool that repeats what was said last, for models that may not speak for the system.
+
+Such a model cannot be trusted to copy a message. Which phrases ask for one is decided by a
+pattern, and the text comes from the record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from remit.agents.admin.output import Toolset, caller_session, plain
+from remit.agents.sessions import SessionManager
+from remit.agents.tools import tool
+
+RECALL = "recall_turn"
+"""The tool's id."""
+
+_LEAD = r"(?:please|and|so|now|hey|ok|okay|again|(?:can|could|do|would|will) you|tell me|kindly)"
+_SAID = (
+    r"(?:sa(?:y|id)|ask(?:ed)?|t(?:ell|old)|w(?:rite|rote|ritten)|typed?|answer(?:ed)?|"
+    r"repl(?:y|ied))"
+)
+_WHEN = (
+    r"(?:just now|now|last time|last|before (?:this|that)|before|earlier|previously|right now|"
+    r"a moment ago)"
+)
+_LAST = r"(?:very )?(?:last|latest|previous|preceding)"
+_TEXT = r"(?:message|question|sentence|prompt|input|words?|request|answer|reply|response)"
+_REPEAT = r"(?:repeat|quote|recall|remember|show|say(?: again)?)"
+_ACT = rf"(?P<who>i|you) (?:just |last |have )?{_SAID}(?: (?:to )?(?:you|me))?(?: {_WHEN})?"
+_QUESTION = re.compile(
+    rf"(?:{_LEAD} )*(?:"
+    rf"what (?:did|have) (?P<who1>i|you) (?:just |last )?{_SAID}(?: (?:to )?(?:you|me))?"
+    rf"(?: {_WHEN})?"
+    rf"|(?:what (?:was|were|is) |{_REPEAT} )(?P<who2>my|your) {_LAST} {_TEXT}"
+    rf"|(?:what (?:was|is) |{_REPEAT} )the {_LAST} (?:thing|{_TEXT})(?: that)? {_ACT}"
+    rf"|{_REPEAT} what {_ACT.replace('<who>', '<who3>')}"
+    r")(?: again)?(?: please)?"
+)
+_MAX_CHARS = 120  # a longer message asks for more than a repetition
+
+
+def asks_for_turn(message: str) -> Mapping[str, Any] | None:
+    """Return the arguments of ``recall_turn`` if ``message`` asks for just that; else ``None``."""
+    if len(message) > _MAX_CHARS:
+        return None
+    sentences = [part for part in re.split(r"[.?!]+(?:\s+|$)", message.lower()) if part.strip()]
+    asked = " ".join(re.sub(r"[^\w\s]", " ", sentences[-1]).split()) if sentences else ""
+    found = _QUESTION.fullmatch(asked)
+    if found is None:
+        return None
+    by_user = next(filter(None, found.groups())) in ("i", "my")
+    return {
+        "speaker": "user" if by_user else "agent",
+        "turns_back": 2 if "before that" in asked else 1,
+    }
+
+
+def _describe(output: Mapping[str, Any]) -> str:
+    if output["text"] is None:
+        return "Nothing was said before that in this session."
+    return f"{'You' if output['speaker'] == 'user' else 'I'} said: {output['text']}"
+
+
+class RecallTools(Toolset):
+    """The tool that repeats what was said last in the session."""
+
+    @tool(
+        label="recall",
+        examples=(
+            ("what did I just say?", {"speaker": "user", "turns_back": 1}),
+            ("what did you just say?", {"speaker": "agent", "turns_back": 1}),
+        ),
+        describe=_describe,
+        understand=asks_for_turn,
+        on_unknown="retry",
+    )
+    def recall_turn(
+        self,
+        speaker: Literal["user", "agent"] = "user",
+        turns_back: Annotated[int, Field(ge=1, le=20)] = 1,
+    ) -> dict[str, Any]:
+        """Repeat what was said last in this session."""
+        session = SessionManager(self.ledger, caller_session())
+        turns = session.recent_turns(turns_back)
+        if len(turns) < turns_back:
+            return {"speaker": speaker, "turn_number": 0, "text": None}
+        said = turns[0].user_message if speaker == "user" else turns[0].response
+        return {"speaker": speaker, "turn_number": turns[0].turn_number, "text": plain(said)}

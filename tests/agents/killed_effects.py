@@ -1,0 +1,123 @@
+"""A program whose agent refunds an order; it is killed at a chosen write after the refund.
+
+A model that is asked again refunds again, unless the conversation shows that it was done or that
+nobody knows: the hardest case that the record has to prevent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from remit import Runtime, tool
+from remit.ledger import committer
+from remit.testing import ScriptedModel, ToolUse
+
+__all__ = ["main"]
+
+ORDER = {"order": "12"}
+DONE = "The refund is done."
+UNKNOWN = "I cannot say whether the refund was made."
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Killer:
+    """Ends the process at the nth write to the ledger after the tool's effect; 0: in the tool."""
+
+    def __init__(self, at: int, when: str) -> None:
+        self._at, self._when = at, when
+        self.writes = -1  # no effect yet
+
+    def effect(self) -> None:
+        """The tool has taken effect."""
+        self.writes = 0
+        if self._at == 0:
+            _kill()
+
+    def patch(self) -> None:
+        """Count what is submitted to the ledger's writer."""
+        kind = committer.GroupCommitter
+        submit = kind.submit
+
+        def submitted(committed: Any, unit: Any) -> asyncio.Future[Any]:
+            mine = False
+            if self.writes >= 0:
+                self.writes += 1
+                mine = self.writes == self._at
+            if mine and self._when == "before":
+                _kill()
+            future = submit(committed, unit)
+            if mine:
+                future.add_done_callback(lambda _: _kill())
+            return future
+
+        kind.submit = submitted  # type: ignore[method-assign]
+
+
+def main(
+    root: str, effects: str, at: int, when: str, how: str, policy: str, session_id: str
+) -> None:
+    """Begin a turn, or continue one, and print what came of it.
+
+    Args:
+        root: the root.
+        effects: where each effect is noted.
+        at: at which write to kill itself; -1: at none.
+        when: ``before`` or ``after`` the write.
+        how: ``turn``, ``resume`` or ``stream``.
+        policy: the tool's ``on_unknown``.
+        session_id: the session; a new one if empty.
+    """
+    killer = Killer(at, when)
+
+    @tool(on_unknown=policy)  # type: ignore[arg-type]
+    def refund(order: str) -> str:
+        """Refund an order."""
+        with Path(effects).open("a") as file:
+            file.write(f"{order}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        killer.effect()
+        return f"refunded {order}, receipt R-77"
+
+    def careless(request: Any) -> Any:
+        """Refund unless the tool has answered in this very turn."""
+        contents = [message["content"] for message in request.messages]
+        blocks = [block for content in contents if isinstance(content, list) for block in content]
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        if not results:
+            return ToolUse("refund", ORDER)
+        return UNKNOWN if results[-1]["is_error"] else DONE
+
+    model = ScriptedModel(*[careless] * 8)
+    with Runtime.open(root, providers={"s": model}) as runtime:
+        agent = runtime.agent("clerk", tools=[refund])
+        session = agent.session(session_id or None)
+        print(session.session_id, flush=True)
+        killer.patch()
+        killer.writes = 0 if session_id else -1
+        result: Any
+        if how == "resume":
+            result = session.resume()
+        elif how == "stream":
+            result = [*session.stream("Please try again")][-1].result  # type: ignore[union-attr]
+        else:
+            said = "Please try again" if session_id else "Refund order 12"
+            result = session.turn(said)
+        print(
+            json.dumps(
+                {
+                    "nothing": result is None,
+                    "waiting": [one.request_id for one in result.waiting_for] if result else [],
+                    "error_code": result.error_code if result else "",
+                    "output": result.response if result else "",
+                }
+            )
+        )

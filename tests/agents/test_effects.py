@@ -1,0 +1,318 @@
+"""A turn ends without an answer after its tools took effect: the next prompt reports them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime
+from remit.agents.supervisor import Plan, PlanStep
+from remit.agents.tools import Tool
+from remit.agents.workorders import WorkOrderType
+from remit.providers import ProviderError
+from remit.runtime import Conversation
+from remit.testing import ScriptedModel, ToolUse
+from tests.support.agents import TEXT
+from tests.support.roots import new_root
+
+REFUND, HANG = ToolUse("refund", {"text": "12"}), ToolUse("hang", {"text": "13"})
+BROKEN = ProviderError("INVALID_REQUEST", "bad")
+RECEIPT, SAID = "receipt R-77", "It was done before: receipt R-77."
+
+
+class Shop:
+    """Tools that note what they did, and a model that is shown prompts."""
+
+    def __init__(self, on_unknown: str = "ask") -> None:
+        self.done: list[str] = []
+        self.prompts: list[str] = []
+        self.begun = asyncio.Event()
+        self.tools = [
+            Tool("refund", "Refund.", TEXT, self._refund),
+            Tool("hang", "Refund slowly.", TEXT, self._hang, on_unknown=on_unknown),  # type: ignore[arg-type]
+        ]
+
+    def _refund(self, text: str) -> str:
+        self.done.append(text)
+        return RECEIPT
+
+    async def _hang(self, text: str) -> None:
+        self.done.append(text)
+        self.begun.set()
+        await asyncio.Event().wait()
+
+    def look(self, answer: Any = SAID) -> Callable[[Any], Any]:
+        """A step of the script that keeps the prompt."""
+
+        def step(request: Any) -> Any:
+            self.prompts.append(json.dumps([m for m in request.messages if m["role"] != "system"]))
+            return answer
+
+        return step
+
+
+def _runtime(directory: Path, *script: Any, **flags: Any) -> Runtime:
+    root = directory / "root"
+    if not root.exists():
+        new_root(root)
+    return Runtime.open(root, providers={"s": ScriptedModel(*script)}, flags=flags)
+
+
+async def _fail(session: Conversation[Any], shop: Shop) -> None:
+    assert (await session.aturn("Refund 12 and 13")).notice
+
+
+async def _cancel(session: Conversation[Any], shop: Shop) -> None:
+    turn = asyncio.create_task(session.aturn("Refund 12 and 13"))
+    await shop.begun.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+
+
+async def _drop(session: Conversation[Any], shop: Shop) -> None:
+    stream = session.astream("Refund 12 and 13")
+    async for _event in stream:
+        if shop.begun.is_set():
+            break
+    await stream.aclose()
+
+
+ENDS: dict[str, tuple[list[Any], dict[str, Any], Callable[..., Any]]] = {
+    "provider error": ([REFUND, BROKEN], {}, _fail),
+    "escalation": ([REFUND, "Sorry."], {"acceptance": {"must_contain": ["R-77"]}}, _fail),
+    "budget": ([REFUND, ProviderError("BUDGET_EXHAUSTED", "spent")], {}, _fail),
+    "turn limit": ([REFUND], {"turn_limit": 1}, _fail),
+    "timeout": ([REFUND, HANG], {"timeout_s": 2.0}, _fail),
+    "cancellation": ([REFUND, HANG], {}, _cancel),
+    "dropped stream": ([REFUND, HANG], {}, _drop),
+}
+HUNG = ("timeout", "cancellation", "dropped stream")
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("how", ["turn", "stream", "another process"])
+def test_the_next_prompt_reports_what_was_done_and_what_may_have_been(
+    tmp_path: Path, end: str, how: str
+) -> None:
+    script, options, play = ENDS[end]
+    shop = Shop()
+    options = {"max_retries": 0, **options}
+
+    async def first(runtime: Runtime) -> str:
+        session = runtime.agent("clerk", tools=shop.tools, **options).session()
+        await play(session, shop)
+        if how != "another process":
+            await again(session)
+        return str(session.session_id)
+
+    async def again(session: Conversation[Any]) -> None:
+        assert await session.aresume() is None
+        if how == "stream":
+            events = [event async for event in session.astream("Please try again")]
+            result = events[-1].result  # type: ignore[union-attr]
+        else:
+            result = await session.aturn("Please try again")
+        assert result.response == SAID
+
+    with _runtime(tmp_path, *script, shop.look()) as runtime:
+        session_id = asyncio.run(first(runtime))
+        kinds = [one.kind for one in runtime.approvals.pending()]
+    if how == "another process":
+        with _runtime(tmp_path, shop.look()) as runtime:
+            agent = runtime.agent("clerk", tools=shop.tools)
+            asyncio.run(again(agent.session(session_id)))
+    assert 'refund({\\"text\\":\\"12\\"}) ran. It returned: receipt R-77' in shop.prompts[-1]
+    unknown = 'hang({\\"text\\":\\"13\\"}) began, and it is unknown whether it took effect'
+    assert (unknown in shop.prompts[-1].replace('\\\\"', '\\"')) is (end in HUNG)
+    assert kinds == (["unknown_outcome"] if end in HUNG else [])
+    assert shop.done == (["12", "13"] if end in HUNG else ["12"])
+
+
+@pytest.mark.parametrize("policy", ["ask", "fail", "retry"])
+def test_the_policy_for_unknown_outcomes_holds_in_the_next_turn(
+    tmp_path: Path, policy: str
+) -> None:
+    shop = Shop(policy)
+    script = [HANG, HANG, shop.look("I cannot say.")]
+
+    async def play(runtime: Runtime) -> None:
+        session = runtime.agent("clerk", tools=shop.tools, timeout_s=2.0).session()
+        assert (await session.aturn("Refund 13")).error_code == "timeout"
+        assert [one.kind for one in runtime.approvals.pending()] == (
+            ["unknown_outcome"] if policy == "ask" else []
+        )
+        result = await session.aturn("Please try again")
+        if policy == "fail":
+            assert result.error_code == "tool_outcome_unknown"
+            assert shop.done == ["13"]
+        elif policy == "retry":
+            assert shop.done == ["13", "13"]
+        else:
+            (request,) = runtime.approvals.pending()  # the first one gave way to this one
+            assert [one.request_id for one in result.waiting_for] == [request.request_id]
+            runtime.approvals.decide(request.request_id, granted=False, by="Ada", reason="done")
+            resumed = await session.aresume()
+            assert resumed is not None
+            assert resumed.response == "I cannot say."
+            assert "It was not run again: Ada said no: done" in shop.prompts[-1]
+            assert shop.done == ["13"]
+
+    with _runtime(tmp_path, *script) as runtime:
+        asyncio.run(play(runtime))
+
+
+def test_what_a_person_decided_meanwhile_holds_without_being_asked_again(tmp_path: Path) -> None:
+    shop = Shop()
+    script = [HANG, HANG, shop.look("I cannot say."), shop.look("Well.")]
+
+    async def play(runtime: Runtime) -> None:
+        session = runtime.agent("clerk", tools=shop.tools, timeout_s=2.0).session()
+        await session.aturn("Refund 13")
+        (request,) = runtime.approvals.pending()
+        runtime.approvals.decide(request.request_id, granted=False, by="Ada", reason="it was done")
+        result = await session.aturn("Please try again")
+        assert result.response == "I cannot say."
+        await session.aturn("Well?")
+
+    with _runtime(tmp_path, *script) as runtime:
+        asyncio.run(play(runtime))
+        assert len(runtime.ledger.read_by_event_type("APPROVAL_REQUESTED")) == 1
+    assert "Ada said no: it was done" in shop.prompts[0]
+    assert "Before this message" not in shop.prompts[1]
+    assert shop.done == ["13"]
+
+
+def test_an_open_question_is_reported_until_a_person_has_decided(tmp_path: Path) -> None:
+    shop = Shop()
+    script = [HANG, shop.look("Hello."), shop.look("Hello again."), HANG, shop.look("Later.")]
+
+    async def play(runtime: Runtime) -> None:
+        session = runtime.agent("clerk", tools=shop.tools, timeout_s=2.0).session()
+        await session.aturn("Refund 13")
+        await session.aturn("Hello")
+        await session.aturn("Hello again")
+        assert (await session.aturn("Please try again")).waiting
+
+    with _runtime(tmp_path, *script) as runtime:
+        asyncio.run(play(runtime))
+    assert all("it is unknown whether it took effect" in prompt for prompt in shop.prompts)
+    assert shop.done == ["13"]
+
+
+def test_a_call_that_repeats_what_was_done_is_given_the_result_once(tmp_path: Path) -> None:
+    shop = Shop()
+    script = [REFUND, BROKEN, REFUND, shop.look(), REFUND, REFUND, "Twice.", REFUND, "Thrice."]
+    with _runtime(tmp_path, *script) as runtime:
+        session = runtime.agent("clerk", tools=shop.tools, max_retries=0).session()
+        session.turn("Refund 12")
+        assert session.turn("Please try again").response == SAID
+        assert shop.done == ["12"]
+        assert "It was not run a second time" in shop.prompts[-1]
+        assert session.turn("Refund 12 two times more").response == "Twice."
+        assert shop.done == ["12", "12", "12"]  # the turn before was answered
+        calls = runtime.ledger.read_by_event_type("TOOL_CALL")
+        assert calls[1].metadata["result"] == RECEIPT
+
+
+def test_a_second_repetition_in_one_turn_is_meant(tmp_path: Path) -> None:
+    shop = Shop()
+    with _runtime(tmp_path, REFUND, BROKEN, REFUND, REFUND, shop.look("Twice.")) as runtime:
+        session = runtime.agent("clerk", tools=shop.tools, max_retries=0).session()
+        session.turn("Refund 12")
+        assert session.turn("No, I want a second refund of 12").response == "Twice."
+    assert shop.done == ["12", "12"]
+
+
+def test_effects_pass_on_over_several_turns_without_an_answer(tmp_path: Path) -> None:
+    shop = Shop()
+    with _runtime(tmp_path, REFUND, BROKEN, shop.look(BROKEN), shop.look(), shop.look("Hi.")) as (
+        runtime
+    ):
+        session = runtime.agent("clerk", tools=shop.tools, max_retries=0).session()
+        for message in ("Refund 12", "Please try again", "And now?", "Hello"):
+            session.turn(message)
+    first, second, third = shop.prompts
+    assert RECEIPT in first
+    assert RECEIPT in second
+    assert "Before this message" not in third
+
+
+def test_the_window_of_turns_does_not_hide_effects(tmp_path: Path) -> None:
+    shop = Shop()
+    flags = {"supervisor.context_turns": 0}
+    with _runtime(tmp_path, REFUND, BROKEN, shop.look(), **flags) as runtime:
+        session = runtime.agent("clerk", tools=shop.tools, max_retries=0).session()
+        session.turn("Refund 12")
+        session.turn("Please try again")
+    assert RECEIPT in shop.prompts[-1]
+
+
+def test_a_planner_does_not_repeat_what_was_done(tmp_path: Path) -> None:
+    shop = Shop()
+    pay = PlanStep(
+        "pay", wo_type=WorkOrderType.TOOL_CALL, tools=("refund",),
+        input={"tool_id": "refund", "arguments": {"text": "12"}},
+    )  # fmt: skip
+
+    def planner(_: Any) -> Plan:
+        return Plan((pay, PlanStep.task("say", "Say it.", after=("pay",))))
+
+    with _runtime(tmp_path, BROKEN, shop.look()) as runtime:
+        agent = runtime.agent("clerk", tools=shop.tools, planner=planner, max_retries=0)
+        session = agent.session()
+        session.turn("Refund 12")
+        assert session.turn("Please try again").response == SAID
+    assert shop.done == ["12"]
+
+
+def test_effects_of_a_sub_agent_reach_its_callers_next_prompt_and_its_own(tmp_path: Path) -> None:
+    shop = Shop()
+    ask = ToolUse("billing", {"task": "Refund 12"})
+    script = [ask, REFUND, BROKEN, BROKEN, shop.look(ask), shop.look(REFUND), "R-77.", shop.look()]
+    with _runtime(tmp_path, *script) as runtime:
+        billing = runtime.agent("billing", tools=shop.tools, max_retries=0)
+        session = runtime.agent("clerk", tools=[billing.as_tool()], max_retries=0).session()
+        assert session.turn("Refund 12").failed
+        assert session.turn("Please try again").response == SAID
+    of_caller, of_sub_agent, _ = shop.prompts
+    assert RECEIPT in of_caller
+    assert RECEIPT in of_sub_agent
+    assert shop.done == ["12"]
+
+
+def test_a_person_is_asked_about_a_sub_agents_call_that_was_cancelled(tmp_path: Path) -> None:
+    shop = Shop()
+    ask = ToolUse("billing", {"task": "Refund 13"})
+
+    async def play(runtime: Runtime) -> None:
+        billing = runtime.agent("billing", tools=shop.tools, max_retries=0)
+        session = runtime.agent("clerk", tools=[billing.as_tool()], max_retries=0).session()
+        await _cancel(session, shop)
+        (request,) = runtime.approvals.pending()
+        assert (request.kind, request.tool_id) == ("unknown_outcome", "hang")
+        result = await session.aturn("Please try again")
+        assert [one.tool_id for one in result.waiting_for] == ["hang"]
+
+    with _runtime(tmp_path, ask, HANG, shop.look(ask), HANG) as runtime:
+        asyncio.run(play(runtime))
+    assert shop.done == ["13"]
+
+
+def test_an_erased_turn_hands_nothing_on(tmp_path: Path) -> None:
+    shop = Shop()
+    with _runtime(tmp_path, REFUND, BROKEN, shop.look("Hello.")) as runtime:
+        agent = runtime.agent("clerk", tools=shop.tools, max_retries=0)
+        session = agent.session()
+        session.turn("Refund 12")
+        with suppress(Exception):
+            runtime.ledger.erase(session_id=session.session_id, reason="asked for")
+        again = agent.session(session.session_id)
+        assert again.turn("Hello").response == "Hello."
+    assert RECEIPT not in shop.prompts[-1]
