@@ -76,7 +76,7 @@ def test_a_classification_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 def test_the_rules_are_a_file_of_the_supervisors_package(tmp_path: Path) -> None:
     root = new_root(tmp_path / "r")
-    path = "HOT/documents/classification.json"
+    path = "HO2/documents/classification.json"
     files = InstalledFiles(root)
     assert files.owner(path) == "PKG-HO2-SUPERVISOR-001"
     rules = ClassificationRules.installed(files)

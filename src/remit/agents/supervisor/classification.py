@@ -12,7 +12,7 @@ from remit.agents.supervisor.plan import PlanStep
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles
 
-_FILE = "HOT/documents/classification.json"
+_FILE = "HO2/documents/classification.json"
 
 
 class _Part(BaseModel):
@@ -51,7 +51,7 @@ class ClassificationRules(_Part):
         Raises:
             ConfigError: the file does not hold rules.
         """
-        if _FILE not in files.paths("HOT/documents/"):
+        if _FILE not in files.paths("HO2/documents/"):
             return cls()
         try:
             return cls.model_validate_json(files.read(_FILE))
