@@ -144,7 +144,7 @@ def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for odd in ("LED-00000000", "LED-7fffffff", "nonsense", ""):
             with pytest.raises(ApprovalError, match="not a request"):
                 queue.decide(odd, granted=True, by="Ann")
-        with pytest.raises(ApprovalError, match="name of who decides"):
+        with pytest.raises(ApprovalError, match="name of the person who decides"):
             queue.decide(request.request_id, granted=True, by=" ")
         assert session.cancel()
         assert queue.get(request.request_id).state == "void"

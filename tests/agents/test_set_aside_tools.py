@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -75,7 +76,10 @@ def _with_policy(root: Path, scratch: Path, change: Callable[[str], str]) -> Non
     shutil.copytree(SHIPPED / "PKG-LEARNING-001", folder)
     for name, edit in (
         ("HOT/documents/signals.json", change),
-        ("manifest.json", lambda text: text.replace('"version": "1.0.0"', '"version": "1.0.1"', 1)),
+        (
+            "manifest.json",
+            lambda text: re.sub(r'"version": "1[.0-9]+"', '"version": "1.9.0"', text, count=1),
+        ),
     ):
         (folder / name).write_text(edit((folder / name).read_text()))
     update_hashes(folder)

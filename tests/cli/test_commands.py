@@ -343,7 +343,7 @@ def test_a_removed_ledger_is_not_a_verified_one(remit: Run, tmp_path: Path) -> N
     for command in (("ledger", "verify"), ("chat",)):
         result = remit(*command, ANTHROPIC_API_KEY="k")
         assert result.returncode == 1
-        assert "There is no ledger" in result.stderr
+        assert "There is no ledger" in result.stdout + result.stderr
     refused = remit("init")
     assert refused.returncode == 1
     assert "the record of all that was done is gone" in refused.stderr

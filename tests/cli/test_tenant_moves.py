@@ -39,7 +39,7 @@ _KEPT = (
     "SELECT * FROM budgets ORDER BY scope",
     "SELECT epoch FROM key_epoch",
     "SELECT size, note FROM checkpoints ORDER BY size",
-    "SELECT commitment, scope, nonce FROM contents ORDER BY content_id",
+    "SELECT commitment, scope, nonce FROM contents ORDER BY commitment",
     "SELECT commitment, seq FROM erasures ORDER BY commitment",
     "SELECT response_id, owner FROM response_ids ORDER BY response_id",
     "SELECT session_id, owner FROM session_owners ORDER BY session_id",

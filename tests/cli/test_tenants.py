@@ -93,8 +93,8 @@ def test_a_tenant_opens_no_ledger_but_its_own(host: Host) -> None:
         for command in (("ledger", "query"), ("ledger", "verify"),
                         ("key", "create", "--name", "k")):  # fmt: skip
             done = host.run(*command, root=host.tenant("acme"))
-            assert (done.returncode, done.stdout) == (1, ""), command
-            assert "belongs to 'remit.local" in done.stderr
+            assert done.returncode == 1, command
+            assert "belongs to 'remit.local" in done.stdout + done.stderr
         for command in (("checkpoint", "acme"), ("export", "acme", "--out", host.root / "out"),
                         ("move", "acme", "--to", host.root / "new")):  # fmt: skip
             done = host.run("tenant", *command)

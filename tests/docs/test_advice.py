@@ -28,7 +28,7 @@ _DESCRIPTIONS = ("server/api/calls_described.py", "ledger/events.py")
 _DESCRIBED = {
     "ledger/client.py: Nothing was erased. Name the archive: `remit ledger erase … --archive DIR`.",
     "cli/init.py: --bare and --new-ledger exclude each other.",
-    "runtime/installation.py: Run `remit init` without --new-ledger.",
+    "runtime/installation.py: Run `remit init`, without asking for a new ledger.",
     "packages/index/errors.py: Ask who publishes it: a backup may have been put back. If not, "
     "somebody shows you an old state.",
 }

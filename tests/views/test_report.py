@@ -30,7 +30,7 @@ from remit.views import audit_report, read_usage, report_parts, report_script_ha
 from remit.views.page import script
 from remit.views.report_page import WHOLE_RANGE
 from remit.views.wording import nano_dollars, shown_value, visible
-from tests.ledger.archive.writing import sessions
+from tests.ledger.archive.writing import sessions, unguarded
 from tests.support.browser import Browser, find_browser
 from tests.views.audit_story import SAID, tell_auditor
 
@@ -562,7 +562,15 @@ def test_archived_entries_are_named_as_missing(
 ) -> None:
     sessions(client, 66, leading=0)
     tell_auditor(client)
-    done = archive(client, 256, tmp_path / "archive", by="root", carry=lambda *_: {}, kind="jsonl")
+    done = archive(
+        client,
+        256,
+        tmp_path / "archive",
+        by="root",
+        carry=lambda *_: {},
+        kind="jsonl",
+        guard=unguarded,
+    )
     gone = done.entries
     assert gone > 100, done
     banner = _opened(browser, tmp_path, _page(client))

@@ -63,6 +63,8 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
             blocks = read_answer(came.endpoint, value).content_blocks
         except RemitError as error:
             raise _not_this_api(neutral, came.body) from error
+    # JSON text spells half a character as an escape, and in no other way.
+    is_sound = bool(came.body) and b"\\u" not in came.body
     found = facts(came.endpoint, value)
     usage = found.usage
     if usage is None:
@@ -71,7 +73,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
             content_blocks=blocks, usage_reported=False, audio_seconds=found.units.get("seconds"),
             reply=came, more_than_text=found.more_than_text,
         )  # fmt: skip
-        return sound_answer(answer)
+        return answer if is_sound else sound_answer(answer)
     answer = ProviderResponse(
         found.text, found.model[:MAX_ID_CHARS], usage.input_tokens, usage.output_tokens,
         found.finish_reason, found.request_id, False, blocks, usage.cached_input_tokens or None,
@@ -80,7 +82,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
         usage.audio_output_tokens or None, found.units.get("seconds"), usage.server_tool_uses,
         came, found.more_than_text,
     )  # fmt: skip
-    return sound_answer(answer)
+    return answer if is_sound else sound_answer(answer)
 
 
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:

@@ -203,8 +203,10 @@ def _add_neutral(
     prompt = request.prompt if request.messages is None else list(sent.messages)
     # Messages that hold an integer beyond 2**53 are recorded as exact text.
     metadata["prompt"] = Content(prompt, None if sent.is_exact else sent.encoded)
-    if attempt.to.outgoing is not None and attempt.to.outgoing.body.changed:
-        metadata["changed"] = Content(attempt.to.outgoing.body.changed)
+    changed = attempt.to.outgoing.body.changed if attempt.to.outgoing is not None else []
+    # Without a contract, a temperature of 0 is what nobody asked for.
+    if changed and (request.contract_version or request.temperature):
+        metadata["changed"] = Content(changed)
     if request.tools:
         metadata["tools"] = Content([dict(tool) for tool in request.tools])
         blocks = () if isinstance(result, Failure) else result.content_blocks

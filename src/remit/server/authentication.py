@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from remit.gateway import MAX_ID_CHARS
 from remit.gateway.auth import (
     AgentTokenProvider,
@@ -61,8 +63,7 @@ _DAY_S = 86_400
 _VIRTUAL_KEY = "sk-remit-"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(Struct, frozen=True, gc=False):
     """The session, the person and the caller for whom a request's content is recorded.
 
     Attributes:
@@ -313,10 +314,13 @@ class Authenticator:
 
     def context(self, caller: AuthenticatedRequest) -> RequestContext:
         """Return the context of a request; raise HttpError if a header cannot be used."""
-        named, identity = _named(caller), caller.identity
+        return self._context(_named(caller), caller.identity)
+
+    def _context(self, named: Mapping[str, str], identity: Identity) -> RequestContext:
+        session_id = named.get("session_id", "")
         return RequestContext(
-            session_id=named.get("session_id") or identity.session_id or self.session_of(identity),
-            named_session_id=named.get("session_id", ""),
+            session_id=session_id or identity.session_id or self.session_of(identity),
+            named_session_id=session_id,
             subject_id=named.get("subject_id", ""),
             agent_id=named.get("agent_id") or identity.name,
             key_id=identity.key_id,
@@ -329,9 +333,14 @@ class Authenticator:
         Raises:
             HttpError: a header cannot be used, or the body names an upstream.
         """
-        named, context = _named(caller), self.context(caller)
-        passed = {text: caller.text(name) for name, text in _PASSED_ON.items()
-                  if name in caller.headers}  # fmt: skip
+        named: dict[str, str] = {}
+        passed: dict[str, str] = {}
+        for name in caller.headers:
+            if name in _HEADERS:
+                named[_HEADERS[name]] = caller.text(name)
+            elif name in _PASSED_ON:
+                passed[_PASSED_ON[name]] = caller.text(name)
+        context = self._context(named, caller.identity)
         for field in _UPSTREAM:
             if field in body.value:
                 raise HttpError(

@@ -112,7 +112,7 @@ def audit_report(
     if first is not None and end is not None and end <= first:
         raise InvalidInputError(
             "The end of the range is not after its beginning.",
-            next_step="Give a later --until, or an earlier --since.",
+            next_step="Give a later end, or an earlier beginning.",
         )
     begins, ends = (None if one is None else instant(time_of(one)) for one in (first, end))
     head = checkpoint.checkpoint

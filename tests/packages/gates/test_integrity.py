@@ -114,7 +114,10 @@ def test_a_later_run_checks_what_is_not_as_it_was(house: House) -> None:
         ("UPDATE entries SET submission_id = 'SES-X' WHERE seq = 100", "submission_id"),
         ("UPDATE contents SET value = 'x' WHERE content_id = 100", "stored value"),
         (_EDIT, " does not match entry_hash"),
-        ("UPDATE tree_hashes SET hash = zeroblob(32) WHERE level = 1 AND idx = 1", "tree hash"),
+        (
+            "UPDATE tree_hashes SET hash = zeroblob(32) WHERE level = 1 AND idx = 1",
+            "tree_hashes: level 1",
+        ),
         ("DELETE FROM entries WHERE seq = 300", "entry 300 is not there"),
     ):
         _edit(house, change)

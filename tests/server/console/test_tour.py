@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from remit.gateway.auth import Identity
+from remit.kernel.loops import run_blocking
 from remit.learning.proposals import Change, Learner
 from remit.runtime import Conversation, Runtime
 from tests.learning.proposals.conftest import Effect
@@ -95,7 +96,7 @@ def test_a_tour(shop: Shop) -> None:
         card.get_by_label("Why").fill("a good customer")
         card.get_by_role("button", name="Approve").click()
         page.get_by_text("granted").first.wait_for()
-        shop.conversation.resume()
+        run_blocking(shop.conversation.aresume())  # the browser has a loop in this thread
         assert shop.refunds == [12]
 
         # Live: a call appears without a reload.

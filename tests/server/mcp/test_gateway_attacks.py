@@ -27,7 +27,7 @@ async def test_a_key_without_a_user_cannot_approve_what_it_asked_for(ledger: Led
     queue = ApprovalQueue(ledger, ApprovalSettings.model_validate(people))
     key = Identity("ops", "operator", key_id="KEY-1")
     with pytest.raises(WaitsError) as waits:
-        await Approving(queue, key, "SES-A", "ops").permit(_TOOL, {})
+        await Approving(queue, key, "SES-A", "ops", None).permit(_TOOL, {})
     with pytest.raises(ApprovalError, match="cannot approve it"):
         queue.decide(
             waits.value.request_id, granted=True, by=name_of(key), person=key.person

@@ -101,7 +101,9 @@ def load_settings(
     """
     files = InstalledFiles(path.parent) if installed and path is not None else None
     of_root = _installed_defaults(files) if files is not None else None
-    merged = _without_removed(of_root) if of_root else _defaults()
+    merged = _defaults()
+    if of_root:
+        merged = _with_new(_without_removed(of_root), merged, Settings)
     defaults = copy.deepcopy(merged)
     sources = {key: "default" for key, _ in flattened(merged)}
     if path is not None and path.exists():
@@ -204,6 +206,19 @@ def _without_removed(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         for key, value in table.items()
         if f"{prefix}{key}" not in _REMOVED
     }
+
+
+def _with_new(
+    installed: dict[str, Any], shipped: Mapping[str, Any], section: type[BaseModel]
+) -> dict[str, Any]:
+    """Return defaults that an earlier version installed, with the settings added since then."""
+    for name, field in section.model_fields.items():
+        inner, is_table = field.annotation, isinstance(installed.get(name), dict)
+        if name not in installed and name in shipped:
+            installed[name] = copy.deepcopy(shipped[name])
+        elif is_table and isinstance(inner, type) and issubclass(inner, BaseModel):
+            _with_new(installed[name], shipped.get(name, {}), inner)
+    return installed
 
 
 @functools.cache  # once in a process, however often settings are loaded
