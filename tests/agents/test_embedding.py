@@ -82,6 +82,7 @@ def test_whoever_stops_listening_cancels_the_turn(
     @remit.tool
     async def wait() -> str:
         """Take long."""
+        ended.append("begun")
         try:
             await asyncio.sleep(60)
         finally:
@@ -97,6 +98,8 @@ def test_whoever_stops_listening_cancels_the_turn(
             async for event in stream:
                 if isinstance(event, ToolStarted):
                     break
+            while not ended:  # its arguments are checked first
+                await asyncio.sleep(0.01)
             await stream.aclose()  # type: ignore[attr-defined]
             await runtime.aclose()
 
@@ -105,6 +108,8 @@ def test_whoever_stops_listening_cancels_the_turn(
             for event in stream:
                 if isinstance(event, ToolStarted):
                     break
+            while not ended:
+                time.sleep(0.01)
             stream.close()  # type: ignore[attr-defined]
         else:
             asyncio.run(asyncio.wait_for(listen(), 30))
@@ -114,7 +119,7 @@ def test_whoever_stops_listening_cancels_the_turn(
             time.sleep(0.02)
         (call,) = runtime.ledger.read_by_event_type("TOOL_CALL")
         (failed,) = runtime.ledger.read_by_event_type("WO_FAILED")
-    assert ended == ["cancelled"]
+    assert ended == ["begun", "cancelled"]
     assert [turn.metadata["outcome"] for turn in turns] == ["cancelled"]
     assert "may have taken effect" in call.metadata["tool_error"]
     assert failed.metadata["error_code"] == "cancelled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -103,16 +104,16 @@ _WORD = r"^(\w+\s?)*$"
 def test_a_check_costs_as_much_as_the_value_is_long(
     schema: dict[str, Any], value: Callable[[int], Any]
 ) -> None:
-    costs = []
-    for size in (20_000, 40_000):
-        sized = value(size)
-        times = []
-        for _ in range(5):
+    least = dict.fromkeys((20_000, 40_000), math.inf)
+    for number in range(25):  # five, and more while another process disturbs them
+        for size in least:
+            sized = value(size)
             started = time.process_time()
             first_problem(schema, sized)
-            times.append(time.process_time() - started)
-        costs.append(min(times))
-    assert costs[1] <= 2.5 * costs[0] + 0.001
+            least[size] = min(least[size], time.process_time() - started)
+        if number >= 4 and least[40_000] <= 2.5 * least[20_000]:
+            return
+    assert least[40_000] <= 2.5 * least[20_000] + 0.001
 
 
 def test_unique_items_and_references() -> None:

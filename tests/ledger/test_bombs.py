@@ -92,7 +92,6 @@ def test_a_map_in_an_export_does_not_inflate(tmp_path: Path) -> None:
 
 @soak_only
 def test_a_stored_value_does_not_inflate(tmp_path: Path) -> None:
-    content = importlib.import_module("remit.ledger.content")  # a function has that name, too
     place = str(tmp_path / "l.db")
     with LedgerClient(place, signer=SIGNER) as client:
         client.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "p" * 9000}))
@@ -143,6 +142,7 @@ def test_the_limits_hold_where_they_are_lower(
     from remit.ledger.errors import ExportFormatError, LedgerError
 
     place = str(tmp_path / "l.db")
+    content = importlib.import_module("remit.ledger.content")  # a function has that name, too
     with LedgerClient(place, signer=SIGNER) as client:
         client.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "p" * 9000}))
         monkeypatch.setattr(content, "MAX_INFLATED_BYTES", 8999)

@@ -70,7 +70,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         if lines:
             raise ConfigError(
                 f"{path} holds a byte order mark (U+FEFF) in line {lines[0]}, which TOML forbids.",
-                next_step="Open the file in an editor that shows invisible characters, and take this one out.",
+                next_step="Open the file in an editor that shows invisible characters, and take "
+                "this one out.",
             ) from error
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
