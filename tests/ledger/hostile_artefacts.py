@@ -102,7 +102,9 @@ def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
             client, 256, directory, by="ann", carry=lambda *_: {}, kind="jsonl", guard=unguarded
         )
         assert done.entries > 200
-        erase_archived(client, Archive([directory]), session_id="SES-9", reason="request 3")
+        erase_archived(
+            client, Archive([directory]), session_id="SES-9", reason="request 3", guard=unguarded
+        )
         conversation(client, "SES-LATER", 2, subject="ann")
         assert client.verify().problems == []
         client.export(folder / "archived.jsonl")

@@ -314,7 +314,7 @@ def _write_line(out: IO[bytes], line: dict[str, Any]) -> None:
         raise LedgerError(
             f"The line of entry {line.get('seq')} would be longer than {MAX_LINE_BYTES:,} bytes, "
             "which no reader of exports takes.",
-            next_step="Export tiles or Parquet; or erase what the entry shows.",
+            next_step="Export tiles or Parquet.",
         )
     out.write(data + b"\n")
 
