@@ -16,6 +16,7 @@ from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient, wire_body
 from tests.server.conftest import QUICK
+from tests.server.erasing import holds
 from tests.server.running import Served, new_session, serving
 from tests.server.sdks import HARD, opening
 from tests.support.commands import run_remit
@@ -282,6 +283,40 @@ def test_what_was_erased_is_settled_all_the_same(
     told = [entry.metadata for entry in served.entries("EXCHANGE", session)][1:]
     assert [one["cost_usd"] for one in told] == [pytest.approx(ANTHROPIC_LINE, abs=2e-9)] * 2
     assert [one["parameters"] for one in told] == [{"batch_id": batch.id}] * 2
+    assert _money(served, key)[1] == 0
+    _equal(served)
+
+
+@pytest.mark.parametrize("target", ["person", "session", "entry"])
+def test_results_of_an_erased_request_bring_no_text_of_it(
+    served: Served, keeper: Keeper, session: str, target: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    names = [f"mark-{name}-{session}" for name in ("good", "bad")]
+    keeper.answers[names[1]] = {
+        "type": "errored",
+        "error": {"type": "error", "error": {"type": "invalid_request_error",
+                                             "message": f"not with {names[1]}"}},
+    }  # fmt: skip
+    headers = {"x-remit-session": session, "x-remit-subject": f"person of {session}",
+               "anthropic-version": "2023-06-01"}  # fmt: skip
+    body = {"requests": [_request(name) for name in names]}
+    status, raw, _ = served.ask("POST", "/v1/messages/batches", body, token=key.key, headers=headers)
+    batch_id = json.loads(raw)["id"]
+    entry = served.exchange(session).id
+    erased: dict[str, Any] = {
+        "person": {"subject_id": f"person of {session}"}, "session": {"session_id": session},
+        "entry": {"entry_id": entry},
+    }[target]  # fmt: skip
+    served.ledger.erase(**erased, reason="asked to", requested_by="test")
+    keeper.finish(batch_id)
+    path = f"/v1/messages/batches/{batch_id}/results"
+    status, raw, _ = served.ask("GET", path, token=key.key, headers=headers)
+    assert status == 200
+    assert all(name in raw.decode() for name in names)
+    told = [one.metadata for one in served.entries("EXCHANGE", session)][1:]
+    assert [one["outcome"] for one in told] == ["success", "error"]
+    assert {name: found for name in names if (found := holds(served, name))} == {}
     assert _money(served, key)[1] == 0
     _equal(served)
 

@@ -206,6 +206,8 @@ class Results:
             answer = result if isinstance(result, Failure) else answer_of(dialect, endpoint, result)
             call = Call(request, StreamTap(None, None), identity, sent.context_hash)
             bill = _bill(to, answer)
+            if text is None:  # no person's name is left to find an answer by
+                custom_id, answer = name, _without_content(answer)
             ended.append(_Ended(custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
         return ended
 
@@ -236,6 +238,13 @@ class Results:
         if part is not None:
             entry.metadata.update(part.overrun(usage))
         tx.append(prepare_exchange(self._ledger, entry, request.subject_id))
+
+
+def _without_content(answer: ProviderResponse | Failure) -> ProviderResponse | Failure:
+    """Return an answer without texts, for the record: that of a request that has been erased."""
+    if isinstance(answer, Failure):
+        return structs.replace(answer, message="the request has been erased", reply=None)
+    return structs.replace(answer, content="", content_blocks=(), reply=None)
 
 
 def _bill(to: Candidate, answer: ProviderResponse | Failure) -> Bill:
