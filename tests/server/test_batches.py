@@ -301,7 +301,9 @@ def test_results_of_an_erased_request_bring_no_text_of_it(
     headers = {"x-remit-session": session, "x-remit-subject": f"person of {session}",
                "anthropic-version": "2023-06-01"}  # fmt: skip
     body = {"requests": [_request(name) for name in names]}
-    status, raw, _ = served.ask("POST", "/v1/messages/batches", body, token=key.key, headers=headers)
+    status, raw, _ = served.ask(
+        "POST", "/v1/messages/batches", body, token=key.key, headers=headers
+    )
     batch_id = json.loads(raw)["id"]
     entry = served.exchange(session).id
     erased: dict[str, Any] = {

@@ -29,7 +29,6 @@ class KeptId(NamedTuple):
     is_new: bool = True
 
 
-
 class CannotContinueError(RemitError):
     """What a call goes on from cannot be had any more.
 

@@ -56,9 +56,7 @@ _KEEP = (
     "ON CONFLICT (response_id) DO UPDATE SET owner = excluded.owner, "
     "session_id = excluded.session_id, entry_id = excluded.entry_id"
 )
-_MOVE = (
-    "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE response_id = ?"
-)
+_MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE response_id = ?"
 
 Claim = tuple[str, str, str]
 """Caller, idempotency key, and the call's own token."""

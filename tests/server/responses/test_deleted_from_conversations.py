@@ -179,7 +179,9 @@ def test_what_is_put_in_while_a_conversation_is_deleted(served: Served) -> None:
     """Each item is refused, or deleted with the conversation."""
     for _ in range(10):
         client, texts = _Client(served), [_mark() for _ in range(6)]
-        items = [{"items": [{"type": "message", "role": "user", "content": text}]} for text in texts]
+        items = [
+            {"items": [{"type": "message", "role": "user", "content": text}]} for text in texts
+        ]
         with ThreadPoolExecutor(3) as threads:
             path = f"{client.path}/items"
             added = [threads.submit(client.ask, "POST", path, one) for one in items]
