@@ -230,7 +230,7 @@ class Conversations:
         head = self._turns.find(name, owner_of(caller.identity)) if name else None
         if head is None:
             return
-        with contextlib.suppress(ErasedItemsError, EntryArchivedError):
+        with contextlib.suppress(ErasedItemsError, ErasureError, EntryArchivedError):
             entries, texts = self._turns.unshown(head)
             if texts:
                 self._ledger.withdraw(
