@@ -14,7 +14,7 @@ from aiohttp import web
 
 from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
-from remit.ledger import LedgerClient, wire_body
+from remit.ledger import LedgerClient, Transaction, wire_body
 from tests.server.conftest import QUICK
 from tests.server.erasing import holds
 from tests.server.running import Served, new_session, serving
@@ -402,3 +402,38 @@ def _is_settled(ledger: LedgerClient, key: NewKey, session: str) -> None:
     assert account.spent_nano / USD == pytest.approx(250 * OPENAI_LINE, abs=250e-9)
     assert len(list(ledger.query(event_type="EXCHANGE", session_id=session))) == 252
     assert audit_budgets(ledger).equal
+
+
+def test_rows_of_an_earlier_version_lose_the_texts_of_clients(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    """An earlier version wrote the person into ``batches`` and the custom id into ``batch_lines``."""
+    key, name, person = served.key(usd_nano=USD), f"mark-{session}", f"person-{session}"
+    headers = {"x-remit-session": session, "x-remit-subject": person,
+               "anthropic-version": "2023-06-01"}  # fmt: skip
+    status, raw, _ = served.ask(
+        "POST", "/v1/messages/batches", {"requests": [_request(name)]}, token=key.key,
+        headers=headers,
+    )  # fmt: skip
+    batch_id = json.loads(raw)["id"]
+
+    def rewrite(tx: Transaction) -> None:
+        tx.execute("UPDATE batch_lines SET custom_id = ? WHERE batch_id = ?", (name, batch_id))
+        tx.execute(
+            "UPDATE batches SET caller = replace(caller, ?, ?) WHERE batch_id = ?",
+            ('"subject_id":""', f'"subject_id":"{person}"', batch_id),
+        )
+
+    served.ledger.transact(rewrite)
+    _equal(served)
+    ran = run_remit("ledger", "recover", "--root", served.root)
+    assert ran.returncode == 0, ran.stderr
+    _equal(served)
+    served.ledger.erase(subject_id=person, reason="asked to", requested_by="test")
+    assert {text: found for text in (name, person) if (found := holds(served, text))} == {}
+    keeper.finish(batch_id)
+    path = f"/v1/messages/batches/{batch_id}"
+    assert served.ask("GET", f"{path}/results", token=key.key, headers=headers)[0] == 200
+    assert holds(served, name) == []
+    assert _money(served, key)[1] == 0
+    _equal(served)

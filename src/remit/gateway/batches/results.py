@@ -14,6 +14,7 @@ from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_n
 from remit.gateway.billing import Bill, Billing
 from remit.gateway.budget import Amount, Hold, TokenBudgeter
 from remit.gateway.call import Attempt, Call, Candidate, Failure
+from remit.gateway.lookup import HIDDEN
 from remit.gateway.objects import KeptObject, keep
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
 from remit.gateway.sending import AnyProvider
@@ -207,7 +208,8 @@ class Results:
             call = Call(request, StreamTap(None, None), identity, sent.context_hash)
             bill = _bill(to, answer)
             if text is None:  # no person's name is left to find an answer by
-                custom_id, answer = name, _without_content(answer)
+                custom_id = name if name.startswith(HIDDEN) else line_name(row.batch_id, name)
+                answer = _without_content(answer)
             ended.append(_Ended(custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
         return ended
 
