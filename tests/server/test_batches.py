@@ -407,11 +407,11 @@ def _is_settled(ledger: LedgerClient, key: NewKey, session: str) -> None:
 def test_rows_of_an_earlier_version_lose_the_texts_of_clients(
     served: Served, keeper: Keeper, session: str
 ) -> None:
-    """An earlier version wrote the person into ``batches`` and the custom id into ``batch_lines``."""
+    """An earlier version wrote the person into `batches`, the custom id into `batch_lines`."""
     key, name, person = served.key(usd_nano=USD), f"mark-{session}", f"person-{session}"
     headers = {"x-remit-session": session, "x-remit-subject": person,
                "anthropic-version": "2023-06-01"}  # fmt: skip
-    status, raw, _ = served.ask(
+    _, raw, _ = served.ask(
         "POST", "/v1/messages/batches", {"requests": [_request(name)]}, token=key.key,
         headers=headers,
     )  # fmt: skip
