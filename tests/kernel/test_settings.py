@@ -43,11 +43,16 @@ def test_the_command_line_says_it_and_works(tmp_path: Path) -> None:
     assert "leases.lasts_s" in {row["key"] for row in json.loads(done.stdout)["settings"]}
 
 
-def test_installed_defaults_of_before_are_read_without_them(
+def test_installed_defaults_of_before_are_read_with_the_settings_of_now(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A setting that is none any more is left out; a new one and a new section are added."""
     shipped = shipped_file("PKG-KERNEL-001", _DEFAULTS)
     data = shipped.replace(b"[leases]\n", b"[leases]\npoll_s = 0.5\n")
+    start = data.index(b"\n[tools]\n")
+    data = data[:start] + data[data.index(b"\n[", start + 1) :]
+    data = data.replace(b"\nlasts_s = ", b"\n# lasts_s = ")
+    assert data.count(b"# lasts_s") == 1
     for path, content in (
         (_DEFAULTS, data),
         (OWNERSHIP_FILE, json.dumps({

@@ -14,8 +14,9 @@ from aiohttp import web
 
 from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
-from remit.ledger import LedgerClient, wire_body
+from remit.ledger import LedgerClient, Transaction, wire_body
 from tests.server.conftest import QUICK
+from tests.server.erasing import holds
 from tests.server.running import Served, new_session, serving
 from tests.server.sdks import HARD, opening
 from tests.support.commands import run_remit
@@ -286,6 +287,42 @@ def test_what_was_erased_is_settled_all_the_same(
     _equal(served)
 
 
+@pytest.mark.parametrize("target", ["person", "session", "entry"])
+def test_results_of_an_erased_request_bring_no_text_of_it(
+    served: Served, keeper: Keeper, session: str, target: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    names = [f"mark-{name}-{session}" for name in ("good", "bad")]
+    keeper.answers[names[1]] = {
+        "type": "errored",
+        "error": {"type": "error", "error": {"type": "invalid_request_error",
+                                             "message": f"not with {names[1]}"}},
+    }  # fmt: skip
+    headers = {"x-remit-session": session, "x-remit-subject": f"person of {session}",
+               "anthropic-version": "2023-06-01"}  # fmt: skip
+    body = {"requests": [_request(name) for name in names]}
+    status, raw, _ = served.ask(
+        "POST", "/v1/messages/batches", body, token=key.key, headers=headers
+    )
+    batch_id = json.loads(raw)["id"]
+    entry = served.exchange(session).id
+    erased: dict[str, Any] = {
+        "person": {"subject_id": f"person of {session}"}, "session": {"session_id": session},
+        "entry": {"entry_id": entry},
+    }[target]  # fmt: skip
+    served.ledger.erase(**erased, reason="asked to", requested_by="test")
+    keeper.finish(batch_id)
+    path = f"/v1/messages/batches/{batch_id}/results"
+    status, raw, _ = served.ask("GET", path, token=key.key, headers=headers)
+    assert status == 200
+    assert all(name in raw.decode() for name in names)
+    told = [one.metadata for one in served.entries("EXCHANGE", session)][1:]
+    assert [one["outcome"] for one in told] == ["success", "error"]
+    assert {name: found for name in names if (found := holds(served, name))} == {}
+    assert _money(served, key)[1] == 0
+    _equal(served)
+
+
 def test_a_batch_that_nobody_named_is_charged_at_its_bound(
     served: Served, keeper: Keeper, session: str
 ) -> None:
@@ -365,3 +402,38 @@ def _is_settled(ledger: LedgerClient, key: NewKey, session: str) -> None:
     assert account.spent_nano / USD == pytest.approx(250 * OPENAI_LINE, abs=250e-9)
     assert len(list(ledger.query(event_type="EXCHANGE", session_id=session))) == 252
     assert audit_budgets(ledger).equal
+
+
+def test_rows_of_an_earlier_version_lose_the_texts_of_clients(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    """An earlier version wrote the person into `batches`, the custom id into `batch_lines`."""
+    key, name, person = served.key(usd_nano=USD), f"mark-{session}", f"person-{session}"
+    headers = {"x-remit-session": session, "x-remit-subject": person,
+               "anthropic-version": "2023-06-01"}  # fmt: skip
+    _, raw, _ = served.ask(
+        "POST", "/v1/messages/batches", {"requests": [_request(name)]}, token=key.key,
+        headers=headers,
+    )  # fmt: skip
+    batch_id = json.loads(raw)["id"]
+
+    def rewrite(tx: Transaction) -> None:
+        tx.execute("UPDATE batch_lines SET custom_id = ? WHERE batch_id = ?", (name, batch_id))
+        tx.execute(
+            "UPDATE batches SET caller = replace(caller, ?, ?) WHERE batch_id = ?",
+            ('"subject_id":""', f'"subject_id":"{person}"', batch_id),
+        )
+
+    served.ledger.transact(rewrite)
+    _equal(served)
+    ran = run_remit("ledger", "recover", "--root", served.root)
+    assert ran.returncode == 0, ran.stderr
+    _equal(served)
+    served.ledger.erase(subject_id=person, reason="asked to", requested_by="test")
+    assert {text: found for text in (name, person) if (found := holds(served, text))} == {}
+    keeper.finish(batch_id)
+    path = f"/v1/messages/batches/{batch_id}"
+    assert served.ask("GET", f"{path}/results", token=key.key, headers=headers)[0] == 200
+    assert holds(served, name) == []
+    assert _money(served, key)[1] == 0
+    _equal(served)

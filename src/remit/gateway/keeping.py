@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remit.kernel.errors import RemitError
 from remit.providers.wire.body import Body
@@ -14,8 +14,19 @@ if TYPE_CHECKING:
 
 __all__ = ["CannotContinueError", "Keeper", "KeptId", "TooLongError"]
 
-KeptId = tuple[str, str, str]
-"""An id that a client was given, whose it is, and the session: a row of ``response_ids``."""
+
+class KeptId(NamedTuple):
+    """An id that a client was given: a row of ``response_ids``.
+
+    Attributes:
+        is_new: whether the row may be made. The row of a conversation exists before its calls; if
+            the conversation has been deleted meanwhile, none is made again.
+    """
+
+    response_id: str
+    owner: str
+    session_id: str
+    is_new: bool = True
 
 
 class CannotContinueError(RemitError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
+import orjson
+
 from remit.gateway.budget import Accounts, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
 from remit.gateway.leases import Owner
 from remit.gateway.lookup import HIDDEN, hidden_name
@@ -31,6 +33,11 @@ _HIDE_KEY = (
     "WHERE known.caller = ? AND known.idempotency_key = ?)"
 )
 _DELETE_KEY = "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ?"
+# An earlier version wrote the names that clients give their requests, and whom a batch speaks of.
+_SHOWN_LINES = f"SELECT batch_id, custom_id FROM batch_lines WHERE custom_id NOT LIKE '{HIDDEN}%'"
+_HIDE_LINE = "UPDATE batch_lines SET custom_id = ? WHERE batch_id = ? AND custom_id = ?"
+_NAMING_BATCHES = 'SELECT batch_id, caller FROM batches WHERE caller NOT LIKE \'%"subject_id":""%\''
+_UNNAME_BATCH = "UPDATE batches SET caller = ? WHERE batch_id = ? AND caller = ?"
 
 
 class Recovery:
@@ -65,6 +72,7 @@ class Recovery:
 
     def run(self, policy: Policy, lease_ms: int) -> list[str]:
         """See :meth:`InFlightCalls.recover`."""
+        self._hide_names()
         now = self._ledger.now_ms
         owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")
         owners += self._ledger.select(
@@ -91,6 +99,23 @@ class Recovery:
         return self._ledger.transact(
             lambda tx: self._recover(tx, policy, dead, overdue, stale, shown)
         )
+
+    def _hide_names(self) -> None:
+        """Take clients' texts out of the rows that an earlier version wrote for batches."""
+        lines = self._ledger.select(_SHOWN_LINES)
+        batches = self._ledger.select(_NAMING_BATCHES)
+
+        def write(tx: Transaction) -> None:
+            tx.execute_many(
+                _HIDE_LINE, [(hidden_name(batch, name), batch, name) for batch, name in lines]
+            )
+            tx.execute_many(
+                _UNNAME_BATCH,
+                [(_without_person(caller), batch, caller) for batch, caller in batches],
+            )
+
+        if lines or batches:
+            self._ledger.transact(write)
 
     def _is_dead(self, text: str) -> bool:
         owner = Owner.parse(text)
@@ -201,3 +226,8 @@ def _is_at_work(text: str, dispatch_entry_id: str = "") -> bool:
     if owner is None or not owner.is_surely_alive():
         return False
     return not owner.is_current_process() or is_out(text, dispatch_entry_id)
+
+
+def _without_person(caller: str) -> str:
+    """Return the caller of a batch without the person whom an earlier version wrote there."""
+    return orjson.dumps({**orjson.loads(caller), "subject_id": ""}).decode()

@@ -56,6 +56,7 @@ _KEEP = (
     "ON CONFLICT (response_id) DO UPDATE SET owner = excluded.owner, "
     "session_id = excluded.session_id, entry_id = excluded.entry_id"
 )
+_MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE response_id = ?"
 
 Claim = tuple[str, str, str]
 """Caller, idempotency key, and the call's own token."""
@@ -214,7 +215,7 @@ class Calls:
         self._ended: list[tuple[str]] = []
         self._claims: dict[tuple[str, str], tuple[str, int, str] | None] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
-        self._kept: list[tuple[str, str, str, str]] = []
+        self._kept: list[tuple[KeptId, str]] = []
         self._also: list[tuple[Callable[[Transaction, str], None], str]] = []
         scopes: list[str] = []
         ends: list[str] = []
@@ -298,7 +299,7 @@ class Calls:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])
             self._changed_claims.append((_CLAIM, (*step.claim, self._owner, until)))
         if step.kept:
-            self._kept += [(*kept, dispatch_id) for kept in step.kept]
+            self._kept += [(kept, dispatch_id) for kept in step.kept]
         if refused is not None and step.warn is not None:
             self._tx.append(step.warn(refused.code, refused.message))
         return dispatch_id, hold
@@ -327,7 +328,7 @@ class Calls:
             until = self._tx.now_ms + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
         if step.kept:
-            self._kept += [(*kept, exchange_id) for kept in step.kept]
+            self._kept += [(kept, exchange_id) for kept in step.kept]
         if step.also is not None:
             self._also.append((step.also, exchange_id))
         return FinishedCall(exchange_id, timestamp, remaining)
@@ -368,7 +369,11 @@ class Calls:
                 self._tx.execute_many(sql, [row for _, row in group])
             self._changed_claims = []
         if self._kept:
-            self._tx.execute_many(_KEEP, self._kept)
+            new = [(*kept[:3], entry_id) for kept, entry_id in self._kept if kept.is_new]
+            moved = [(*kept[1:3], entry_id, kept.response_id)
+                     for kept, entry_id in self._kept if not kept.is_new]  # fmt: skip
+            self._tx.execute_many(_KEEP, new)
+            self._tx.execute_many(_MOVE, moved)
             self._kept = []
         for also, exchange_id in self._also:
             also(self._tx, exchange_id)

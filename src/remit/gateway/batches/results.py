@@ -14,6 +14,7 @@ from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_n
 from remit.gateway.billing import Bill, Billing
 from remit.gateway.budget import Amount, Hold, TokenBudgeter
 from remit.gateway.call import Attempt, Call, Candidate, Failure
+from remit.gateway.lookup import HIDDEN
 from remit.gateway.objects import KeptObject, keep
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
 from remit.gateway.sending import AnyProvider
@@ -206,6 +207,9 @@ class Results:
             answer = result if isinstance(result, Failure) else answer_of(dialect, endpoint, result)
             call = Call(request, StreamTap(None, None), identity, sent.context_hash)
             bill = _bill(to, answer)
+            if text is None:  # no person's name is left to find an answer by
+                custom_id = name if name.startswith(HIDDEN) else line_name(row.batch_id, name)
+                answer = _without_content(answer)
             ended.append(_Ended(custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
         return ended
 
@@ -236,6 +240,13 @@ class Results:
         if part is not None:
             entry.metadata.update(part.overrun(usage))
         tx.append(prepare_exchange(self._ledger, entry, request.subject_id))
+
+
+def _without_content(answer: ProviderResponse | Failure) -> ProviderResponse | Failure:
+    """Return an answer without texts, for the record: that of a request that has been erased."""
+    if isinstance(answer, Failure):
+        return structs.replace(answer, message="the request has been erased", reply=None)
+    return structs.replace(answer, content="", content_blocks=(), reply=None)
 
 
 def _bill(to: Candidate, answer: ProviderResponse | Failure) -> Bill:

@@ -224,9 +224,10 @@ class ResponseCall:
         ids: list[str] = []
         if response_id and self.stored and (answer or self._named_early):
             ids = ids_in(response_id, value)
+        kept = [self._kept(identity) for identity in ids]
         if self._conversation and isinstance(result, ProviderResponse):
-            ids.append(self._conversation)
-        return [self._kept(identity) for identity in ids]
+            kept.append(self._kept(self._conversation, is_new=False))
+        return kept
 
     def _asked(self) -> Content:
         """The client's own input in its exact text, with the items that it refers to."""
@@ -243,8 +244,8 @@ class ResponseCall:
             ]
         return Content.exact_list(items)
 
-    def _kept(self, identity: str) -> KeptId:
-        return identity, self._owner, self._session_id
+    def _kept(self, identity: str, *, is_new: bool = True) -> KeptId:
+        return KeptId(identity, self._owner, self._session_id, is_new)
 
     def _is_native(self, to: Candidate) -> bool:
         return to.outgoing is not None and to.outgoing.body.endpoint.name == NATIVE

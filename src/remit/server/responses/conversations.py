@@ -7,6 +7,7 @@ items were put in or taken out. The row of its id leads to the last of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +19,20 @@ from remit.gateway.keeping import TooLongError
 from remit.gateway.tenancy import NotYoursError, check_session, owner_of
 from remit.kernel.json_text import elements, spans
 from remit.kernel.settings import ServerSettings
-from remit.ledger import Content, ErasureError, LedgerClient, LedgerEntry, Transaction
+from remit.ledger import (
+    Content,
+    EntryArchivedError,
+    ErasureError,
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+)
 from remit.providers.wire.body import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, read_body, reply_json
 from remit.server.responses.items import ErasedItemsError, id_of, page
-from remit.server.responses.turns import Turn, Turns, place_of
+from remit.server.responses.turns import Turn, Turns
 
 _PATH = re.compile(
     r"/conversations(?:/(?P<id>[^/]{1,256})(?:/(?P<part>items)(?:/(?P<item>[^/]{1,256}))?)?)?$"
@@ -144,8 +152,7 @@ class Conversations:
         if name.startswith("conv_"):
             turn = self._turns.find(name, owner_of(identity), identity.session_id)
         if turn is None:
-            message = "There is no conversation with this id."
-            raise HttpError(404, "conversation_not_found", message, param="conversation")
+            raise _not_found()
         return turn
 
     def _create(self, caller: AuthenticatedRequest, raw: bytes) -> dict[str, Any]:
@@ -189,40 +196,65 @@ class Conversations:
         }
 
     def _remove(self, caller: AuthenticatedRequest, head: Turn, name: str, item_id: str) -> None:
-        """Take an item out of a conversation, and erase its text unless a call shows it.
+        """Take an item out of a conversation, and erase its text unless something shows it.
 
         An item that a call put in or answered belongs to that call: its text is erased when the
         response is deleted.
         """
         self._item(head, item_id)
-        found = self._turns.place_in(head, item_id)
-        if found is None:
+        places = self._turns.places_of(head, item_id)
+        if not places:
             self._change(caller, name, "REMOVED", {"removed": [item_id]})
             return
-        turn, at = found
-        items = self._ledger.exact(turn.entry.id, ("items",))["items"]
-        text = items[at] if isinstance(items, list) else items
+        removed = {"removed": [item_id], "removed_at": places}
+        entries, texts = self._turns.unshown(head, places)
+        if not texts:  # another item has the same text
+            self._change(caller, name, "REMOVED", removed)
+            return
         self._ledger.withdraw(
-            [turn.entry.id],
-            texts=[text] if isinstance(text, bytes) else [],
+            entries,
+            texts=texts,
             reason=f"DELETE /v1/conversations/{name}/items/{item_id}",
             requested_by=caller.identity.name,
-            also=self._changing(
-                caller, name, "REMOVED", {"removed": [item_id], "removed_at": place_of(turn, at)}
-            ),
+            also=self._changing(caller, name, "REMOVED", removed),
         )
+
+    def erase_unshown(self, call: LedgerEntry, caller: AuthenticatedRequest) -> None:
+        """Erase deleted items of a conversation that a deleted call was the last to show. Blocks.
+
+        Args:
+            call: the ``EXCHANGE`` of the deleted call.
+            caller: who deleted it.
+        """
+        name = call.metadata.get("conversation_id", "")
+        head = self._turns.find(name, owner_of(caller.identity)) if name else None
+        if head is None:
+            return
+        with contextlib.suppress(ErasedItemsError, ErasureError, EntryArchivedError):
+            entries, texts = self._turns.unshown(head)
+            if texts:
+                self._ledger.withdraw(
+                    entries, texts=texts, requested_by=caller.identity.name,
+                    reason=f"DELETE of items in /v1/conversations/{name}",
+                )  # fmt: skip
 
     def _delete(self, caller: AuthenticatedRequest, name: str) -> None:
         """Delete a conversation, and erase what was put into it unless a call shows it."""
-        changes = self._ledger.query(
-            event_type="CONVERSATION_CHANGED", submission_id=name, with_content=False
-        )
-        self._ledger.withdraw(
-            [entry.id for entry in changes],
-            reason=f"DELETE /v1/conversations/{name}",
-            requested_by=caller.identity.name,
-            also=self._changing(caller, name, "DELETED", {}),
-        )
+        while True:
+            head = self.head(name, caller.identity)
+            changes = self._ledger.query(
+                event_type="CONVERSATION_CHANGED", submission_id=name, with_content=False
+            )
+            try:
+                self._ledger.withdraw(
+                    [entry.id for entry in changes],
+                    reason=f"DELETE /v1/conversations/{name}",
+                    requested_by=caller.identity.name,
+                    also=self._changing(caller, name, "DELETED", {}, head.entry.id),
+                )
+            except _ChangedError:  # by another request, whose entry has to be withdrawn too
+                continue
+            return
 
     def _change(
         self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any]
@@ -235,14 +267,22 @@ class Conversations:
         self._ledger.transact(self._changing(caller, name, decision, more))
 
     def _changing(
-        self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any]
-    ) -> Callable[[Transaction], None]:
-        """Return the work of :meth:`_change`, for a transaction."""
+        self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any],
+        last: str = "",
+    ) -> Callable[[Transaction], None]:  # fmt: skip
+        """Return the work of :meth:`_change`, for a transaction.
+
+        With ``last`` it raises :class:`_ChangedError` unless that is the conversation's last entry.
+        """
         context, owner = self._authenticator.context(caller), owner_of(caller.identity)
 
         def write(tx: Transaction) -> None:
             check_session(tx, caller.identity, context.session_id)
             rows = tx.execute("SELECT entry_id FROM response_ids WHERE response_id = ?", (name,))
+            if not rows and decision != "CREATED":  # another request has deleted it
+                raise _not_found()
+            if last and rows[0][0] != last:
+                raise _ChangedError
             before = {"continues": rows[0][0]} if rows else {}
             entry = LedgerEntry(
                 event_type="CONVERSATION_CHANGED",
@@ -267,6 +307,15 @@ _REASONS = {
     "UPDATED": "The labels of a conversation were changed",
     "DELETED": "A conversation was deleted; its calls stay",
 }
+
+
+class _ChangedError(Exception):
+    """A conversation was changed after it was read."""
+
+
+def _not_found() -> HttpError:
+    message = "There is no conversation with this id."
+    return HttpError(404, "conversation_not_found", message, param="conversation")
 
 
 def too_long(error: TooLongError) -> HttpError:

@@ -274,6 +274,7 @@ class Responses:
                 requested_by=caller.identity.name,
                 also=lambda tx: tx.execute_many(_DELETE_IDS, ids),
             )
+            self._conversations.erase_unshown(turn.entry, caller)
 
         try:
             await asyncio.to_thread(erase)

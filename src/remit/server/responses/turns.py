@@ -219,10 +219,26 @@ class Turns:
     def _identified(
         self, turn: Turn, removed: Collection[str] = (), *, with_output: bool = True
     ) -> list[tuple[str, bytes]]:
-        """Return the items of a turn that are not erased, each with the id that lists show."""
-        given, said = self.items(turn, removed)
+        """Return the items of a turn that are not erased, each with the id that lists show.
+
+        A response that its caller deleted has left its conversation: it has no items.
+        """
+        try:
+            given, said = self.items(turn, removed)
+        except ErasedItemsError:
+            if "conversation_id" in turn.entry.metadata and self._is_withdrawn(turn):
+                return []
+            raise
         items = [(_shown_id(turn, at, item), item) for at, item in enumerate(given) if item]
         return items + [(id_of(item), item) for item in said if with_output]
+
+    def _is_withdrawn(self, turn: Turn) -> bool:
+        """Return True if a turn was deleted by its caller."""
+        session_id = turn.entry.metadata.get("session_id")
+        erasures = self._ledger.query(
+            event_type="ERASURE", submission_id=session_id, after=turn.entry.id, with_content=False
+        )
+        return any(turn.entry.id in one.metadata.get("withdrawn", ()) for one in erasures)
 
     def in_conversation(self, last: Turn) -> list[bytes]:
         """The items of a conversation as lists show them, oldest first.
@@ -235,20 +251,52 @@ class Turns:
         listed = self.listed(chain, places, with_last_output=True)
         return [item for item in listed if id_of(item) not in removed]
 
-    def place_in(self, last: Turn, item_id: str) -> tuple[Turn, int] | None:
-        """Return where an item was put into a conversation: the turn, and the item's position.
+    def places_of(self, last: Turn, item_id: str) -> list[str]:
+        """Return the places (:func:`place_of`) where an item was put into a conversation.
 
-        Returns None for an item of a call: it belongs to that call, and is deleted with it.
+        An item of a call has none: it belongs to that call, and is deleted with it.
         """
         chain = self.chain(last)
-        _, places = _removed(chain)
+        _, removed = _removed(chain)
+        return [
+            place
+            for turn in chain
+            for place, item in self._put_in(turn, removed)
+            if place not in removed and _shown_id_at(place, item) == item_id
+        ]
+
+    def unshown(self, last: Turn, places: Collection[str] = ()) -> tuple[list[str], list[bytes]]:
+        """Return the texts that a conversation shows no more, and the entries that put them in.
+
+        Args:
+            last: the last turn of the conversation.
+            places: places of items to count as removed, besides those that are.
+        """
+        chain = self.chain(last)
+        _, removed = _removed(chain)
+        gone, left = {*removed, *places}, set[bytes]()
+        entries: dict[bytes, list[str]] = {}
         for turn in chain:
-            if "items" not in turn.entry.metadata:
-                continue
-            for at, item in enumerate(self.items(turn, places)[0]):
-                if item and _shown_id(turn, at, item) == item_id:
-                    return turn, at
-        return None
+            for place, item in self._put_in(turn, gone):
+                if place not in gone:
+                    left.add(item)
+                elif item:
+                    entries.setdefault(item, []).append(turn.entry.id)
+        texts = [text for text in entries if text not in left]
+        return list({name: None for text in texts for name in entries[text]}), texts
+
+    def _put_in(self, turn: Turn, removed: Collection[str]) -> list[tuple[str, bytes]]:
+        """Return the exact text of each item that a change of a conversation put in, by place."""
+        if "items" not in turn.entry.metadata:
+            return []
+        items = self._ledger.exact(turn.entry.id, ("items",))["items"]
+        found = []
+        for at, item in enumerate(items if isinstance(items, list) else [items]):
+            place = place_of(turn, at)
+            if isinstance(item, Erased) and place not in removed:
+                raise ErasedItemsError
+            found.append((place, item if isinstance(item, bytes) else b""))
+        return found
 
     def listed(
         self, turns: Sequence[Turn], removed: Collection[str] = (), *, with_last_output: bool
@@ -302,14 +350,22 @@ def place_of(turn: Turn, at: int) -> str:
 
 def _shown_id(turn: Turn, at: int, item: bytes) -> str:
     """Return an item's own id, or the one that lists show for it."""
-    return id_of(item) or f"msg_{turn.entry.id.removeprefix('LED-')}_{at}"
+    return _shown_id_at(place_of(turn, at), item)
+
+
+def _shown_id_at(place: str, item: bytes) -> str:
+    return id_of(item) or f"msg_{place.removeprefix('LED-').replace('/', '_')}"
 
 
 def _removed(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
     """Return the ids and the places of the items that were deleted from a conversation."""
     said = [turn.entry.metadata for turn in chain]
     ids = {each for one in said for each in one.get("removed", ())}
-    return ids, {one["removed_at"] for one in said if "removed_at" in one}
+    places = set[str]()
+    for one in said:
+        at = one.get("removed_at", [])
+        places.update([at] if isinstance(at, str) else at)  # an earlier version wrote one place
+    return ids, places
 
 
 def unanswered(turn: Turn, identity: str, status: str) -> bytes:
