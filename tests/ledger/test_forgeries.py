@@ -155,6 +155,34 @@ def test_wrong_types_in_sqlite_are_failures_not_crashes(
     _verify(target, first=260)
 
 
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "CREATE TRIGGER sqlite_stat1 AFTER INSERT ON entries BEGIN DELETE FROM usage; END",
+        "CREATE VIEW sqlite_stat1 AS SELECT seq AS tbl FROM entries",
+        "CREATE TABLE sqlite_stat1(tbl, idx, stat, kept)",
+    ],
+)
+def test_only_the_statistics_of_sqlite_may_have_their_name(
+    tmp_path: Path, long_ledger: Path, definition: str
+) -> None:
+    target = shutil.copy(long_ledger, tmp_path / "ledger.db").as_posix()
+    outside(target, "ANALYZE")
+    assert _verify(target).verified
+    kind = definition.split()[1].lower()
+    on = "entries" if kind == "trigger" else "sqlite_stat1"
+    page = "(SELECT rootpage FROM sqlite_schema WHERE name = 'migrations')"
+    outside(
+        target,
+        "DROP TABLE sqlite_stat1",
+        "PRAGMA writable_schema = ON",
+        f"INSERT INTO sqlite_schema VALUES ('{kind}', 'sqlite_stat1', '{on}', "
+        f"{page if kind == 'table' else 0}, '{definition}')",
+    )
+    said = [str(problem) for problem in _verify(target).problems]
+    assert any("sqlite_stat1" in one for one in said), said
+
+
 def test_a_changed_layout_of_postgresql_is_noticed(postgres: PostgresServer) -> None:
     for statement in (
         "ALTER TABLE entries ALTER COLUMN record DROP NOT NULL",
