@@ -10,7 +10,7 @@ from remit.ledger import Content, LedgerClient, LedgerEntry, content, entry_id, 
 from remit.ledger.archive import Archive, archive, erase_archived
 from remit.ledger.log_of_logs import prove_through, take_head
 from remit.ledger.tlog import SignedCheckpoint, Signer
-from tests.ledger.archive.writing import sessions
+from tests.ledger.archive.writing import sessions, unguarded
 from tests.support.stores import SIGNER, conversation, outside
 
 __all__ = ["HOST", "Artefacts", "make"]
@@ -98,7 +98,8 @@ def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
     database, directory = folder / "archived.db", folder / "archive"
     with LedgerClient(database, signer=SIGNER) as client:
         sessions(client, 44, leading=2)
-        done = archive(client, 256, directory, by="ann", carry=lambda *_: {}, kind="jsonl")
+        done = archive(client, 256, directory, by="ann", carry=lambda *_: {},
+                       guard=unguarded, kind="jsonl")  # fmt: skip
         assert done.entries > 200
         erase_archived(client, Archive([directory]), session_id="SES-9", reason="request 3")
         conversation(client, "SES-LATER", 2, subject="ann")

@@ -22,6 +22,7 @@ from remit.ledger import (
     LedgerClosedError,
     LedgerEntry,
     LedgerError,
+    LedgerFormatError,
     VerificationReport,
 )
 from remit.ledger.erasure import Eraser
@@ -181,6 +182,22 @@ def test_only_the_statistics_of_sqlite_may_have_their_name(
     )
     said = [str(problem) for problem in _verify(target).problems]
     assert any("sqlite_stat1" in one for one in said), said
+
+
+@pytest.mark.parametrize("table", ["entries", "migrations", "ledger_info", "holds"])
+def test_a_view_without_end_in_the_place_of_a_table_is_not_read(talked: str, table: str) -> None:
+    is_sqlite = "://" not in talked
+    endless = (
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
+        "SELECT n AS seq, n AS version, n AS name, n AS value FROM r"
+    )
+    outside(
+        talked,
+        f"DROP TABLE {table} {'' if is_sqlite else 'CASCADE'}",
+        f"CREATE VIEW {table.upper()} AS {endless}",
+    )
+    with pytest.raises(LedgerFormatError, match=f"a view in the place of the table {table}"):
+        _verify(talked)
 
 
 def test_a_changed_layout_of_postgresql_is_noticed(postgres: PostgresServer) -> None:
