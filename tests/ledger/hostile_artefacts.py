@@ -101,7 +101,8 @@ def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
         done = archive(client, 256, directory, by="ann", carry=lambda *_: {},
                        guard=unguarded, kind="jsonl")  # fmt: skip
         assert done.entries > 200
-        erase_archived(client, Archive([directory]), session_id="SES-9", reason="request 3")
+        erase_archived(client, Archive([directory]), session_id="SES-9", reason="request 3",
+                       guard=unguarded)  # fmt: skip
         conversation(client, "SES-LATER", 2, subject="ann")
         assert client.verify().problems == []
         client.export(folder / "archived.jsonl")
