@@ -325,8 +325,8 @@ def import_(root: Path | None, as_json: bool, source: Path, text: str | None, ag
     if report.checkpoint == "unsigned" and not as_json:
         note("No signature was checked: give --key, the verifier key of the log it comes from.")
     if report.unsigned_subjects and not as_json:
-        note(f"The persons of {report.unsigned_subjects} values are not signed: neither a record nor "
-             "the export's checkpoint names them. Before you erase by --subject, compare them with "
+        note(f"Neither a record nor the export's checkpoint names the persons of "
+             f"{report.unsigned_subjects} values. Before you erase by --subject, compare them with "
              "the source.")  # fmt: skip
     if verified is False:
         raise SystemExit(1)

@@ -413,7 +413,6 @@ STATE_TABLES = _tables(3, 4, 7)
 """The tables of state beside the record."""
 
 
-
 def refuse_views(views: Iterable[str], location: str) -> None:
     """Raise LedgerFormatError if a view has the name of a table: to read it may never end.
 
@@ -425,8 +424,8 @@ def refuse_views(views: Iterable[str], location: str) -> None:
     if found := sorted(tables.intersection(map(str.lower, views))):
         raise LedgerFormatError(
             f"The ledger {location} has a view in the place of the table {found[0]}.",
-            next_step="Keep a copy of the database as it is, and compare it with a backup before you "
-            "replace anything. Remit reads nothing of it.",
+            next_step="Remit reads nothing of it. Keep a copy of the database as it is, and compare "
+            "that with a backup.",
         )
 
 
