@@ -78,7 +78,7 @@ _ATTACKS = (
     ("UPDATE session_owners SET owner = (SELECT max(owner) FROM session_owners)",
      "session_owners: order:WO-MUT-"),
     ("UPDATE idempotency SET exchange_entry_id = (SELECT i.exchange_entry_id FROM idempotency i "
-     "WHERE i.caller <> idempotency.caller LIMIT 1)", "idempotency: 'i0' of key:"),
+     "WHERE i.caller <> idempotency.caller LIMIT 1)", "leads to another call's answer"),
 )  # fmt: skip
 
 
