@@ -10,9 +10,9 @@ VKEY is the verifier key or a file with it, from another source than the export.
 that you kept, of any size up to the export's. Exit code 1: NOT VERIFIED, with the condition of
 ledger-format.md, section 12, in parentheses.
 
-Not checked: signatures of witnesses; the line "extra" of a proof; and of exports by earlier
-versions, whose checkpoint has no line "remit-export/1": the sums in "usage" (ledger import checks
-them), "subjects" of entries before "subjects_before", and that number itself.
+Not checked: signatures of witnesses; the line "extra" of a proof; and of exports whose checkpoint
+has no line "remit-export/1": the sums in "usage" (ledger import checks them), "subjects" of entries
+before "subjects_before", and that number itself. The output names those that the export has.
 """
 import argparse, base64, functools, hmac, itertools, json, math, os, pathlib, re, sys, zlib
 from hashlib import sha256, sha512
@@ -476,6 +476,9 @@ def check_export(path: str, vkey: str, held: str) -> str:
         text = json.dumps(told, sort_keys=True, separators=(",", ":"))
         is_own = unbase64(digest, "head-statement", 32) == sha256(text.encode()).digest()
         need(is_own, "head-statement", "the first line or a subject is not as signed")
+    names = [name for name in ("subjects_before", "usage") if name in head]
+    names += ["subjects"] * bool(export.unvouched)
+    if names and not stated: found.append(f"not signed, and not verified: {', '.join(names)}")
     gone = export.gone
     for name, group in itertools.groupby(sorted(gone, key=lambda x: (gone[x], x)), gone.get):
         macs = list(group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from remit.ledger import ExportFormatError, LedgerClient
 from remit.ledger.tlog import VerifierKey
+from tests.support.commands import run_remit
+from tests.support.stores import SIGNER, conversation
 
 FOLDER = Path(__file__).parent
 SCRIPT = FOLDER.parents[1] / "docs" / "verify_standalone.py"
@@ -42,3 +45,30 @@ def test_usage_of_archived_entries_is_held_against_the_record(tmp_path: Path) ->
             pytest.raises(ExportFormatError, match="archived-usage"),
         ):
             client.import_jsonl(io.BytesIO(changed), key=KEY)
+
+
+def test_a_plain_checkpoint_in_the_place_of_the_statement_is_told(tmp_path: Path) -> None:
+    """Whoever has a plain checkpoint of the size can name any person then: readers say so."""
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        conversation(client, "SES-1", 3)
+        plain = client.checkpoint()
+        client.export(tmp_path / "e.jsonl")
+    head, *lines = map(json.loads, (tmp_path / "e.jsonl").read_bytes().splitlines())
+    head["checkpoint"] = plain
+    del head["subjects_before"]
+    values = [item for line in lines for item in line["contents"]]
+    for item in values:
+        item["subjects"] = ["bob"]
+    forged = tmp_path / "forged.jsonl"
+    forged.write_text("".join(f"{json.dumps(line)}\n" for line in (head, *lines)))
+    key = str(SIGNER.verifier_key)
+    command = [sys.executable, "-I", "-S", str(SCRIPT), str(forged), "--key", key]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "not signed, and not verified: subjects\n" in done.stdout, done.stderr
+    root = tmp_path / "root"
+    assert run_remit("init", "--bare", root).returncode == 0
+    done = run_remit("ledger", "import", forged, "--key", key, "--root", root)
+    assert f"the persons of {len(values)} values" in done.stderr, done.stderr
+    with LedgerClient(tmp_path / "sound.db", verifier_key=SIGNER.verifier_key) as client:
+        sound = client.import_jsonl(tmp_path / "e.jsonl", key=SIGNER.verifier_key)
+        assert sound.unsigned_subjects == 0

@@ -22,6 +22,7 @@ from remit.ledger import (
     LedgerClosedError,
     LedgerEntry,
     LedgerError,
+    LedgerFormatError,
     VerificationReport,
 )
 from remit.ledger.erasure import Eraser
@@ -153,6 +154,50 @@ def test_wrong_types_in_sqlite_are_failures_not_crashes(
     outside(target, statement)
     assert not _verify(target).verified
     _verify(target, first=260)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "CREATE TRIGGER sqlite_stat1 AFTER INSERT ON entries BEGIN DELETE FROM usage; END",
+        "CREATE VIEW sqlite_stat1 AS SELECT seq AS tbl FROM entries",
+        "CREATE TABLE sqlite_stat1(tbl, idx, stat, kept)",
+    ],
+)
+def test_only_the_statistics_of_sqlite_may_have_their_name(
+    tmp_path: Path, long_ledger: Path, definition: str
+) -> None:
+    target = shutil.copy(long_ledger, tmp_path / "ledger.db").as_posix()
+    outside(target, "ANALYZE")
+    assert _verify(target).verified
+    kind = definition.split()[1].lower()
+    on = "entries" if kind == "trigger" else "sqlite_stat1"
+    page = "(SELECT rootpage FROM sqlite_schema WHERE name = 'migrations')"
+    outside(
+        target,
+        "DROP TABLE sqlite_stat1",
+        "PRAGMA writable_schema = ON",
+        f"INSERT INTO sqlite_schema VALUES ('{kind}', 'sqlite_stat1', '{on}', "
+        f"{page if kind == 'table' else 0}, '{definition}')",
+    )
+    said = [str(problem) for problem in _verify(target).problems]
+    assert any("sqlite_stat1" in one for one in said), said
+
+
+@pytest.mark.parametrize("table", ["entries", "migrations", "ledger_info", "holds"])
+def test_a_view_without_end_in_the_place_of_a_table_is_not_read(talked: str, table: str) -> None:
+    is_sqlite = "://" not in talked
+    endless = (
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
+        "SELECT n AS seq, n AS version, n AS name, n AS value FROM r"
+    )
+    outside(
+        talked,
+        f"DROP TABLE {table} {'' if is_sqlite else 'CASCADE'}",
+        f"CREATE VIEW {table.upper()} AS {endless}",
+    )
+    with pytest.raises(LedgerFormatError, match=f"a view in the place of the table {table}"):
+        _verify(talked)
 
 
 def test_a_changed_layout_of_postgresql_is_noticed(postgres: PostgresServer) -> None:

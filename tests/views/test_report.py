@@ -578,6 +578,7 @@ def test_archived_entries_are_named_as_missing(
     words = str(browser.run("document.querySelector('.range').innerText"))
     assert words.startswith("Not complete: entries were archived."), words
     assert f"{gone} entries are not in this file" in words
+    assert f"{gone} entries before LED-00000100 were archived. The file cannot show which" in words
     assert _ids(browser) == {entry.id for entry in client.read_all()}
 
 

@@ -317,11 +317,16 @@ def import_(root: Path | None, as_json: bool, source: Path, text: str | None, ag
         verified = client.verify().verified if again else None
     found = {
         "entries": report.entries, "contents": report.contents, "erased": report.erased,
-        "checkpoint": report.checkpoint, "verified": verified,
+        "checkpoint": report.checkpoint, "unsigned_subjects": report.unsigned_subjects,
+        "verified": verified,
     }  # fmt: skip
     line = f"{report.entries} entries, {report.contents} content values, {report.erased} erased"
     emit(as_json, found, [line])
     if report.checkpoint == "unsigned" and not as_json:
         note("No signature was checked: give --key, the verifier key of the log it comes from.")
+    if report.unsigned_subjects and not as_json:
+        note(f"Neither a record nor the export's checkpoint names the persons of "
+             f"{report.unsigned_subjects} values. Before you erase by --subject, compare them with "
+             "the source.")  # fmt: skip
     if verified is False:
         raise SystemExit(1)

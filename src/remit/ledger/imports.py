@@ -55,12 +55,14 @@ class ImportReport:
         erased: content values that were erased before the export.
         checkpoint: ``held`` when the entries lead to the export's signed checkpoint,
             ``unsigned`` when there was none or no key to check it by.
+        unsigned_subjects: values whose persons no record and no signature vouches for.
     """
 
     entries: int
     contents: int
     erased: int
     checkpoint: str
+    unsigned_subjects: int
 
 
 @contextlib.contextmanager
@@ -153,6 +155,7 @@ class Import:
         return ImportReport(
             head.entries, len(self._reader.values), len(self._reader.erased),
             "held" if held else "unsigned",
+            0 if stated and held else len(self._reader.unvouched),
         )  # fmt: skip
 
     def _read_head(self, lines: Iterator[tuple[int, bytes]]) -> ExportHead:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from string import Template
 from typing import NamedTuple
 
+from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import Columns
 from remit.ledger.usage import DIMENSIONS, SUMS
 
@@ -410,6 +411,23 @@ TABLES = _tables(1, 2, 6)
 
 STATE_TABLES = _tables(3, 4, 7)
 """The tables of state beside the record."""
+
+
+def refuse_views(views: Iterable[str], location: str) -> None:
+    """Raise LedgerFormatError if a view has the name of a table: to read it may never end.
+
+    Args:
+        views: the names of all views of the database.
+        location: of the ledger, for the message.
+    """
+    tables = {*TABLES, *STATE_TABLES}
+    if found := sorted(tables.intersection(map(str.lower, views))):
+        raise LedgerFormatError(
+            f"The ledger {location} has a view in the place of the table {found[0]}.",
+            next_step="Remit reads nothing of it. Keep a copy of the database as it is, and "
+            "compare it with a backup.",
+        )
+
 
 DROPPED = {"budgets": ("closed",)}
 """Columns of state that an older layout had, by table: a migration drops them."""

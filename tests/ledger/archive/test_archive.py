@@ -344,6 +344,13 @@ def test_what_an_auditor_must_find(client: LedgerClient, target: str, tmp_path: 
         file.write_bytes(data.replace(old, new, 1) if old else data[:-9])
         assert check_archive(client, [directory]).problem_count
         file.write_bytes(data)
+    for name in ("tile/0/009", "tile/2/000.p/1", "tile/entries/009"):
+        file = part.parent / name
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_bytes(bytes(32))
+        (problem,) = check_archive(client, [directory]).problems
+        assert f"{name} is no tile of these entries" in str(problem)
+        file.unlink()
     assert check_archive(client, [directory]).problems == []
     changed = [
         line._replace(contents=[{**item, "jcs": '"other"'} for item in line.contents])

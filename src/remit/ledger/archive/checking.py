@@ -39,6 +39,7 @@ from remit.ledger.tlog import (
     tile_path,
     tree_root,
 )
+from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.tree import LedgerTree
 
 __all__ = ["RangeCheck", "check_archive", "check_range", "digest", "root_of"]
@@ -189,10 +190,27 @@ class RangeCheck:
                 self._add(f"the tile of entries {low} to {low + TILE_WIDTH - 1} is not the tree's")
             if progress is not None and index % 16 == 15:
                 progress(low + TILE_WIDTH, total)
+        self._check_upper_tiles(hashes)
         if tree_root_of(hashes) != self._root:
             self._add("its tiles do not lead to the root that is on record")
         if self._tree.root(self._end) != self._root:
             self._add("the ledger's tree has another root there than is on record")
+
+    def _check_upper_tiles(self, hashes: list[bytes]) -> None:
+        """Compare the tiles above the first level with it, and report files of other tiles."""
+        tiles = range(self._first // TILE_WIDTH, self._end // TILE_WIDTH)
+        names = {tile_path(0, index) for index in tiles} | {bundle_path(index) for index in tiles}
+        for level, row in enumerate([hashes, *tile_levels(hashes)], start=1):
+            for low in range(0, len(row), TILE_WIDTH):
+                part = row[low : low + TILE_WIDTH]
+                name = tile_path(level, low // TILE_WIDTH, len(part))
+                names.add(name)
+                if level > 1 and read_tile((self._path / name).read_bytes(), len(part)) != part:
+                    self._add(f"{name} is not the tree's (archive-tiles)")
+        there = (path for path in (self._path / "tile").rglob("*") if not path.is_dir())
+        for name in sorted(path.relative_to(self._path).as_posix() for path in there):
+            if name not in names:
+                self._add(f"{name} is no tile of these entries (archive-tiles)")
 
     def _level_one(self) -> list[bytes]:
         hashes: list[bytes] = []

@@ -16,6 +16,7 @@ from remit.ledger.schema import (
     STATE_TABLES,
     Column,
     declare,
+    refuse_views,
 )
 
 VIEWS = """
@@ -155,6 +156,11 @@ def prepare(
             "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
         )
     }
+    views = writer.fetch(
+        "SELECT relname FROM pg_class WHERE relkind IN ('v', 'm', 'f') "
+        "AND relnamespace = to_regnamespace(quote_ident(current_schema()))"
+    )
+    refuse_views((str(name) for (name,) in views), location)
     version = _version(writer) if "migrations" in there else 0
     if not version and "entries" in there:
         raise LedgerFormatError(

@@ -55,6 +55,9 @@ INSERT INTO migrations VALUES ({LAYOUT_VERSION}, strftime('%Y-%m-%dT%H:%M:%fZ'))
 """
 """All statements that make a new ledger."""
 
+_STATISTICS = ("table", "sqlite_stat1"), "CREATE TABLE sqlite_stat1(tbl,idx,stat)"
+"""The table that ANALYZE makes. A trigger or a view can have this name, too."""
+
 _WORD = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|\w+|[^\s\w]""")
 # A name in quotes is the same name. Anything else in them is not what it says: of a column
 # ``x TEXT "NOT NULL UNIQUE"`` that is a part of its type's name, and nothing is unique.
@@ -84,11 +87,11 @@ def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator
 
 
 def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str, str], str]:
-    """The SQL of each table, view, index and trigger, by kind and name, but for the engine's."""
+    """Return the SQL of each object that the engine did not make for itself, by kind and name."""
     return {
         (kind, name): sql
         for kind, name, sql in run("SELECT type, name, sql FROM sqlite_schema")
-        if not (kind == "index" and sql is None) and name != "sqlite_stat1"
+        if not (kind == "index" and sql is None) and ((kind, name), sql) != _STATISTICS
     }
 
 

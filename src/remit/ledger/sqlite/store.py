@@ -28,7 +28,7 @@ from remit.ledger.errors import (
 from remit.ledger.outage import Outage
 from remit.ledger.owner import OWNER_SQL
 from remit.ledger.reader import pages
-from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
+from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST, refuse_views
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch, is_refusal, read_rows
 from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.same_file import SameFile
@@ -126,12 +126,15 @@ class SqliteStore(Store):
             connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application == APPLICATION_ID:
+                found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'view'")
+                refuse_views((str(name) for (name,) in found), self.location)
             if application == APPLICATION_ID and self._require is not None:
                 rows = connection.execute(OWNER_SQL).fetchall()
                 self._require(str(rows[0][0]) if rows else "", self.location)
             if application == APPLICATION_ID and version < LAYOUT_VERSION:
                 self._migrate(connection, version)
-        except LedgerKeyError:
+        except (LedgerKeyError, LedgerFormatError):
             if connection is not None:
                 connection.close()
             raise

@@ -356,8 +356,9 @@
     }
     const missing = end - first - inside.length;
     const isShort = end - first <= REPORT.wholeRange;
+    const archives = archivesOf(entries);
     if (missing && isShort) {
-      const { cut, left } = archivesOf(entries);
+      const { cut, left } = archives;
       const present = inside.filter(({ seq }) => seq < cut).length;
       const gone = Math.max(0, Math.min(end, cut) - first) - present;
       need(missing === gone && gone <= left,
@@ -365,7 +366,7 @@
     }
     const listed = inside.filter(isInTime);
     return {
-      since, until, first, end, before, after, listed, missing, isShort,
+      since, until, first, end, before, after, listed, missing, isShort, archives,
       otherTimes: inside.length - listed.length,
       chosen: others.filter(({ record }) => CHOSEN.includes(record.event_type)),
     };
@@ -602,7 +603,8 @@
 
   const edge = (record) => `${record.id} (${record.timestamp})`;
 
-  function completeness({ first, end, listed, missing, isShort, before, after, otherTimes }) {
+  function completeness(range) {
+    const { first, end, listed, missing, isShort, archives, before, after, otherTimes } = range;
     const many = end - first;
     const span = many
       ? `${RemitProof.entryId(first)} to ${RemitProof.entryId(end - 1)}, ${count(many, "entry", "entries")}`
@@ -613,8 +615,10 @@
     } else if (isShort) {
       lines.push(["wait", "Not complete: entries were archived.",
         `The range is ${span}. ${count(missing, "entry is", "entries are")} not in this file. ARCHIVED ` +
-          "entries account for them: they lie in an archived range. The file has only their hashes, and " +
-          "no sum below includes them. To see them, check the archive."]);
+          `entries say that ${count(archives.left, "entry", "entries")} before ` +
+          `${RemitProof.entryId(archives.cut)} were archived. The file cannot show which: an entry that ` +
+          "the maker left out can pass as one of them. The file has only their hashes, and no sum " +
+          "below includes them. To see them, check the archive."]);
     } else {
       lines.push(["wait", "Not complete: a selection.",
         `The range is ${span}. This file has ${count(many - missing, "entry", "entries")} of it. ` +
