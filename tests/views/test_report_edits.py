@@ -152,7 +152,8 @@ def test_no_edit_shows_other_content_as_verified(
     ):
         if number not in chosen and not is_soak():
             continue
-        assert edit.text != reports[base], (edit.kind, edit.name)
+        if edit.text == reports[base]:
+            continue  # such as another order of one record
         found = reader.read(edit.text)
         if found == controls[base]:
             outcome = "no effect"
