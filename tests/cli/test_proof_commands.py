@@ -163,6 +163,7 @@ def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
     )
     assert _json(done) == {
         "entries": 7, "contents": 22, "erased": 0, "checkpoint": "held", "verified": True,
+        "unsigned_subjects": 0,
     }  # fmt: skip
     found = _json(filled("ledger", "query", "--text", '"answer 2"', "--json", **new))
     assert [item["id"] for item in found["entries"]] == [  # type: ignore[attr-defined]
