@@ -18,6 +18,7 @@ from remit.ledger.archive.files import (
     range_name,
     ranges_in,
     read_part,
+    without_kept,
 )
 from remit.ledger.archived import ArchivedRange, Places
 from remit.ledger.client import LedgerClient
@@ -300,7 +301,10 @@ class RangeCheck:
                 "a value that was erased is still here: `remit ledger archive --finish --archive "
                 "DIR` takes it out",
             )  # fmt: skip
-        found = reader.read(line.seq, line.entry_hash, line.record, line.contents, line.steps)
+        contents = line.contents
+        if not self._is_ordered:
+            contents = [without_kept(item) for item in contents]
+        found = reader.read(line.seq, line.entry_hash, line.record, contents, line.steps)
         for item in (*line.contents, *line.steps):
             by = parse_entry_id(item["erased"]) if "erased" in item else None
             is_on_record = gone.get(item["commitment"]) == by

@@ -29,7 +29,7 @@ from remit.ledger.schema import COLUMNS
 __all__ = [
     "PART_ENTRIES", "Kind", "Line", "Wanted", "fsync", "fsync_tree", "interrupted_copies",
     "kind_there", "part_path", "parts_in", "range_name", "ranges_in", "read_part",
-    "unfinished_part", "write_part",
+    "unfinished_part", "without_kept", "write_part",
 ]  # fmt: skip
 
 Kind = Literal["parquet", "jsonl"]
@@ -170,7 +170,8 @@ def read_part(
     is_checked: bool = False,
 ) -> Iterator[Line]:  # fmt: skip
     """Yield the lines of a part, of the entries from ``low`` to ``high`` that have what is
-    ``wanted``; with ``is_checked`` compare the columns that find them with the records.
+    ``wanted``; with ``is_checked`` compare the columns that find them with the records, and keep
+    items as they are.
 
     Raises:
         LedgerError: the part cannot be read, or a column differs from the record.
@@ -183,7 +184,7 @@ def read_part(
                 while text := file.readline(MAX_LINE_BYTES + 1):
                     if len(text) > MAX_LINE_BYTES:
                         raise ValueError(f"a line is longer than {MAX_LINE_BYTES:,} bytes")
-                    line = _line(load_unique(text.removesuffix(b"\n")))
+                    line = _line(load_unique(text.removesuffix(b"\n")), is_checked)
                     if line.seq > high:
                         return
                     if line.seq >= low and _matches(line, wanted or {}):
@@ -222,15 +223,17 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
-def _line(found: dict[str, Any]) -> Line:
+def _line(found: dict[str, Any], is_checked: bool) -> Line:
     require_members(found, "part-members", "a line", _MEMBERS)
-    contents = [_item(item) for item in found["contents"]]
+    contents = found["contents"]
+    if not is_checked:
+        contents = [without_kept(item) for item in contents]
     record, steps = found["record"].encode(), found["steps"]
     return Line(found["seq"], found["entry_hash"], record, contents, steps, found["since"])
 
 
-def _item(item: Any) -> Any:
-    """A content item without ``kept``, which earlier versions wrote and nothing reads."""
+def without_kept(item: Any) -> Any:
+    """Return a content item without ``kept``, which earlier versions wrote and nothing reads."""
     if type(item) is dict and item.get("kept") is True and "erased" not in item:
         return {name: value for name, value in item.items() if name != "kept"}
     return item
@@ -315,7 +318,7 @@ def _read_parquet(
                     load_unique(row[name].encode()) for name in ("contents", "steps")
                 )
                 parts = {name: row[name] for name in names}
-                line = _line({**parts, "contents": contents, "steps": steps})
+                line = _line({**parts, "contents": contents, "steps": steps}, is_checked)
                 if is_checked:
                     fits = _columns(line) == {name: row[name] for name in COLUMNS}
                     require(fits, "part-columns", f"a column of entry {line.seq} differs")
