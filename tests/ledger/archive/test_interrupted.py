@@ -534,7 +534,7 @@ def test_a_full_disk_takes_nothing_away(copies: Copies, tmp_path: Path, what: st
         directory = (tmp_path / f"out{step}" if what == "database" else disk) / "archive"
         with _small_disk(disk, used + step * page * (4 if what == "database" else 2)) as grow:
             if what == "database":
-                target = shutil.copy(target, disk / "ledger.db")
+                target = str(shutil.copy(target, disk / "ledger.db"))
             with contextlib.suppress(LedgerError), LedgerClient(target, signer=SIGNER) as client:
                 full += 1
                 archive_all(client, directory)
