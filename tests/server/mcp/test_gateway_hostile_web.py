@@ -218,26 +218,31 @@ async def test_a_tool_that_changes_silently_is_refused_before_its_next_call(
         assert "has changed since it was pinned" in refused.content[0].text
 
 
+def echoed(client: Raw) -> str:
+    """Return the hostile server's own counts of its calls, in its words."""
+    (answer,) = events(client.post(call(3, "echo")))
+    return str(answer["result"]["content"][0]["text"])
+
+
 def test_a_gateway_that_is_killed_before_the_server_answers(root: Path) -> None:
     """Its record says that the call began; the client learns that nobody answered."""
     with serving(root, gateway=True) as running, ThreadPoolExecutor() as pool:
-        raw = Raw(running, "new")
+        raw, other = Raw(running, "new"), Raw(running, "new")
         raw.begin("2025-06-18")
-        before = {entry.id for entry in entries(root, "TOOL_INTENT")}
+        other.begin("2025-06-18")
         waiting = pool.submit(raw.post, call(1, "stalls"))
-        until(lambda: {entry.id for entry in entries(root, "TOOL_INTENT")} - before)
+        until(lambda: "'stalls': 1" in echoed(other))  # The server has the call.
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
         with pytest.raises(httpx2.HTTPError):
             waiting.result()
-    intent = entries(root, "TOOL_INTENT")[0].metadata
-    assert intent["tool_id"] == "new__stalls"
+    intents = [entry.metadata for entry in entries(root, "TOOL_INTENT")]
+    (intent,) = [stated for stated in intents if stated["tool_id"] == "new__stalls"]
     with serving(root, gateway=True) as running:
         assert Raw(running, "new").post(request(2, "ping")).status_code in (400, 404)
         raw = Raw(running, "new")
         raw.begin("2025-06-18")
-        (answer,) = events(raw.post(call(3, "echo")))
-        assert "'stalls': 1" in answer["result"]["content"][0]["text"]  # not sent a second time
+        assert "'stalls': 1" in echoed(raw)  # It was not sent a second time.
     ended = [entry.metadata["idempotency_key"] for entry in entries(root, "TOOL_CALL")]
     assert intent["idempotency_key"] not in ended
     with LedgerClient(str(root / "ledger.db")) as ledger:
