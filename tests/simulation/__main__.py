@@ -28,12 +28,14 @@ def main() -> int:
     batch_s = None if said.batch_ms is None else said.batch_ms / 1000
     folder = scratch()
     began, events, failed, waits_s, commits, took_s = time.process_time(), 0, 0, [], 0, 0.0
+    refusals, short = 0, 0
     try:
         for seed in range(said.seed, said.seed + said.runs):
             done = run(seed, said.processes, folder, batch_s=batch_s, measure_s=said.measure_s)
             events, commits, took_s = (
                 events + done.events, commits + done.commits, took_s + done.took_s,
             )  # fmt: skip
+            refusals, short = refusals + done.refusals, short + bool(done.refusals)
             waits_s += done.waits_s if said.measure_s else []
             if done.violations:
                 failed += 1
@@ -44,7 +46,7 @@ def main() -> int:
     spent_s = time.process_time() - began
     print(
         f"{said.runs} runs of {said.processes} processes: {events} events, {commits} commits, "
-        f"{failed} runs with violations; {took_s:.0f} s of virtual time in {spent_s:.1f} s of CPU "
+        f"{failed} runs with violations; {refusals} calls refused by a budget, in {short} runs; {took_s:.0f} s of virtual time in {spent_s:.1f} s of CPU "
         f"({events / spent_s:.0f} events/s)"
     )
     if len(waits_s) > 1:

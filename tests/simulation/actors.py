@@ -9,7 +9,13 @@ from typing import Any
 
 from remit.agents.queue import OrderQueue, Submission, TableEngine
 from remit.gateway import InFlightCalls
-from remit.gateway.budget import Amount, BudgetScope, TokenBudgeter, TokenUsage
+from remit.gateway.budget import (
+    Amount,
+    BudgetRefusedError,
+    BudgetScope,
+    TokenBudgeter,
+    TokenUsage,
+)
 from remit.gateway.leases import LeaseManager
 from remit.gateway.records import dispatch_entry
 from remit.gateway.steps import FinishCall, StartCall
@@ -22,9 +28,11 @@ from tests.simulation.database import SimulatedLedger
 from tests.simulation.invariants import Watch
 from tests.simulation.world import Process
 
-__all__ = ["AGENT", "BUDGET", "SESSION", "gateway", "holder", "submitter", "worker"]
+__all__ = ["AGENT", "BUDGETS", "SESSION", "gateway", "holder", "submitter", "worker"]
 
-SESSION, AGENT, BUDGET = "SES-SHARED", "agent", 2_000
+SESSION, AGENT = "SES-SHARED", "agent"
+BUDGETS = 400, 4_000
+"""Tokens for every ten processes: a budget that the calls of a run exceed, and one they do not."""
 _CALL_LEASE_MS = 4_000
 _LEASES = LeaseSettings(lasts_s=3.0, session_wait_s=1.0)
 _RECOVER_S = 1.0
@@ -56,33 +64,56 @@ async def gateway(process: Process, ledger: SimulatedLedger, watch: Watch, calls
 async def _call(
     process: Process, ledger: SimulatedLedger, in_flight: InFlightCalls, watch: Watch
 ) -> None:
+    """Try up to three models, each attempt under a dispatch and a reservation of its own."""
+    most = process.world.random.randint(10, 200)
+    for attempt in range(1, 4):
+        if await _attempt(process, ledger, in_flight, watch, most, attempt):
+            return
+
+
+async def _attempt(
+    process: Process,
+    ledger: SimulatedLedger,
+    in_flight: InFlightCalls,
+    watch: Watch,
+    most: int,
+    attempt: int,
+) -> bool:
+    """Return False if the provider failed and the next model is to be tried."""
     chance = process.world.random
-    most = chance.randint(10, 200)
     names = ("PRC-SIM-001", AGENT, SESSION)
-    prepared = ledger.prepare(dispatch_entry("sim", "model", *names, ""))
+    prepared = ledger.prepare(dispatch_entry("sim", f"model-{attempt}", *names, ""))
     path = BudgetScope(SESSION, agent_id=AGENT).path
     about = (SESSION, "", AGENT, "PRC-SIM-001", "")
-    step = StartCall((prepared,), path, Amount(most, 0), 1, True, _CALL_LEASE_MS, about, 1)
+    step = StartCall(
+        (prepared,), path, Amount(most, 0), int(attempt == 1), True, _CALL_LEASE_MS, about, attempt
+    )
     try:
         dispatch_id, hold = await in_flight.begin(step)
+    except BudgetRefusedError:
+        watch.refusals += 1
+        return True
     except RemitError:
-        return
+        return True
     try:
-        watch.sent_upstream(dispatch_id)
-        await asyncio.sleep(chance.choice((0.05, 0.3, 1.0, 6.0)) * chance.random())
+        fails = chance.random() < 0.3
         used = TokenUsage(chance.randint(0, most // 2), chance.randint(0, most // 2), cost_nano=0)
+        watch.sent_upstream(dispatch_id, used.total)
+        await asyncio.sleep(chance.choice((0.05, 0.3, 1.0, 6.0)) * chance.random())
+        outcome = "error" if fails else "success"
         entry = LedgerEntry(
             "EXCHANGE", "PRC-SIM-001", "SUCCESS", "Exchange completed",
             metadata={
                 "agent_id": AGENT, "session_id": SESSION, "contract_id": "PRC-SIM-001",
                 "dispatch_entry_id": dispatch_id, "input_tokens": used.input_tokens,
                 "output_tokens": used.output_tokens, "price_version": "1", "cost_usd": 0.0,
-                "outcome": "success",
+                "outcome": outcome, "attempt": attempt,
             },
         )  # fmt: skip
         finish = FinishCall((ledger.prepare(entry),), dispatch_id, hold, used)
         with contextlib.suppress(RemitError):
             await in_flight.finish(finish)
+        return not fails
     finally:
         in_flight.ended(dispatch_id)
 

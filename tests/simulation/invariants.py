@@ -33,6 +33,8 @@ class Watch:
         self._world, self._database = world, database
         self._holding: dict[str, list[tuple[Process, Lease]]] = {}
         self._upstream: list[str] = []
+        self._used = 0
+        self.refusals = 0
         self._orders: set[str] = set()
         self._kept: list[Any] = []
         self.busy: set[Process] = set()
@@ -47,9 +49,13 @@ class Watch:
         """A process has done what it was to do."""
         self.busy.discard(process)
 
-    def sent_upstream(self, dispatch_id: str) -> None:
-        """A call goes out: its intent must be durable."""
+    def sent_upstream(self, dispatch_id: str, tokens: int) -> None:
+        """Note a call that goes out, and the tokens that the provider will bill for it.
+
+        The intent of the call must be durable by now.
+        """
         self._upstream.append(dispatch_id)
+        self._used += tokens
         seq = parse_entry_id(dispatch_id)
         rows = self._database.store._reader.execute(
             "SELECT event_type FROM entries WHERE seq = ?", (seq,)
@@ -140,5 +146,8 @@ class Watch:
                 violated(f"order {name} was completed {ended[name]} times")
         if held := ledger.select("SELECT reservation_id FROM holds"):
             violated(f"held for ever: {held}")
+        (spent, limit) = ledger.select("SELECT spent_tokens, token_limit FROM budgets")[0]
+        if not self._used <= spent <= limit:
+            violated(f"{self._used} tokens were billed, {spent} charged, of at most {limit}")
         if left := ledger.select("SELECT scope FROM budgets WHERE reserved_tokens <> 0"):
             violated(f"reserved for ever: {left}")

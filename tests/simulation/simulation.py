@@ -32,6 +32,7 @@ class Outcome:
     """What became of a run.
 
     Attributes:
+        refusals: calls that a budget refused.
         waits_s: of each transaction, how long it waited for the one writer; in seconds.
         took_s: how much virtual time passed.
     """
@@ -41,6 +42,7 @@ class Outcome:
     commits: int
     took_s: float
     violations: list[str]
+    refusals: int
     waits_s: list[float] = field(default_factory=list)
 
 
@@ -50,13 +52,12 @@ def scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix="remit-sim-", dir=memory if memory.is_dir() else None))
 
 
-def _empty_ledger(folder: Path, processes: int) -> Path:
-    """A ledger with the budget of all runs of so many processes, to be copied."""
-    made = folder / f"empty-{processes}.db"
+def _empty_ledger(folder: Path, tokens: int) -> Path:
+    """Return a ledger with a budget of so many tokens, for runs to copy."""
+    made = folder / f"empty-{tokens}.db"
     if not made.exists():
         with LedgerClient(made) as ledger:
-            scope = BudgetScope(actors.SESSION)
-            TokenBudgeter(ledger).allocate(scope, actors.BUDGET * max(1, processes // 10))
+            TokenBudgeter(ledger).allocate(BudgetScope(actors.SESSION), tokens)
     return made
 
 
@@ -162,9 +163,10 @@ def run(
     with ExitStack() as stack:
         if own:
             stack.callback(shutil.rmtree, folder)
-        shutil.copy(_empty_ledger(folder, processes), path)
         world = World(seed)
         chance = world.random
+        budget = actors.BUDGETS[1] if measure_s else chance.choice(actors.BUDGETS)
+        shutil.copy(_empty_ledger(folder, budget * max(1, processes // 10)), path)
         end_s = _END_S * max(1.0, processes / _ON_ONE_LOG)
         faults = Faults(batch_s=chance.choice((0.001, 0.004, 0.02)) if batch_s is None else batch_s)
         if not measure_s:
@@ -198,8 +200,9 @@ def run(
         for end in ("", "-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)
     return Outcome(
-        seed, world.events, database.commits, world.now, world.violations, database.waits_s
-    )
+        seed, world.events, database.commits, world.now, world.violations,
+        simulation.watch.refusals, database.waits_s,
+    )  # fmt: skip
 
 
 def _mend(faults: Faults) -> None:
