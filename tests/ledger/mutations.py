@@ -1,9 +1,9 @@
 """Mutations of every table of a ledger's database, and what verification makes of them.
 
-``python -m tests.ledger.mutations --store sqlite|postgresql [--all] [--table NAME]`` makes a root in
-which every table has rows, by a real server before a real upstream, killed with a call out. Then it
-edits one cell, row or declaration at a time past Remit, verifies, and prints what was found of each:
-every verification has to end within a bound of CPU time and to give its report.
+``python -m tests.ledger.mutations --store sqlite|postgresql [--all] [--table NAME]`` makes a root
+in which every table has rows, by a real server before a real upstream, killed with a call out. Then
+it edits one cell, row or declaration at a time past Remit, verifies, and prints what was found of
+each: every verification has to end within a bound of CPU time and to give its report.
 """
 
 from __future__ import annotations
