@@ -32,8 +32,9 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
-    finally:
+    except BaseException:
         new.unlink(missing_ok=True)
+        raise
     fsync(path.parent)
 
 
