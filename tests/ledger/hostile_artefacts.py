@@ -97,14 +97,23 @@ def _archived(folder: Path) -> tuple[Path, Path, list[bytes]]:
     """A ledger from which a range was archived, its archive, and its export."""
     database, directory = folder / "archived.db", folder / "archive"
     with LedgerClient(database, signer=SIGNER) as client:
+        repeated = [
+            LedgerEntry("EXCHANGE", "P", "SUCCESS", "done", metadata={
+                "session_id": "SES-TWICE", "response": "the same",
+                "prompt": [{"role": "user", "content": f"again {turn}"}],
+            })
+            for turn in range(2)
+        ]  # fmt: skip
+        client.write_many(repeated)
         sessions(client, 44, leading=2)
         done = archive(
             client, 256, directory, by="ann", carry=lambda *_: {}, kind="jsonl", guard=unguarded
         )
         assert done.entries > 200
-        erase_archived(
-            client, Archive([directory]), session_id="SES-9", reason="request 3", guard=unguarded
-        )
+        for name in ("SES-9", "SES-TWICE"):
+            erase_archived(
+                client, Archive([directory]), session_id=name, reason="request 3", guard=unguarded
+            )
         conversation(client, "SES-LATER", 2, subject="ann")
         assert client.verify().problems == []
         client.export(folder / "archived.jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -10,11 +11,19 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
+from unittest import mock
 
 import pytest
 
 from remit.kernel.settings import LedgerSettings, default_settings
-from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, LedgerWriteError
+from remit.ledger import (
+    LedgerClient,
+    LedgerConnectionError,
+    LedgerEntry,
+    LedgerError,
+    LedgerWriteError,
+)
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.stores import conversation
 
@@ -62,6 +71,28 @@ def test_a_write_that_fails_anywhere_in_the_file_loses_nothing(tmp_path: Path) -
         assert report.verified, report.problems
     with LedgerClient(path) as again:
         assert again.count() == len(acknowledged) + 3
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_an_export_takes_the_place_of_another_only_when_it_is_on_disk(
+    tmp_path: Path, kind: Literal["jsonl", "parquet"]
+) -> None:
+    place = tmp_path / "export"
+    with LedgerClient(tmp_path / "ledger.db") as client:
+        client.write(LedgerEntry("NOTE", "S", "D", "r"))
+        client.export(place, format=kind)
+        before = place.read_bytes()
+        client.write(LedgerEntry("NOTE", "S", "D", "r"))
+        lost = OSError(errno.EIO, "Input/output error")
+        with (
+            mock.patch.object(os, "fsync", side_effect=lost),
+            pytest.raises(LedgerError, match="cannot be written"),
+        ):
+            client.export(place, format=kind)
+        assert place.read_bytes() == before
+        assert not (tmp_path / ".export.new").exists()
+        client.export(place, format=kind)
+        assert place.read_bytes() != before
 
 
 def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ from remit.ledger import (
     Transaction,
     content,
 )
+from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.tlog import Signer
+from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, outside
 
 
@@ -257,8 +259,19 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(target: str) -> No
         outside(target, newer)
     else:
         outside(target, newer, "PRAGMA user_version = 99")
-    with pytest.raises(LedgerFormatError, match="newer Remit"):
+    with pytest.raises(LedgerFormatError, match=r"newer Remit.*\b99\b"):
         LedgerClient(target)
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_changed_version_of_migrations_is_named(version: int, postgres: PostgresServer) -> None:
+    """SQLite keeps its version in the file's header; on PostgreSQL the table alone has it."""
+    url = postgres.database()
+    LedgerClient(url).close()
+    outside(url, f"UPDATE migrations SET version = {version} WHERE version = {LAYOUT_VERSION}")
+    with pytest.raises(LedgerFormatError, match=rf"migrations has the versions \[{version}, 2, "):
+        LedgerClient(url, create=False)
+    postgres.drop(url)
 
 
 def test_there_must_be_a_ledger_where_none_may_be_made(target: str) -> None:

@@ -31,12 +31,12 @@ ROOM = 1.04
 # Two calls of each make the context that carries its session and person.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=236, ledger=274, objects=215, json=9, statements=26, rows=16, commits=2),
+    "call": Counts(loop=235, ledger=274, objects=215, json=9, statements=26, rows=16, commits=2),
     "call in a work order": Counts(
-        loop=238, ledger=284, objects=218, json=9, statements=27, rows=16, commits=2
+        loop=237, ledger=284, objects=218, json=9, statements=27, rows=16, commits=2
     ),
     "routed call": Counts(
-        loop=367, ledger=388, objects=318, json=22, statements=29, rows=26, commits=2
+        loop=364, ledger=388, objects=318, json=22, statements=29, rows=26, commits=2
     ),
     "stream": Counts(loop=424, ledger=292, objects=367, json=20, statements=27, rows=18, commits=2),
     "chunk of a stream": Counts(

@@ -6,7 +6,6 @@ The format of the JSON lines is specified in ``docs/ledger-format.md``.
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import IO, Any, Literal
 
 import orjson
 
+from remit.kernel.files import replacing
 from remit.kernel.json_text import dump
 from remit.ledger.archived import archived_ranges, archived_to
 from remit.ledger.checkpoints import Checkpoints
@@ -98,26 +98,17 @@ class Exporter:
         return self._checkpoints.latest()
 
     def _export_to(self, path: Path, kind: Format, signed: SignedCheckpoint | None) -> int:
-        temporary = path.with_name(f".{path.name}.new")
         try:
             if kind == "tiles":
                 return self._tiles(path, signed)
             path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                if kind == "parquet":
-                    count = self._parquet(temporary)
-                else:
-                    with temporary.open("wb") as out:
-                        count = self._jsonl(out, signed)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with replacing(path) as out:
+                return self._parquet(out) if kind == "parquet" else self._jsonl(out, signed)
         except OSError as error:
             raise LedgerError(
                 f"The export cannot be written to {path}: {error.strerror or error}.",
                 next_step="Check the free space and the permissions.",
             ) from error
-        return count
 
     def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
         """Write what ``signed`` covers, or all entries without one; returns how many."""
@@ -248,7 +239,7 @@ class Exporter:
         _write(checkpoint, str(signed).encode())
         return size
 
-    def _parquet(self, path: Path) -> int:
+    def _parquet(self, out: IO[bytes]) -> int:
         """Write the entries as one table, content in place as JSON."""
         try:
             import pyarrow
@@ -262,7 +253,7 @@ class Exporter:
             [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in names]
         )
         size = self._store.count()
-        with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
             for rows in self._pages(size, archived_to(self._store.select)):
                 columns = self._store.select(
                     f"SELECT seq, {', '.join(COLUMNS)} FROM entries "
@@ -329,9 +320,5 @@ def _write(path: Path, data: bytes) -> None:
     if path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
+    with replacing(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

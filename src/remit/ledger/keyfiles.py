@@ -14,6 +14,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from remit.kernel.errors import RemitError
+from remit.kernel.files import fsync
 from remit.ledger.errors import LedgerKeyError
 from remit.ledger.tlog import Signer, TlogError, VerifierKey
 from remit.ledger.tlog.note import ED25519
@@ -186,7 +187,7 @@ def write_over(path: Path, data: bytes, mode: int) -> None:
     """Replace a file, complete and durable, or not at all; raises OSError."""
     with _beside(path, data, mode) as temporary:
         temporary.replace(path)
-        _sync(path.parent)
+        fsync(path.parent)
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
@@ -213,12 +214,4 @@ def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 def publish(temporary: Path, path: Path) -> None:
     """Give a finished file its name, durably; raises OSError if ``path`` exists."""
     os.link(temporary, path)  # unlike a rename, it never replaces what is there
-    _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    fsync(path.parent)

@@ -257,8 +257,8 @@ class LineReader:
         is_stated: whether the checkpoint signs the statement of the export, or the order of the
             archive: items and steps are then in the one order that the format gives them. Earlier
             versions wrote them in others.
-        is_archive: whether the lines are an archive's: a message that was erased later leaves its
-            content item, with ``erased``.
+        is_early_archive: True for an archive that an earlier version wrote. An erased message may
+            have a content item there, and only the first line that names an erased value needs one.
 
     Attributes:
         values: values by commitment.
@@ -267,11 +267,11 @@ class LineReader:
     """
 
     def __init__(
-        self, subjects_before: int, *, is_stated: bool = False, is_archive: bool = False
+        self, subjects_before: int, *, is_stated: bool = False, is_early_archive: bool = False
     ) -> None:
         self._before = subjects_before
         self._is_stated = is_stated
-        self._is_archive = is_archive
+        self._is_early_archive = is_early_archive
         self._steps: dict[str, _Step] = {}
         self.values: dict[str, Known] = {}
         self.erased: dict[str, int] = {}
@@ -315,7 +315,7 @@ class LineReader:
         for item in contents:
             mac = item["commitment"]
             is_needed = mac in named or (
-                mac in messages and (self._is_archive or "erased" not in item)
+                mac in messages and (self._is_early_archive or "erased" not in item)
             )
             require(is_needed, "item-needed", "a content item belongs to no commitment of the line")
             if "erased" in item:
@@ -330,8 +330,7 @@ class LineReader:
         for mac, where in named.items():
             known = self.values.get(mac)
             if known is None:
-                every = self._is_stated and not self._is_archive
-                is_told = mac in (order if every else self.erased)
+                is_told = mac in (order if self._is_stated else self.erased)
                 require(is_told, "item-missing", "content is missing and was not erased")
             else:
                 require(known.scope == where, "item-scope", "a value is of another session")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from remit.kernel.canonical import sha256_hex
+from remit.kernel.files import fsync, replacing
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 
@@ -72,11 +73,8 @@ def disk_errors() -> Iterator[None]:
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """Give a file this content; and that mode, whatever the umask, where one is given."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
-    write_new(beside, data, mode)
-    os.replace(beside, path)
-    sync_folder(path.parent)
+    with replacing(path, mode) as file:
+        file.write(data)
 
 
 def remove_file(root: Path, path: str) -> None:
@@ -98,7 +96,7 @@ def remove_file(root: Path, path: str) -> None:
         except OSError:
             break
         folder = folder.parent
-    sync_folder(folder)
+    fsync(folder)
 
 
 def make_folder(folder: Path, root: Path) -> None:
@@ -109,7 +107,7 @@ def make_folder(folder: Path, root: Path) -> None:
         folder = folder.parent
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
-        sync_folder(each.parent)
+        fsync(each.parent)
 
 
 def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
@@ -120,15 +118,6 @@ def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Operation:
@@ -194,7 +183,7 @@ class Operation:
             step(f"stage {path}")
             self._check_writable(path)
             write_new(self._staged(path), data)
-        sync_folder(self._folder)
+        fsync(self._folder)
         for path, data in files.items():
             step(f"check {path}")
             if self._staged(path).read_bytes() != data:
@@ -217,12 +206,12 @@ class Operation:
                 os.replace(self._staged(path), target)
                 folders.add(target.parent)
         for folder in sorted(folders):
-            sync_folder(folder)
+            fsync(folder)
 
     def close(self) -> None:
         """Delete the folder: nothing is left to do."""
         shutil.rmtree(self._folder)
-        sync_folder(self._folder.parent)
+        fsync(self._folder.parent)
 
     def _staged(self, path: str) -> Path:
         return self._folder / sha256_hex(path.encode())

@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.files import fsync
 from remit.packages.errors import PackageKeyError
-from remit.packages.files import sync_folder, write_new
+from remit.packages.files import write_new
 
 __all__ = ["PackageKey", "key_name_problem", "public_key"]
 
@@ -61,7 +62,7 @@ class PackageKey:
                 os.link(beside, path)  # unlike a rename, it replaces nothing
             finally:
                 beside.unlink(missing_ok=True)
-            sync_folder(path.parent)
+            fsync(path.parent)
         except OSError as error:
             if os.path.lexists(path):
                 raise PackageKeyError(

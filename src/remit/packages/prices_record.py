@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from remit.kernel.files import fsync
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding
 from remit.packages.errors import PackageError
-from remit.packages.files import disk_errors, sync_folder, write_new
+from remit.packages.files import disk_errors, write_new
 from remit.packages.lock import package_lock
 from remit.packages.settings_record import fitting
 
@@ -152,7 +153,7 @@ def change_prices(
         if made.data == now.data and now.is_as(recorded):
             return made, ""
         write_new(_staged(place), made.data or _NONE, 0o600)
-        sync_folder(place.parent)  # what is recorded must be there after a loss of power
+        fsync(place.parent)  # what is recorded must be there after a loss of power
         metadata = {
             "by": by,
             "file": file if made.data else "",
@@ -214,7 +215,7 @@ def _finish(root: Path, file: str, recorded: RecordedPrices) -> bool:
         else:
             place.unlink(missing_ok=True)
             staged.unlink()
-        sync_folder(place.parent)
+        fsync(place.parent)
     except OSError as error:
         raise PackageError(
             "unfinished",

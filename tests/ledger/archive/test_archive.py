@@ -36,7 +36,7 @@ from remit.ledger.archive import (
     retain_archived,
 )
 from remit.ledger.archive.files import Kind, write_part
-from remit.ledger.tlog import SignedCheckpoint, TlogProof, leaf_hash
+from remit.ledger.tlog import Checkpoint, SignedCheckpoint, TlogProof, leaf_hash
 from remit.server.refusals import HttpError
 from remit.server.responses.turns import Turns
 from tests.ledger.archive.writing import sessions, unguarded
@@ -225,6 +225,82 @@ def test_erasure_reaches_the_archive(place: tuple[str, Path], tmp_path: Path) ->
         (report,) = retain_archived(client, found, days, guard=unguarded)
         assert report.values > 100
         assert not any("nonce" in item for line in found.lines() for item in line.contents)
+        assert _is_sound(client, directory)
+
+
+def _two_turns(client: LedgerClient) -> None:
+    """Write entries that name one value twice, and show a message that no record names itself."""
+    for turn in range(2):
+        metadata = {"session_id": "SES-TWICE", "response": "the same",
+                    "prompt": [{"role": "user", "content": f"again {turn}"}]}  # fmt: skip
+        client.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "done", metadata=metadata))
+    sessions(client, 48)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_erased_lines_do_not_depend_on_when_they_were_archived(tmp_path: Path, kind: Kind) -> None:
+    """An erased value has an item in each line that names it, and an erased message has none."""
+    found: list[list[tuple[int, bool]]] = []
+    for name in ("before", "after"):
+        directory = tmp_path / name
+        with LedgerClient(tmp_path / f"{name}.db", signer=SIGNER) as client:
+            _two_turns(client)
+            if name == "before":
+                client.erase(session_id="SES-TWICE", reason="r")
+            cut_off(client, directory, 256, kind)
+            if name == "after":
+                there = Archive([directory])
+                erase_archived(client, there, session_id="SES-TWICE", reason="r", guard=unguarded)
+            assert _is_sound(client, directory)
+        found.append([
+            (len(line.contents), all("erased" in one for one in (*line.contents, *line.steps)))
+            for line in Archive([directory]).lines()
+            if line.seq < 2
+        ])  # fmt: skip
+    assert found[0] == found[1] == [(1, True), (1, True)]
+
+
+@pytest.mark.parametrize("edit", ["drop", "add"])
+def test_items_of_erased_values_are_exact(tmp_path: Path, edit: str) -> None:
+    """No line lacks such an item because an earlier one has it, and none has one of a message."""
+    directory = tmp_path / "archive"
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        _two_turns(client)
+        cut_off(client, directory, 256)
+        erase_archived(
+            client, Archive([directory]), session_id="SES-TWICE", reason="r", guard=unguarded
+        )
+        assert _is_sound(client, directory)
+        (part,) = directory.glob("*/part-*")
+        lines = list(Archive([directory]).lines())
+        (step,) = lines[1].steps
+        message = {name: step[name] for name in ("commitment", "erased")}
+        contents = [] if edit == "drop" else [*lines[1].contents, message]
+        contents.sort(key=lambda item: str(item["commitment"]))
+        write_part(part, [lines[0], lines[1]._replace(contents=contents), *lines[2:]])
+        (problem,) = check_archive(client, [directory]).problems
+        condition = "item-missing" if edit == "drop" else "item-needed"
+        assert f"({condition})" in problem.message
+
+
+def test_an_archive_of_an_earlier_version_may_have_other_items(tmp_path: Path) -> None:
+    """Its checkpoint does not have the line that says that they are exact."""
+    directory = tmp_path / "archive"
+    with LedgerClient(tmp_path / "l.db", signer=SIGNER) as client:
+        _two_turns(client)
+        cut_off(client, directory, 256)
+        found = Archive([directory])
+        erase_archived(client, found, session_id="SES-TWICE", reason="r", guard=unguarded)
+        (part,), (note,) = directory.glob("*/part-*"), directory.glob("*/checkpoint")
+        first, second, *others = found.lines()
+        message = {name: second.steps[0][name] for name in ("commitment", "erased")}
+        write_part(part, [first, second._replace(contents=[message]), *others])
+        assert check_archive(client, [directory]).problems != []
+        head = SignedCheckpoint.parse(note.read_bytes()).checkpoint
+        note.write_text(str(Checkpoint(head.origin, head.size, head.root).sign(SIGNER)))
+        assert _is_sound(client, directory)
+        erase_archived(client, found, session_id="SES-3", reason="r", guard=unguarded)
+        assert len(next(line for line in found.lines() if line.seq == 1).contents) == 2
         assert _is_sound(client, directory)
 
 

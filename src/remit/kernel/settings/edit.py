@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import ConfigError
+from remit.kernel.files import replacing
 
 __all__ = ["BYTE_ORDER_MARK", "parse_toml", "set_values"]
 
@@ -44,13 +44,8 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
                 next_step="Set it by hand: "
                 + "; ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()),
             )
-        beside = path.with_name(f".{path.name}.new")
-        beside.unlink(missing_ok=True)
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        with replacing(path, 0o600) as file:
+            file.write(text.encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be changed: {error.strerror}.") from error
 

@@ -250,7 +250,11 @@ class RangeCheck:
 
     def _check_parts(self, left: Places, erasures: Erasures) -> None:
         wanted = iter(left)
-        reader = LineReader(self._subjects_before, is_stated=self._is_ordered, is_archive=True)
+        reader = LineReader(
+            self._subjects_before,
+            is_stated=self._is_ordered,
+            is_early_archive=not self._is_ordered,
+        )
         since: dict[str, int] = {}  # by session, its first entry
         for line, gone in self._lines(erasures):
             seq = next(wanted, -1)

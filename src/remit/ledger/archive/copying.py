@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from remit.kernel.files import fsync
 from remit.ledger.archive.files import (
     PART_ENTRIES,
     Kind,
     Line,
-    fsync,
     fsync_tree,
     part_path,
     parts_in,

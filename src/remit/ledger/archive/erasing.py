@@ -133,7 +133,7 @@ def purge(ledger: LedgerClient, parts: Iterable[Path], guard: Guard) -> int:
         unfinished_part(part).unlink(missing_ok=True)  # erasures do not reach it
         gone = {
             mac: seq
-            for macs in _batches(_there(read_part(part)))
+            for macs in _batches(_unerased(read_part(part)))
             for mac, seq in ledger._store.erasures(macs).items()
         }
         if not gone:
@@ -151,12 +151,20 @@ def purge(ledger: LedgerClient, parts: Iterable[Path], guard: Guard) -> int:
     return number
 
 
-def _there(lines: Iterable[Line]) -> Iterator[str]:
-    """The commitments of the values and messages that are not said to be erased."""
+def _unerased(lines: Iterable[Line]) -> Iterator[str]:
+    """Yield the commitments of the values and messages that a line does not call erased."""
     for line in lines:
-        for item in (*line.contents, *line.steps):
-            if "erased" not in item:
-                yield item["commitment"]
+        every = (*line.contents, *line.steps)
+        erased = {item["commitment"] for item in every if "erased" in item}
+        yield from {*_named(line), *(item["commitment"] for item in every)} - erased
+
+
+def _named(line: Line) -> Iterator[str]:
+    """Yield the commitments of the values that a line's record names."""
+    record = orjson.loads(line.record)
+    for item in commitments_in([record["metadata"], record["reason"]]):
+        if "$content" in item:
+            yield item["$content"][12:]
 
 
 def _batches(macs: Iterator[str]) -> Iterator[set[str]]:
@@ -171,12 +179,12 @@ def _batches(macs: Iterator[str]) -> Iterator[set[str]]:
 
 
 def _without(line: Line, gone: dict[str, int]) -> Line:
-    contents = [
-        {"commitment": item["commitment"], "erased": format_id(gone[item["commitment"]])}
-        if item["commitment"] in gone
-        else item
-        for item in line.contents
-    ]
+    """Return a line as an export has it once the values in ``gone`` are erased: with an item for
+    each of these that its record names, and none for a message that it does not name."""
+    erased = [{"commitment": mac, "erased": format_id(gone[mac])}
+              for mac in set(_named(line)) if mac in gone]  # fmt: skip
+    kept = [item for item in line.contents if item["commitment"] not in gone]
+    contents = sorted([*kept, *erased], key=lambda item: str(item["commitment"]))
     steps = [
         {**item, "erased": format_id(gone[item["commitment"]])}
         if item["commitment"] in gone
@@ -209,12 +217,10 @@ class _Session:
     def shown_by(self, line: Line) -> set[str]:
         """The commitments of all that an entry shows and that is there."""
         record = orjson.loads(line.record)
-        found: set[str] = set()
+        found = set(_named(line))
         for item in commitments_in([record["metadata"], record["reason"]]):
-            if "$content" in item:
-                found.add(item["$content"][12:])
-                continue
-            found.update(messages_of(self._steps, item["$messages"]))
+            if "$messages" in item:
+                found.update(messages_of(self._steps, item["$messages"]))
         return found & self.values.keys()
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from remit.kernel.files import fsync
 from remit.kernel.json_text import load_unique
 from remit.ledger.errors import LedgerError
 from remit.ledger.line_reader import MAX_LINE_BYTES, require, require_members
@@ -27,7 +28,7 @@ from remit.ledger.record import columns_of
 from remit.ledger.schema import COLUMNS
 
 __all__ = [
-    "PART_ENTRIES", "Kind", "Line", "Wanted", "fsync", "fsync_tree", "interrupted_copies",
+    "PART_ENTRIES", "Kind", "Line", "Wanted", "fsync_tree", "interrupted_copies",
     "kind_there", "part_path", "parts_in", "range_name", "ranges_in", "read_part",
     "unfinished_part", "without_kept", "write_part",
 ]  # fmt: skip
@@ -212,15 +213,6 @@ def _private(path: Path) -> Iterator[Any]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w+b") as file:
         yield file
-
-
-def fsync(path: Path) -> None:
-    """Have a file, or the names in a directory, on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _line(found: dict[str, Any], is_checked: bool) -> Line:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+import asyncpg
+
 from remit.ledger import usage
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.owner import OWNER_SQL
@@ -18,6 +20,7 @@ from remit.ledger.schema import (
     declare,
     refuse_views,
 )
+from remit.ledger.state import readable
 
 VIEWS = """
 CREATE VIEW entry_commitments AS
@@ -161,7 +164,8 @@ def prepare(
         "AND relnamespace = to_regnamespace(quote_ident(current_schema()))"
     )
     refuse_views((str(name) for (name,) in views), location)
-    version = _version(writer) if "migrations" in there else 0
+    versions = _versions(writer) if "migrations" in there else [0]
+    version = versions[-1]
     if not version and "entries" in there:
         raise LedgerFormatError(
             f"{location} has a table 'entries' that is not a ledger's.",
@@ -175,14 +179,22 @@ def prepare(
         )
     if version > LAYOUT_VERSION:
         raise LedgerFormatError(
-            f"{location} was written by a newer Remit (layout {version}, known {LAYOUT_VERSION}).",
+            f"{location} was written by a newer Remit: its table migrations has version {version}, "
+            f"and this Remit knows versions up to {LAYOUT_VERSION}.",
             next_step="Give another database, or upgrade Remit.",
         )
     if version and require is not None:
         rows = writer.fetch(OWNER_SQL)
         require(str(rows[0][0]) if rows else "", location)
     if version < LAYOUT_VERSION:
-        _migrate(writer)
+        try:
+            _migrate(writer)
+        except (asyncpg.SyntaxOrAccessError, asyncpg.IntegrityConstraintViolationError) as error:
+            raise LedgerFormatError(
+                f"{location} cannot be brought to layout {LAYOUT_VERSION}: {error}. Its table "
+                f"migrations has the versions {readable(versions)}. It is as it was.",
+                next_step="Put back a sound copy, or correct what the message names.",
+            ) from error
     if writer.fetch("SHOW fsync")[0][0] != "on":
         raise LedgerError(
             f"The server of {location} runs with fsync=off: what it calls committed may be lost.",
@@ -195,8 +207,10 @@ def _put_all(writer: Writer, sql: str, rows: Sequence[usage.Row]) -> None:
     writer.flush()
 
 
-def _version(writer: Writer) -> int:
-    return int(writer.fetch("SELECT max(version) FROM migrations")[0][0] or 0)
+def _versions(writer: Writer) -> list[int]:
+    """Return the versions in the table of migrations, the least first; 0 alone if it has no row."""
+    rows = writer.fetch("SELECT version FROM migrations ORDER BY version")
+    return [int(version) for (version,) in rows] or [0]
 
 
 def _migrate(writer: Writer) -> None:
@@ -207,7 +221,7 @@ def _migrate(writer: Writer) -> None:
             "CREATE TABLE IF NOT EXISTS migrations "
             "(version bigint PRIMARY KEY, applied text NOT NULL)"
         )
-        version = _version(writer)
+        version = _versions(writer)[-1]
         for number, statements in MIGRATIONS.items():
             if number > version:
                 writer.script(statements)

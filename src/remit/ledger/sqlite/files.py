@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import time
 from pathlib import Path
 
+from remit.kernel.files import fsync
 from remit.ledger.errors import LedgerError
 from remit.ledger.owner import OWNER_SQL, is_owner
 from remit.ledger.tlog import VerifierKey
@@ -42,7 +42,7 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
                 log = path.with_name(f"{path.name}-wal")
                 if not log.exists() or not log.stat().st_size:
                     path.rename(to)
-                    _sync(path.parent)
+                    fsync(path.parent)
                     file.execute("ROLLBACK")
                     break
                 file.execute("ROLLBACK")
@@ -96,11 +96,3 @@ def _has_entries(file: sqlite3.Connection) -> bool:
 def _remove_beside(path: Path) -> None:
     for end in ("-wal", "-shm"):
         path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

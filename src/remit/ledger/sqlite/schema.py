@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from remit.kernel.files import fsync
 from remit.ledger.errors import LedgerError
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, declare
 
@@ -118,11 +119,7 @@ def create_if_absent(path: Path) -> None:
             ) from error
         finally:
             temporary.unlink(missing_ok=True)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        fsync(path.parent)
     finally:
         os.close(handle)
 
