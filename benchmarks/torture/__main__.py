@@ -1,4 +1,4 @@
-"""``python -m benchmarks.torture --store sqlite|postgresql --minutes 20``: see the package."""
+"""``python -m benchmarks.torture --store sqlite|postgresql --events 400``: see the package."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def main() -> None:
     """Run, print what was done and what was held; ends with 1 where anything was lost."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torture", description=__doc__)
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--seconds", type=float, help="in place of minutes")
+    parser.add_argument("--events", type=int, default=400)
     parser.add_argument("--only", default=",".join(SCENARIOS), help=", ".join(SCENARIOS))
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--clients", type=int, default=16)
@@ -36,8 +35,7 @@ def main() -> None:
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # hostile sockets are meant to break
     scratch = Path(tempfile.mkdtemp(prefix="torture-"))
     try:
-        seconds = given.seconds or given.minutes * 60
-        torture = Torture(scratch, given.store, seconds, only, given.seed, given.clients)
+        torture = Torture(scratch, given.store, given.events, only, given.seed, given.clients)
         begun = time.monotonic()
         with ExitStack() as stack:
             verdict = torture.run(stack)

@@ -33,7 +33,7 @@ class Events:
     Args:
         members: of the fleet; the last is never killed, so that its memory can be watched.
         database: the server of PostgreSQL, where the ledger is there.
-        short: for a run of seconds: nothing that takes long.
+        short: for a run of few events: nothing that takes long.
 
     Attributes:
         done: how often what was done.
@@ -49,21 +49,20 @@ class Events:
     done: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
-    async def run(self, source: random.Random, until: float) -> None:
-        """One event after the other, until a moment of the monotonic clock; each kind comes."""
+    async def run(self, source: random.Random, count: int) -> None:
+        """Have so many events happen, one after the other, and each kind as often as others."""
         kinds = [kind for kind in _EVENTS if kind in self.only
                  and (kind != "database" or self.database is not None)]  # fmt: skip
-        while time.monotonic() < until:
-            source.shuffle(kinds)
-            for kind in kinds:
-                event: Event = getattr(self, f"_{kind}")
-                told = await event(source)
-                self.done[f"{kind}: {told}"] += 1
-                await self._calm(f"{kind}: {told}")
-                for member in self.members:
-                    member.measure()
-                if time.monotonic() > until:
-                    break
+        for number in range(count if kinds else 0):
+            place = number % len(kinds)
+            if place == 0:
+                source.shuffle(kinds)
+            event: Event = getattr(self, f"_{kinds[place]}")
+            done = f"{kinds[place]}: {await event(source)}"
+            self.done[done] += 1
+            await self._calm(done)
+            for member in self.members:
+                member.measure()
 
     async def _calm(self, about: str) -> None:
         """Wait until every server is ready, and clients are answered."""

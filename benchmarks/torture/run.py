@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from benchmarks.torture.judge import Verdict, judge
 from benchmarks.torture.older import OlderCopy
 from benchmarks.torture.provider import provider
 
-_SHORT_S = 60
+_MANY = 60  # events: then some may be large
 
 
 class Torture:
@@ -29,7 +28,7 @@ class Torture:
     Args:
         directory: for everything.
         store: ``sqlite`` or ``postgresql``.
-        seconds: how long events go on; recovery and verdict come on top.
+        count: how many events there are: the work is the same on a machine of any speed.
         only: which scenarios.
         seed: chooses what happens and what clients ask.
         clients: how many call at once.
@@ -40,12 +39,12 @@ class Torture:
     """
 
     def __init__(
-        self, directory: Path, store: str, seconds: float, only: Sequence[str], seed: int,
+        self, directory: Path, store: str, count: int, only: Sequence[str], seed: int,
         clients: int,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._store = store
-        self._seconds = seconds
+        self._count = count
         self._only = list(only)
         self._seed = seed
         self._clients = clients
@@ -54,7 +53,7 @@ class Torture:
 
     def run(self, stack: ExitStack) -> Verdict:
         """All of it."""
-        scratch, short = self._directory, self._seconds < _SHORT_S
+        scratch, short = self._directory, self._count < _MANY
         database, address = None, ""
         if self._store == "postgresql":
             database = stack.enter_context(PostgresServer(scratch / "postgres"))
@@ -89,9 +88,9 @@ class Torture:
     async def _attack(self, clients: Clients, events: Events, older: OlderCopy) -> None:
         """Events, beside the clients."""
         running = asyncio.create_task(clients.run())
-        source, until = random.Random(self._seed), time.monotonic() + self._seconds
-        await events.run(source, until - self._seconds / 2)
+        source, first = random.Random(self._seed), self._count // 2
+        await events.run(source, first)
         await asyncio.to_thread(older.take)
-        await events.run(source, until)
+        await events.run(source, self._count - first)
         clients.over.set()
         await running

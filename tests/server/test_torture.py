@@ -1,4 +1,4 @@
-"""Servers under attack for some seconds, on both stores: what is promised is held.
+"""Servers under attack, on both stores: what is promised is held.
 
 The long form is ``python -m benchmarks.torture``.
 """
@@ -15,7 +15,7 @@ from benchmarks.torture.run import Torture
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_servers_under_attack(store: str, tmp_path: Path) -> None:
-    torture = Torture(tmp_path, store, 8, SCENARIOS, seed=5, clients=8)
+    torture = Torture(tmp_path, store, 6, SCENARIOS, seed=5, clients=8)
     with ExitStack() as stack:
         verdict = torture.run(stack)
     assert verdict.held, f"{torture.done}\n{verdict}"
