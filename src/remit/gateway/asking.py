@@ -114,6 +114,8 @@ class Asking:
                         barred = _barred(to)
                 except NoCandidateError as error:
                     refusal = refusal if refusal[0] else error.refusal
+                    if error.refusal[0] == "PROVIDER_NOT_FOUND" and not call.passed_over:
+                        break  # a model that is named is no other provider's to answer
                     call.passed_over.append((model_id, error.refusal[0]))
                     continue
                 if barred:

@@ -57,6 +57,7 @@ class Candidates:
         self._objects = objects
         self._billing = billing
         self._timeout_s = config.default_timeout_ms / 1000
+        self._set_up_by = config.set_up_by
 
     def named(self, call: Call) -> Sequence[tuple[str, str]]:
         """Provider and model of each that may be asked, one after the other."""
@@ -170,9 +171,10 @@ class Candidates:
             raise NoCandidateError("MODEL_NOT_ALLOWED", message)
         provider = self._providers.get(provider_id)
         if provider is None:
+            how = self._set_up_by.get(provider_id, f"add [providers.{provider_id}] to remit.toml")
             raise NoCandidateError(
                 "PROVIDER_NOT_FOUND",
-                f"no provider {provider_id!r} is set up; give it a key or a base URL",
+                f"{model_id} is a model of {provider_id}, which is not set up; {how}",
             )
         return provider
 

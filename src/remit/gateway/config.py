@@ -44,7 +44,8 @@ class RouterConfig:
         idle_timeout_ms: longest wait between bytes of an answer.
         max_retries: attempts after the first, for retryable failures only.
         default_models: by provider, the model asked when only the provider is named.
-        model_prefixes: model name prefix → provider, tried longest first.
+        model_prefixes: model name prefix → provider; the longest counts.
+        set_up_by: provider → the variable, setting or command that sets it up.
         orphan_policy: what the reservation of an unanswered call becomes.
         fallbacks: model → models tried in turn when it fails in a way that another may not.
         budget_wait_ms: longest wait for money that other calls only hold.
@@ -79,13 +80,9 @@ class RouterConfig:
     model_prefixes: Mapping[str, str] = field(
         default_factory=lambda: default_settings().model.prefixes
     )
+    set_up_by: Mapping[str, str] = field(default_factory=lambda: set_up_by(default_settings()))
     circuit_breaker: CircuitBreakerConfig = field(default_factory=CircuitBreakerConfig)
     policy_epoch: int = 0
-
-    @property
-    def prefixes_longest_first(self) -> list[str]:
-        """The keys of ``model_prefixes``, the longest first."""
-        return sorted(self.model_prefixes, key=len, reverse=True)
 
     @classmethod
     def from_settings(
@@ -116,8 +113,18 @@ class RouterConfig:
                 "local": settings.local.model,
             },
             model_prefixes=settings.model.prefixes,
+            set_up_by=set_up_by(settings),
             circuit_breaker=CircuitBreakerConfig(
                 gateway.failure_threshold, gateway.recovery_timeout_ms
             ),
             policy_epoch=policy_epoch,
         )
+
+
+def set_up_by(settings: Settings) -> dict[str, str]:
+    """Return what sets up each provider that ``remit.toml`` or Remit itself knows."""
+    found = {
+        name: f"set {one.api_key_env}" if one.api_key_env else f"give [providers.{name}] an api_key"
+        for name, one in settings.providers.items()
+    }
+    return {**found, "local": "run `remit model pull`"}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from remit.gateway.auth import Identity
 from remit.gateway.config import RouterConfig
 from remit.gateway.routed import RequestRouter, Routed
 from remit.kernel.exchange import PromptRequest
 
-__all__ = ["Names", "candidates", "resolve"]
+__all__ = ["Names", "candidates", "owner_by_prefix", "resolve"]
 
 _MAX_NAMES = 4096  # clients name models: what is remembered of them has an end
 
@@ -17,11 +17,15 @@ _MAX_NAMES = 4096  # clients name models: what is remembered of them has an end
 def resolve(
     config: RouterConfig, known: Container[str], provider_id: str | None, model_id: str | None
 ) -> tuple[str, str]:
-    """Provider and model that a request means.
+    """Return the provider and the model that a request means.
+
+    The provider need not be registered: a model that is known to be one provider's is never
+    another's to answer.
 
     Args:
         config: defaults and prefixes.
-        known: ids of the providers that are registered.
+        known: ids of the providers that are registered; of two that have the default model of one
+            name, a registered one is meant.
         provider_id: as the request names it, if it does.
         model_id: as the request names it, if it does.
     """
@@ -32,19 +36,28 @@ def resolve(
         return provider_id, model_id or fallback
     if not model_id:
         return config.default_provider, config.default_model
-    for provider, model in config.default_models.items():
-        if model == model_id and provider in known:
-            return provider, model_id
     if model_id == config.default_model:
         return config.default_provider, model_id
+    owners = [name for name, model in config.default_models.items() if model == model_id]
+    if owners:
+        return next((name for name in owners if name in known), owners[0]), model_id
     head, slash, tail = model_id.partition("/")
     if slash and head and tail:
-        return head, tail  # to that provider alone, whether or not there is one
-    for prefix in config.prefixes_longest_first:
-        owner = config.model_prefixes[prefix]
-        if model_id.startswith(prefix) and owner in known:
-            return owner, model_id
-    return config.default_provider, model_id
+        return head, tail
+    return owner_by_prefix(config.model_prefixes, model_id) or config.default_provider, model_id
+
+
+def owner_by_prefix(prefixes: Mapping[str, str], model_id: str) -> str:
+    """Return the provider whose prefix a model's name has, the longest first; empty without one.
+
+    Case and space around the name do not matter, and ``ft:`` (a fine-tuned model) is passed over.
+
+    Args:
+        prefixes: model name prefix → provider.
+    """
+    name = model_id.strip().casefold().removeprefix("ft:")
+    longest = max((one for one in prefixes if name.startswith(one)), key=len, default="")
+    return prefixes.get(longest, "")
 
 
 def candidates(
@@ -98,7 +111,7 @@ class Names:
         if found is None:
             found = list(candidates(self._config, self._known, *name))
             behind = self._behind(provider_id, model_id)  # the registry first (SPEC 15)
-            if behind is not None and behind[0] in self._known:
+            if behind is not None:
                 found[0] = behind
             found = list(dict.fromkeys(found))
             if len(self._found) < _MAX_NAMES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from remit.gateway import owner_by_prefix
 from remit.gateway.bounds import call_bound
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, load
@@ -189,8 +190,7 @@ def _named_by(
         return "registry"
     if prefixes is None:
         return "name"
-    found = max((one for one in prefixes if asked.startswith(one)), key=len, default="")
-    return "prefix" if found else "default"
+    return "prefix" if owner_by_prefix(prefixes, asked) else "default"
 
 
 def _key(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any] | None:

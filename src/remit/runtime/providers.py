@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from remit.gateway import owner_by_prefix
 from remit.gateway.sending import AnyProvider
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import ModelCapabilities
@@ -154,9 +155,8 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
         return head, tail
     if wanted in stored or wanted == settings.local.model:
         return "local", wanted
-    for prefix in sorted(settings.model.prefixes, key=len, reverse=True):
-        if wanted.startswith(prefix):
-            return settings.model.prefixes[prefix], wanted
+    if owner := owner_by_prefix(settings.model.prefixes, wanted):
+        return owner, wanted
     if providers.configured:
         return choose_model(settings, "auto", providers)[0], wanted
     raise ConfigError(

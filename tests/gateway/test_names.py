@@ -1,0 +1,143 @@
+"""Names of models: a call never reaches another provider than the one whose model is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime
+from remit.gateway import (
+    LLMGateway,
+    PromptResponse,
+    RouteOutcome,
+    RouterConfig,
+    owner_by_prefix,
+)
+from remit.kernel.errors import RemitError
+from remit.kernel.settings import default_settings
+from remit.ledger import LedgerClient
+from remit.providers import MockProvider, ProviderError
+from remit.runtime.providers import Providers, choose_model
+from tests.support.requests import prompt_request
+from tests.support.roots import new_root
+
+PROVIDERS = ("anthropic", "openai", "local", "mock")
+# Every form of a name, and the provider that is meant by it.
+NAMES: Mapping[str, str] = {
+    "claude-sonnet-5": "anthropic",
+    "claude-3-5-haiku-20241022": "anthropic",
+    "claude-opus-latest": "anthropic",
+    "Claude-Sonnet-5": "anthropic",
+    "CLAUDE-SONNET-5": "anthropic",
+    " claude-sonnet-5": "anthropic",
+    "anthropic/claude-sonnet-5": "anthropic",
+    "anthropic/gpt-4o": "anthropic",
+    "anthropic/anything/else": "anthropic",
+    "gpt-4o": "openai",
+    "GPT-4o-mini": "openai",
+    "gpt-4o-2024-08-06": "openai",
+    "ft:gpt-4o-mini:acme::A1b2": "openai",
+    "chatgpt-4o-latest": "openai",
+    "o1": "openai",
+    "o3-mini": "openai",
+    "text-embedding-3-small": "openai",
+    "openai/claude-sonnet-5": "openai",
+    "local/smollm2-135m": "local",
+    "smollm2-135m": "local",
+    "mock/anything": "mock",
+    "mock-model-1": "mock",
+    "nobody-knows": "mock",  # the default provider
+    "elsewhere/model": "elsewhere",
+    "anthropic/": "mock",
+    "/model": "mock",
+}
+
+
+def gateway(ledger: LedgerClient, *names: str, **settings: Any) -> dict[str, Any]:
+    made = LLMGateway(ledger, config=RouterConfig(**settings), dev_mode=True)
+    providers = {name: MockProvider() for name in names}
+    for name, provider in providers.items():
+        made.register_provider(name, provider)
+    return {"": made, **providers}
+
+
+def ask(gateway: LLMGateway, model_id: str) -> PromptResponse:
+    return gateway.route(prompt_request(model_id=model_id))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("missing", [None, *PROVIDERS[:3]])
+def test_a_call_reaches_the_provider_that_is_meant_or_none(
+    ledger: LedgerClient, name: str, missing: str | None
+) -> None:
+    """With every provider set up, and with each of them missing."""
+    there = [one for one in PROVIDERS if one != missing]
+    made = gateway(ledger, *there, default_models={"local": "smollm2-135m"})
+    answer = ask(made.pop(""), name)
+    reached = [one for one, provider in made.items() if provider.call_count]
+    if NAMES[name] in there:
+        assert reached == [NAMES[name]]
+        assert answer.outcome is RouteOutcome.SUCCESS
+    else:
+        assert reached == []
+        assert answer.error_code == "PROVIDER_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("provider", "help_"),
+    [
+        ("anthropic", "set ANTHROPIC_API_KEY"),
+        ("openai", "set OPENAI_API_KEY"),
+        ("local", "run `remit model pull`"),
+        ("elsewhere", "add [providers.elsewhere] to remit.toml"),
+    ],
+)
+def test_the_refusal_states_how_to_set_the_provider_up(
+    ledger: LedgerClient, provider: str, help_: str
+) -> None:
+    answer = ask(gateway(ledger, "mock")[""], f"{provider}/model-1")
+    assert answer.error_message == (
+        f"model-1 is a model of {provider}, which is not set up; {help_}"
+    )
+    refused = ledger.read(answer.exchange_entry_id)
+    assert refused.event_type == "PROMPT_REJECTED"
+
+
+def test_a_fallback_is_not_asked_in_place_of_a_provider_that_is_not_set_up(
+    ledger: LedgerClient,
+) -> None:
+    made = gateway(ledger, "mock", fallbacks={"claude-sonnet-5": ["mock/other"]})
+    assert ask(made[""], "claude-sonnet-5").error_code == "PROVIDER_NOT_FOUND"
+    assert not made["mock"].call_count
+
+
+def test_a_fallback_that_is_not_set_up_is_passed_over(ledger: LedgerClient) -> None:
+    made = gateway(
+        ledger, "openai", fallbacks={"mock-model-1": ["claude-sonnet-5", "gpt-4o"]}, max_retries=0
+    )
+    failing = MockProvider(responses=[ProviderError("SERVER_ERROR", "down")])
+    made[""].register_provider("mock", failing)
+    assert ask(made[""], "mock-model-1").provider_id == "openai"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_python_api_means_the_same_provider(name: str) -> None:
+    settings = default_settings()
+    if "/" in name or NAMES[name] not in ("anthropic", "openai"):
+        pytest.skip("The Python API has no provider that is called mock.")
+    assert (
+        choose_model(settings, name, Providers({}, ("openai", "anthropic"), {}))[0] == (NAMES[name])
+    )
+    assert owner_by_prefix(settings.model.prefixes, name) == NAMES[name]
+
+
+def test_an_agent_of_a_provider_that_is_not_set_up_is_refused(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    with (
+        Runtime.open(root, providers={"mine": MockProvider()}) as runtime,
+        pytest.raises(RemitError, match="Set ANTHROPIC_API_KEY"),
+    ):
+        runtime.agent("clerk", model="claude-sonnet-5")
