@@ -228,7 +228,9 @@ class Asking:
         request = call.request
         entry_id = ""
         if call.routed is None:
-            entry = prepare_rejection(self._ledger, request, code, message)
+            entry = prepare_rejection(
+                self._ledger, call, self._candidates.provider_of(request), code, message
+            )
             ahead = await request.ahead.take() if request.ahead is not None else []
             write = self._ledger.submit([*ahead, entry])
             if request.ahead is not None:

@@ -59,6 +59,15 @@ class Candidates:
         self._timeout_s = config.default_timeout_ms / 1000
         self._set_up_by = config.set_up_by
 
+    def provider_of(self, request: PromptRequest) -> str:
+        """Return the provider that a request means; empty for a route, or without a model."""
+        name = request.model_id
+        if request.provider_id or not isinstance(name, str) or not name:
+            return request.provider_id or ""
+        if self._names.router_of(request) is not None:
+            return ""
+        return self._names.candidates(request)[0][0]
+
     def named(self, call: Call) -> Sequence[tuple[str, str]]:
         """Provider and model of each that may be asked, one after the other."""
         if call.routed is not None:

@@ -227,16 +227,33 @@ def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str |
 
 
 def prepare_rejection(
-    ledger: LedgerClient, request: PromptRequest, code: str, message: str
+    ledger: LedgerClient, call: Call, provider_id: str, code: str, message: str
 ) -> Prepared:
-    """Prepare the entry of a request that was refused; nothing was sent."""
+    """Prepare the entry of a request that was refused; nothing was sent.
+
+    Args:
+        ledger: where it is recorded.
+        call: the call; under a virtual key the entry states whose it is and what it asked for.
+        provider_id: who would have been asked; empty if that is not known.
+        code: the error code.
+        message: why it was refused.
+    """
+    request, identity = call.request, call.identity
+    stated: dict[str, str] = {}
+    if identity is not None and identity.key_id:
+        stated = {
+            "key_id": identity.key_id, "requested_model_id": _text(request.model_id),
+            "provider_id": _text(provider_id), "user_id": identity.user_id,
+            "team_id": identity.team_id,
+        }  # fmt: skip
     entry = LedgerEntry(
         event_type="PROMPT_REJECTED",
         submission_id=_text(request.contract_id),
         decision="REJECTED",
         reason=content(f"{code}: {message}"),
         prompts_used=_prompts(request.prompt_pack_id),
-        metadata=_refusal(request, code, message),
+        metadata=_refusal(request, code, message)
+        | {name: value for name, value in stated.items() if value},
     )
     # The person may be what is wrong with the request.
     return ledger.prepare(entry, subject_id=_text(request.subject_id) or None)

@@ -66,7 +66,9 @@ _TABLE = (
           ("key_id", "continues", "items", "labels", "removed", "removed_at")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
-          "A request was refused; nothing was sent."),
+          "A request was refused; nothing was sent. Under a virtual key it states the key and what "
+          "was asked for.",
+          ("key_id", "requested_model_id", "provider_id", "user_id", "team_id")),
     Event("EXCHANGE_ORPHANED", "gateway",
           ("dispatch_entry_id", "session_id", "agent_id", "contract_id", "settlement",
            "settled_tokens"),
