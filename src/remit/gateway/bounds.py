@@ -184,8 +184,8 @@ def bound_of(
         if price is not None and endpoint in _UNLIMITED and (sound := _sound(price, size)):
             tokens_in, limit, nano_tools = 0, 1, nano_tools + sound
         if not limit:
-            field = "max_tokens, which it does not name"
-            unbounded = unbounded or ("model, without a longest answer" if endpoint in _UNLIMITED
+            field = "the answer, without max_tokens,"
+            unbounded = unbounded or ("the longest answer" if endpoint in _UNLIMITED
                                       else field)  # fmt: skip
     amount = _AmountOf(
         tokens_in, more, answers, free or endpoint in _FREE, price, percent, nano_tools, unbounded,

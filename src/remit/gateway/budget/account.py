@@ -28,6 +28,7 @@ CHANGING = (
 
 MINUTE_S = 60
 _DAY_S = 86_400
+_LOWER = "lower max_tokens, or raise the limit"
 # A window's end is at most two windows away, one of which a clock a little ahead has begun.
 _LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S}
 
@@ -129,6 +130,8 @@ class Account:
             wait_s: seconds until the next minute begins.
         """
         scope, left = self.scope, None
+        provider, model = amount.model or ("", "the call")
+        name = f"{provider}/{model}" if provider else model
         if self.token_limit is not None:
             left = self.token_limit - self.spent_tokens - self.reserved_tokens
 
@@ -149,7 +152,7 @@ class Account:
             left is not None or self.nano_limit is not None or self.tokens_per_minute is not None
         ):
             what = amount.unbounded or "what the call may use"
-            return refused("UNBOUNDED", f"has a limit, and there is no bound to {what}")
+            return refused("UNBOUNDED", f"has a limit, and {what} of {name} has no bound")
         limit = self.tokens_per_minute
         if limit is not None and self.minute_tokens + amount.tokens > limit:
             free = max(0, limit - self.minute_tokens)
@@ -157,7 +160,7 @@ class Account:
             return refused("RATE_LIMITED", f"{message}{amount.tokens}", wait_s())
         busy = None
         if left is not None and amount.tokens > left:
-            message = f"has {left} tokens left, the call may need {amount.tokens}"
+            message = f"has {left} tokens left, and {name} may need {amount.tokens}; {_LOWER}"
             busy = short(message, amount.tokens, left + self.reserved_tokens)
             if not busy.busy:
                 return busy
@@ -165,14 +168,14 @@ class Account:
             if amount.nano is None:
                 if allow_unpriced:
                     return busy
-                message = (
-                    "has a limit in US dollars, and the model has no price. Give it one in a price "
-                    "table ([budget] prices), or set [budget] allow_unpriced"
-                )
-                return refused("UNPRICED", message)
+                message = f"has a limit in US dollars, and {name} has no price; run `remit price set"
+                how = f"{model} --provider {provider}" if provider else "MODEL"
+                return refused("UNPRICED", f"{message} {how} --input … --output …`")
             nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
             if amount.nano > nano_left:
                 left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)
-                message = f"has {left_usd:.6f} USD left, the call may cost {needed_usd:.6f}"
+                message = (
+                    f"has {left_usd:.6f} USD left, and {name} may cost {needed_usd:.6f}; {_LOWER}"
+                )
                 return short(message, amount.nano, nano_left + self.reserved_nano)
         return busy
