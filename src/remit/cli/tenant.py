@@ -20,6 +20,7 @@ from remit.cli.shared import (
     open_settings,
     progress,
     reads,
+    say_text,
     show_step,
     table,
     whoami,
@@ -138,7 +139,7 @@ def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None
             take_checkpoint(ledger, one, log)
         text = str(prove_through(ledger, name, log, entry_id))
     if out is None:
-        click.echo(text, nl=False)
+        say_text(text, nl=False)
         return
     with write_file(out) as file:
         file.write(text.encode())

@@ -175,6 +175,9 @@ def _planner(ledger: LedgerClient, wo_id: str) -> str:
     return str(planned_by.get("agent_id") or "") if isinstance(planned_by, dict) else ""
 
 
+_KEY_ID_PREFIX = "KEY-"
+
+
 def person_of_session(ledger: LedgerClient, session_id: str) -> str:
     """Return the person for whom a session was begun; empty if it names neither person nor key.
 
@@ -207,7 +210,7 @@ def person_behind(ledger: LedgerClient, key_id: str) -> str:
 
 def key_made(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
     """Return the latest entry before a sequence number that gave a key its secret."""
-    if not key_id:
+    if not key_id.startswith(_KEY_ID_PREFIX):
         return None
     entries = ledger.query(
         event_type="KEY_CREATED", submission_id=key_id, order="desc", with_content=False
