@@ -266,13 +266,14 @@ def remove(
     from remit.runtime.tenants import find_tenant
 
     with _host(root, signing=True) as (place, ledger):
-        done = removed_before(place, ledger, name)
+        path = open_settings(root)[1].settings.ledger.path
+        done = removed_before(place, ledger, path, name)
         if done is None:
             find_tenant(place, name)
             confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
             done = remove_tenant(
                 place, ledger, name, reason=reason, wait_s=wait_s, export=out, by=whoami(),
-                host_path=open_settings(root)[1].settings.ledger.path, step=show_step,
+                host_path=path, step=show_step,
             )  # fmt: skip
     shown = {"name": name, "entries": done.entries, "taken": done.taken, "entry": done.entry_id,
              "export": str(out) if out else ""}  # fmt: skip
