@@ -13,7 +13,7 @@ import sys
 import click
 
 from remit._version import __version__
-from remit.cli.shared import nearest, note, one_line, printable
+from remit.cli.shared import nearest, note, printable
 from remit.kernel.errors import InvalidInputError, RemitError
 
 _COMMANDS = {
@@ -118,10 +118,10 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as wrong:
-        wrong.message = one_line(wrong.message)
-        shown = io.StringIO()
-        wrong.show(shown)
-        click.echo(printable(shown.getvalue()), err=True, nl=False)
+        if isinstance(wrong, click.UsageError) and wrong.ctx is not None:
+            path = wrong.ctx.command_path
+            note(f"{wrong.ctx.get_usage()}\nTry '{path} --help' for help.\n")
+        note(f"Error: {wrong.format_message()}")
         sys.exit(wrong.exit_code)
     except (click.Abort, KeyboardInterrupt):
         note("interrupted")

@@ -208,8 +208,8 @@ class LocalProvider(WireDialect):
             raise ProviderError(
                 "SERVER_ERROR",
                 f"the local model is refused: {self._path} has the SHA-256 {found}, expected "
-                f"{self._sha256}; remove the file, then `remit model pull {self._model_id}` or "
-                "`remit model add` it again",
+                f"{self._sha256}; run `remit model pull {self._model_id}`, or add your own under "
+                "another name with `remit model add`",
             )
 
 
