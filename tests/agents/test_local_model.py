@@ -40,7 +40,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def provider() -> LocalProvider:
-    return LocalProvider(WeightStore().path(NAME), NAME, default_settings().local)
+    store = WeightStore()
+    return LocalProvider(store.path(NAME), NAME, default_settings().local, store.sha256(NAME))
 
 
 async def test_one_call_at_a_time_and_an_abandoned_one_stops(provider: LocalProvider) -> None:

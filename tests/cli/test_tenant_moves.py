@@ -20,7 +20,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
-from remit.runtime import moving
+from remit.runtime import moving, old_places
 from remit.runtime.moving import hold_open, move_tenant
 from remit.runtime.removal import recover_tenants
 from remit.runtime.state import check_state
@@ -287,6 +287,49 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path
         assert not list(tenant.glob("moving*")), point
     with opened(host) as ledger:
         assert len(list(ledger.query(event_type="TENANT_MOVED"))) == moves == 2
+
+
+@pytest.mark.parametrize("point", ["remove_place", "write", "unlink"])
+def test_a_removal_of_the_old_ledger_that_is_killed_is_repeated_with_success(
+    tmp_path: Path, point: str
+) -> None:
+    host = new_host(tmp_path / "host")
+    with opened(host / "tenants/acme") as ledger:
+        _fill(ledger)
+    records = _kept(host / "tenants/acme")[0]
+    done = _moved(host, tmp_path / "new")
+    ended = run_forked(_remove_old_and_die, host, point, environment=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    again = ("tenant", "move", "acme", "--to", tmp_path / "new", "--remove-old", "--root", host,
+             "--json")  # fmt: skip
+    for _ in range(2):
+        repeated = run_remit(*again)
+        assert repeated.returncode == 0, repeated.stderr
+        assert json.loads(repeated.stdout)["entries"] == done["entries"]
+    assert not list((host / "tenants/acme").glob("*moved*"))
+    assert not list((host / "tenants/acme").glob("ledger.db*"))
+    assert _kept(host / "tenants/acme")[0] == records
+    with opened(host) as ledger:
+        assert len(list(ledger.query(event_type=old_places.EVENT))) == 1
+
+
+def _remove_old_and_die(host: Path, point: str) -> None:
+    """Remove the ledger that a tenant was moved away from; killed after a step."""
+    path = load_settings(host / "remit.toml").settings.ledger.path
+    with opened(host) as ledger:
+        place, name = {
+            "remove_place": (old_places, "remove_place"), "write": (ledger, "write"),
+            "unlink": (Path, "unlink"),
+        }[point]  # fmt: skip
+        function = getattr(place, name)
+
+        def wrapped(*arguments: Any, **named: Any) -> None:
+            function(*arguments, **named)
+            if point != "unlink" or "moved" in str(arguments[0]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(place, name, wrapped)
+        old_places.remove_old_places(Root(host), ledger, "acme", host_path=path, by="t")
 
 
 def test_a_move_to_postgresql_that_is_killed(tmp_path: Path, postgres: PostgresServer) -> None:

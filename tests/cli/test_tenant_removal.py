@@ -92,6 +92,68 @@ def _remove_and_die(host: Path, point: str) -> None:
         remove_tenant(Root(host), ledger, "acme", reason="r", host_path=path, wait_s=5, by="t")
 
 
+@pytest.mark.parametrize(
+    "point", ["_record", "remove_place", "_remove_old_places", "rmtree", "unlink", "rmdir"]
+)
+def test_a_recorded_removal_that_is_killed_is_repeated_with_success(
+    tmp_path: Path, point: str
+) -> None:
+    host = new_host(tmp_path / "host")
+    moved = run_remit("tenant", "move", "acme", "--to", tmp_path / "new", "--root", host)
+    assert moved.returncode == 0, moved.stderr
+    ended = run_forked(_die_while_removing, host, point, environment=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    again = ("tenant", "remove", "acme", "--reason", "r", "--yes", "--root", host, "--json")
+    first, second = run_remit(*again), run_remit(*again)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert first.stdout == second.stdout
+    assert not (host / "tenants/acme").exists()
+    assert not list((tmp_path / "new").iterdir())
+    with opened(host) as ledger:
+        assert len(list(ledger.query(event_type="TENANT_REMOVED"))) == 1
+
+
+def _die_while_removing(host: Path, point: str) -> None:
+    """Remove a tenant; killed after a step that follows the record of the removal."""
+    path = load_settings(host / "remit.toml").settings.ledger.path
+    recorded = removal._record
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def then_die(function: Any) -> Any:
+        def wrapped(*arguments: Any, **named: Any) -> None:
+            function(*arguments, **named)
+            die()
+
+        return wrapped
+
+    def record(*arguments: Any, **named: Any) -> Any:
+        done = recorded(*arguments, **named)
+        if point == "_record":
+            die()
+        if point == "remove_place":
+            removal.remove_place = then_die(removal.remove_place)
+        elif point == "_remove_old_places":
+            removal.remove_old_place = then_die(removal.remove_old_place)
+        elif point == "rmtree":
+            removal.shutil.rmtree = then_die(removal.shutil.rmtree)
+        else:  # the last steps: the plan is removed, then the directory
+            function = removal._remove_empty
+
+            def last(place: Path) -> None:
+                if point == "rmdir":
+                    function(place)
+                die()
+
+            removal._remove_empty = last
+        return done
+
+    removal._record = record  # type: ignore[assignment]
+    with opened(host) as ledger:
+        remove_tenant(Root(host), ledger, "acme", reason="r", host_path=path, wait_s=5, by="t")
+
+
 def test_a_removal_that_is_killed_is_undone_or_finished(tmp_path: Path) -> None:
     host = new_host(tmp_path / "host")
     tenant = host / "tenants/acme"

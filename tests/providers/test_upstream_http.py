@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import gc
 import gzip
@@ -25,6 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from remit.kernel.loops import call_in_thread
 from remit.providers import ProviderError
+from remit.providers.upstream import passed_on
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
 from tests.support.raw_http import PATIENT, Connection, RawServer, plain, posted, raw_server
@@ -754,6 +756,25 @@ async def test_credentials_that_a_server_sends_back_do_not_come_through() -> Non
                 raw, _ = await events_of(reply)
                 assert b"".join(raw) == stream.replace(KEY.encode(), b"[key]")
             await upstream.aclose()
+
+
+async def test_credentials_in_headers_and_in_other_spellings_do_not_come_through() -> None:
+    key = "sk-very/secret+0123456789=="
+    coded = base64.b64encode(key.encode()).decode()
+    spelled = (key, f"Bearer {key}", quote(key, safe=""), coded)
+    head = "".join(f"x-request-id: {one}\r\n" for one in spelled)
+    body = "\n".join(spelled).encode()
+    answer = f"HTTP/1.1 200 OK\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    async with raw_server(answering(answer)) as server:
+        upstream = HttpUpstream(server.url, {"authorization": f"Bearer {key}"})
+        reply = await posted(upstream, BODY)
+        shown = [value for name, value in passed_on(reply.headers) if name == "x-request-id"]
+        said = (await reply.read()).decode()
+        await upstream.aclose()
+    assert len(shown) == len(spelled)
+    for text in (*shown, said):
+        assert not any(one in text for one in (key, quote(key, safe=""), coded.rstrip("=")))
+    assert all("[key]" in one for one in shown)
 
 
 async def test_a_word_for_a_key_changes_no_answer() -> None:

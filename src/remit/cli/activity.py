@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from remit.cli.shared import printable
+
 _AFTER_S = 1.0  # what is quicker needs no word
 _EVERY_S = 0.5
 
@@ -65,7 +67,7 @@ class Activity:
                 if self._step and passed >= _AFTER_S and not self._ended.is_set():
                     self._shown = True
                     line = f"[{self._step}, {passed:.0f} s]"
-                    click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+                    click.echo(f"\r\x1b[K{printable(line)}", nl=False, err=True)
 
 
 @contextlib.contextmanager

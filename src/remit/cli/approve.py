@@ -15,14 +15,16 @@ from remit.cli.shared import (
     decides,
     echo_json,
     emit,
+    indented,
     note,
     open_ledger,
     open_settings,
     say,
+    say_text,
     whoami,
 )
 from remit.cli.turns import TurnPrinter, call_text, turn_data
-from remit.views.wording import json_text, moment, pretty_json, visible
+from remit.views.wording import json_text, moment, pretty_json
 
 if TYPE_CHECKING:
     from remit.agents.approvals import Approval, ApprovalQueue
@@ -75,7 +77,7 @@ def approve(
             entry_id = ApprovalQueue(client, settings).delegate(
                 by=by or whoami(), to=delegate, until=moment_until, reason=reason
             )
-        emit(as_json, {"entry_id": entry_id}, [f"{visible(delegate)} approves: {entry_id}"])
+        emit(as_json, {"entry_id": entry_id}, [f"{delegate} approves: {entry_id}"])
         return
     if request_id is None:
         if deny or run or by or reason or edit or arguments or until:
@@ -125,7 +127,7 @@ def approve(
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     """A line for each request; those of ``session_id`` are marked."""
     if not waiting:
-        click.echo("Nothing waits for a person.")
+        say("Nothing waits for a person.")
         return
     for request in waiting:
         mark = "this session" if request.session_id == session_id else request.session_id
@@ -149,16 +151,16 @@ def ask_person(
         full = call_text(tool_id, arguments)
         shown = call_text(tool_id, arguments, _LONGEST_LINE)
         if shown != full:
-            click.echo(full)
+            say_text(full)
         question, words = f"Let {shown} run?", "[y/N/edit/later]"
         if kind == "unknown_outcome":
-            click.echo("It began before a crash; it is not known whether it took effect.")
+            say("It began before a crash; it is not known whether it took effect.")
             question, words = f"Let {shown} run again?", "[y/N/later]"
         drop_typed_ahead()
         try:
             said = click.prompt(f"{question} {words}", default="n", show_default=False)
         except (click.Abort, KeyboardInterrupt):
-            click.echo()
+            say("")
             return "later", arguments
         word = said.strip().lower()
         if word in ("y", "yes"):
@@ -242,25 +244,23 @@ def _agent_of(client: LedgerClient, request: Approval) -> str:
 
 def _print_request(request: Approval, agent_id: str) -> None:
     say(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
-    say(f"session    {request.session_id} of {visible(agent_id)}")
+    say(f"session    {request.session_id} of {agent_id}")
     say(f"order      {request.wo_id}")
-    say(f"tool       {visible(request.tool_id)}")
+    say(f"tool       {request.tool_id}")
     if request.kind == "unknown_outcome":
-        click.echo("           it began before a crash; it is not known whether it took effect")
+        say("           it began before a crash; it is not known whether it took effect")
     arguments = request.arguments
     text = pretty_json(arguments) if isinstance(arguments, Mapping) else str(arguments)
-    for number, line in enumerate(visible(text, lines=True).splitlines()):
-        say(f"{'' if number else 'arguments':<11}{line}")
+    for line in indented("arguments  ", text):
+        say(line)
     if request.signed_by:
-        say(
-            f"granted    by {', '.join(map(visible, request.signed_by))} of {request.people} people"
-        )
+        say(f"granted    by {', '.join(request.signed_by)} of {request.people} people")
     if request.expires_at:
         say(f"until      {request.expires_at}")
     if request.used_by:
         say(f"used       {request.used_by}")
     if request.decided_by:
-        say(f"decided    {request.decided_at} by {visible(request.decided_by)}")
+        say(f"decided    {request.decided_at} by {request.decided_by}")
 
 
 def _when(root: Path | None, request: Approval, agent_id: str) -> str:

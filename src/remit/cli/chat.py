@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, progress, reads, say, whoami
+from remit.cli.shared import common, echo_json, note, progress, reads, say, say_text, whoami
 
 if TYPE_CHECKING:
     from remit.agents.approvals import Approval
@@ -138,7 +138,7 @@ class Shell:
             "/deny": lambda rest: self._decide(rest, granted=False),
             "/resume": lambda _: self._resume(),
             "/cancel": self._cancel,
-            "/help": lambda _: click.echo(_HELP),
+            "/help": lambda _: say_text(_HELP),
         }
 
     def pick_up(self) -> None:
@@ -302,7 +302,7 @@ class Shell:
         from remit.cli.turns import cost_text
 
         cost = self._conversation.cost()
-        click.echo(
+        say(
             f"{cost['llm_calls']} calls, {cost['input_tokens']:,} tokens in, "
             f"{cost['output_tokens']:,} out; {cost_text(cost)}"
         )
@@ -323,7 +323,7 @@ class Shell:
         great = ledger.count() > gates.full_entries
         report = ledger.verify(since_mark=great, progress=progress("verifying"))
         word = "verified" if report.verified else "NOT VERIFIED"
-        click.echo(f"{word}: {report.entries} entries, {report.contents} content values")
+        say(f"{word}: {report.entries} entries, {report.contents} content values")
         if report.last_full:
             note(f"{report.unread} entries were not read again; all were on {report.last_full}.")
         for problem in report.problems:

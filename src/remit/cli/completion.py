@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from remit.cli.shared import say_text
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -19,4 +21,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None  # one of click's own
-    click.echo(kind(ctx.find_root().command, {}, "remit", "_REMIT_COMPLETE").source())
+    say_text(kind(ctx.find_root().command, {}, "remit", "_REMIT_COMPLETE").source())

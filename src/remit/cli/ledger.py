@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from remit.cli.shared import (
     echo_json,
     echo_json_line,
     emit,
+    is_raw,
     limited,
     nearest,
     note,
@@ -28,6 +30,7 @@ from remit.cli.shared import (
     reads,
     say,
     say_list,
+    say_text,
     whoami,
 )
 from remit.kernel.errors import InvalidInputError
@@ -173,11 +176,20 @@ def _exact(client: LedgerClient, entry_id: str, which: str, archives: tuple[Path
 
 
 def _write(data: bytes) -> None:
-    """Bytes as they are; on a terminal, text without what could command it."""
-    if sys.stdout.isatty():
-        say(data.decode("utf-8", "replace"), nl=False)
-    else:
+    """Write recorded bytes: exact if they are JSON, or with ``--raw``; else as printable text."""
+    text = data.decode("utf-8", "replace")
+    if is_raw() or (not sys.stdout.isatty() and _is_json(text)):
         click.echo(data, nl=False)
+    else:
+        say_text(text, nl=False)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @ledger.command()

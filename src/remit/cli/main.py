@@ -13,6 +13,7 @@ import sys
 import click
 
 from remit._version import __version__
+from remit.cli.shared import nearest, note, printable
 from remit.kernel.errors import InvalidInputError, RemitError
 
 _COMMANDS = {
@@ -76,8 +77,6 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
-            from remit.cli.shared import nearest
-
             near = nearest(name, _COMMANDS)
             hint = f"Did you mean {near}?" if near else "`remit --help` lists them."
             raise click.UsageError(f"There is no command {name!r}. {hint}", ctx)
@@ -90,6 +89,14 @@ def _remit() -> None:
     """Remit: an accountable runtime for LLM agents."""
 
 
+class _PrintableFormatter(logging.Formatter):
+    """Formats a record, its traceback included, as commands print texts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's message; lines after the first are indented."""
+        return printable(super().format(record).replace("\n", "\n    "))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exits 0, 1 on failure, 2 on wrong use, 130 when interrupted."""
     if arguments is None:  # the process is this command's own
@@ -100,32 +107,35 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     level = os.environ.get("REMIT_LOG", "ERROR").upper()
     if level not in logging.getLevelNamesMapping():
-        click.echo(f"error: REMIT_LOG is {level!r}; use DEBUG, INFO, WARNING or ERROR.", err=True)
+        note(f"error: REMIT_LOG is {level!r}; use DEBUG, INFO, WARNING or ERROR.")
         sys.exit(2)
-    logging.basicConfig(level=level, format="%(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PrintableFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("remit.settings").setLevel(min(logging.WARNING, logging.root.level))
     try:
         _remit.main(args=arguments, prog_name="remit", standalone_mode=False)
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as wrong:
-        wrong.show()
+        if isinstance(wrong, click.UsageError) and wrong.ctx is not None:
+            path = wrong.ctx.command_path
+            note(f"{wrong.ctx.get_usage()}\nTry '{path} --help' for help.\n")
+        note(f"Error: {wrong.format_message()}")
         sys.exit(wrong.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        note("interrupted")
         sys.exit(130)
     except BrokenPipeError:
         # The reader of our output has enough; what is recorded is durable.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except RemitError as error:
-        from remit.cli.shared import note
-
         note(f"error: {error.message}")  # a message may hold a provider's words
         if error.next_step:
             note(f"  next: {error.next_step}")
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
     except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
-        click.echo(f"error: Remit itself failed ({type(error).__name__}).", err=True)
-        click.echo("  next: Run it again with --debug, and report what it prints.", err=True)
+        note(f"error: Remit itself failed ({type(error).__name__}).")
+        note("  next: Run it again with --debug, and report what it prints.")
         sys.exit(1)

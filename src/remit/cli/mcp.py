@@ -24,7 +24,7 @@ from remit.cli.shared import (
     table,
     whoami,
 )
-from remit.views.wording import moment, visible
+from remit.views.wording import moment
 
 if TYPE_CHECKING:
     from remit.agents.tools.mcp import PinnedTool
@@ -108,7 +108,7 @@ def diff(root: Path | None, as_json: bool, server: str) -> None:
     if as_json:
         echo_json({"changed": [tool.to_dict() for tool in changed]})
     elif not changed:
-        click.echo(f"The tools of {server} are as they were pinned.")
+        say(f"The tools of {server} are as they were pinned.")
     else:
         _print_changes(changed)
         note(f"\nAccept them with `remit mcp accept {server} [TOOL]`.")
@@ -143,7 +143,7 @@ def _print_changes(changed: list[PinnedTool]) -> None:
     for tool in changed:
         say(tool.tool_id)
         for line in tool.diff():
-            say(f"  {visible(line)}")
+            say(f"  {line}")
 
 
 def _state(tool: PinnedTool) -> str:
@@ -157,6 +157,6 @@ def _pinned(tool: PinnedTool) -> tuple[str, str, str, str]:
     return (
         pin.digest[:_DIGEST_CHARS],
         moment(pin.at),
-        visible(pin.by) or "first use",
-        visible(pin.origin),
+        pin.by or "first use",
+        pin.origin,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from remit.cli.serve import DEV_MODE, flags_of, listening
-from remit.cli.shared import common, note
+from remit.cli.shared import common, note, say
 
 _KEY = "REMIT_KEY"
 
@@ -58,7 +58,7 @@ def greeting(dev: bool) -> Callable[[str], None]:
     """Prints where the server listens."""
 
     def ready(url: str) -> None:
-        click.echo(f"Remit speaks MCP at {url}")
+        say(f"Remit speaks MCP at {url}")
         key = "  Clients send a key: Authorization: Bearer sk-remit-…  (`remit key create`)"
         note(DEV_MODE if dev else key)
 

@@ -67,7 +67,7 @@ def wrap(root: Path | None, file: Path, undo: bool) -> None:
         }  # fmt: skip
         done.append(name)
     if not done:
-        click.echo("Nothing to do: every server of this file is behind the gateway, or cannot be.")
+        say("Nothing to do: every server of this file is behind the gateway, or cannot be.")
         return
     if not backup.exists():
         shutil.copy2(file, backup)

@@ -18,8 +18,8 @@ from remit.cli.shared import (
     open_ledger,
     open_settings,
     reads,
-    say,
     say_list,
+    say_text,
     table,
     whoami,
 )
@@ -181,4 +181,4 @@ def _show(client: LedgerClient, orders: OrderQueue, status: OrderStatus, as_json
     task = cut(str(said.metadata["task"]), _TASK_CHARS)
     emit(as_json, shown, [*lines, f"task  {task}"])
     if answer is not None and not as_json:
-        say(f"\n{answer}")
+        say_text(f"\n{answer}")

@@ -23,6 +23,7 @@ from remit.cli.shared import (
     open_settings,
     progress,
     reads,
+    say_text,
     whoami,
     write_file,
 )
@@ -189,7 +190,7 @@ def key(root: Path | None) -> None:
     found = ledger_key(place, loaded.settings.ledger).verifier_key()
     if found is None:
         raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
-    click.echo(str(found))
+    say_text(str(found))
 
 
 @click.command()
@@ -267,7 +268,7 @@ def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
 
 def _write(out: Path | None, text: str) -> None:
     if out is None:
-        click.echo(text, nl=False)
+        say_text(text, nl=False)
         return
     with write_file(out) as file:
         file.write(text.encode())

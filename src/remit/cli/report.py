@@ -17,6 +17,7 @@ from remit.cli.shared import (
     print_json_list,
     progress,
     reads,
+    say,
     write_file,
 )
 
@@ -83,7 +84,7 @@ def report(
     from remit.views import audit_report, instant_of, report_parts, report_script_hash
 
     if with_hash:
-        click.echo(f"sha256-{report_script_hash()}")
+        say(f"sha256-{report_script_hash()}")
         return
     if page is None and not as_json:
         raise click.UsageError("Give --html FILE, --json, or both.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from remit.cli.shared import common, note, whoami
+from remit.cli.shared import common, note, say, whoami
 
 DEV_MODE = "  DEV MODE: no key is needed. Do not use it for anything real."
 
@@ -45,7 +45,7 @@ def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None
     from remit.server import serve as run
 
     def ready(url: str) -> None:
-        click.echo(f"Remit listens on {url}")
+        say(f"Remit listens on {url}")
         note(f"  OpenAI clients: base_url={url}/v1   Anthropic clients: base_url={url}")
         if dev:
             note(DEV_MODE)

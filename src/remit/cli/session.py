@@ -13,7 +13,9 @@ import click
 from remit.cli.shared import (
     common,
     emit,
+    indented,
     limited,
+    note,
     open_ledger,
     print_json_list,
     reads,
@@ -48,7 +50,7 @@ def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
         else:
             rows: Iterator[str] = map(_line, found)
             if sys.stdout.isatty() and (first := next(rows, None)) is not None:
-                click.echo(_HEADING, err=True)
+                note(_HEADING)
                 rows = chain([first], rows)
             say_list(rows, limit)
 
@@ -176,20 +178,20 @@ def _lines(session: Mapping[str, Any]) -> Iterator[str]:
         name = session["session_id"]
         yield f"archived: `remit ledger query --session-id {name} --archive DIR` reads it"
     for turn in session["turn_list"]:
-        yield f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}"
-        yield f"user:  {turn['user_message']}"
-        yield f"agent: {turn['response']}"
+        yield from ("", f"[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}")
+        yield from indented("user:  ", turn["user_message"])
+        yield from indented("agent: ", turn["response"])
     for step in session["set_aside"]:
         over = "" if step["in_force"] else ", which it has since"
-        yield f"\nset aside: {set_aside(step)}{over}: {step['entry_id']}"
+        yield from ("", f"set aside: {set_aside(step)}{over}: {step['entry_id']}")
         yield f"failed: {', '.join(failures(step))}"
     unfinished = session["unfinished_turn"]
     if unfinished is None:
         return
     waiting = unfinished["waiting_for"]
     state = "waits for a person" if waiting else "not finished yet"
-    yield f"\n[{unfinished['turn_number']}] {state}"
-    yield f"user:  {unfinished['user_message']}"
+    yield from ("", f"[{unfinished['turn_number']}] {state}")
+    yield from indented("user:  ", unfinished["user_message"])
     for request in waiting:
         called = call_text(request["tool_id"], request["arguments"])
         yield f"waits: {called}: `remit approve {request['request_id']}`, or with --deny"

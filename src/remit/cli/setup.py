@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.setup_provider import Choice, chosen, opener, secret_of
-from remit.cli.shared import echo_json, note, open_ledger, reads, say, show_step, whoami
+from remit.cli.shared import echo_json, note, open_ledger, reads, say, say_text, show_step, whoami
 from remit.cli.snippets import CLIENTS, snippet
 from remit.kernel.errors import RemitError
 
@@ -91,7 +91,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         echo_json(report)
         return
     note(f"\nFor {client}, once `remit serve` runs (it answers at {url}):\n")
-    say(lines, nl=False)
+    say_text(lines, nl=False)
     if secret and not given["save_key"]:
         note(f"\n`remit serve` needs {settings.providers[choice.provider].api_key_env} in its "
              "environment.")  # fmt: skip

@@ -47,27 +47,34 @@ _LISTED = 50  # lines of a list without a limit of its own
 _ESTIMATE_AFTER_S = 2
 _NARROWEST = 8  # columns of a table that still tell something
 
+_raw = False  # whether the running command was given --raw
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def debuggable(function: _F) -> _F:
-    """``--debug``."""
+    """Add ``--debug`` and ``--raw`` to a command."""
 
     @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+    @click.option("--raw", is_flag=True, help="Print recorded texts as they are, escapes included.")
     @functools.wraps(function)
-    def wrapper(*args: Any, debug: bool, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, debug: bool, raw: bool, **kwargs: Any) -> Any:
+        global _raw
+        _raw = raw
         try:
             return function(*args, **kwargs)
         except Exception:
             if debug:
-                traceback.print_exc()
+                note(traceback.format_exc().rstrip())
             raise
+        finally:
+            _raw = False
 
     return wrapper  # type: ignore[return-value]
 
 
 def common(function: _F) -> _F:
-    """``--root`` and ``--debug``."""
+    """Add ``--root``, ``--debug`` and ``--raw`` to a command."""
     option = click.option(
         "--root",
         type=FOLDER,
@@ -96,7 +103,7 @@ def confirm(question: str, *, yes: bool, err: bool) -> None:
         click.Abort: the answer is no.
     """
     if not yes and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=err)
+        click.confirm(printable(question), abort=True, err=err)
 
 
 def echo_json(value: Any) -> None:
@@ -172,8 +179,32 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 
 
 
 def one_line(text: str) -> str:
-    """``text`` without line ends, so that no text of the record can look like a line of its own."""
-    return " ".join(text.splitlines())
+    """Return a text without line ends, so that no recorded text looks like a line of its own."""
+    return text if text.isprintable() else " ".join(text.splitlines())
+
+
+def printable(text: str) -> str:
+    """Return a text as commands print it; tabs and line ends stay.
+
+    Control characters, text direction and unpaired surrogates are written out, such as ``\\x1b``
+    (:func:`remit.views.wording.visible`). With ``--raw`` the text stays as it is.
+    """
+    if text.isprintable() or is_raw():  # most texts are, and need no import
+        return text
+    from remit.views.wording import visible
+
+    return visible(text, lines=True)
+
+
+def is_raw() -> bool:
+    """Return True if the running command was given ``--raw``."""
+    return _raw
+
+
+def indented(head: str, text: Any) -> Iterator[str]:
+    """Yield the lines of a text, the first after ``head`` and the others below it."""
+    for number, line in enumerate(str(text).splitlines() or [""]):
+        yield f"{' ' * len(head) if number else head}{line}"
 
 
 def cut(text: str, most: int) -> str:
@@ -192,23 +223,27 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return names[found[0]] if found else names[begun[0]] if len(begun) == 1 else ""
 
 
-def say(text: str, *, nl: bool = True) -> None:
-    """Text of the record, a model, a tool or a user, on standard output.
+def say(line: str) -> None:
+    """Print one line on standard output; a text with line ends becomes one line."""
+    say_text(line if is_raw() else one_line(line))
 
-    A terminal shows it and never obeys it (:func:`remit.views.wording.visible`); what reads
-    from a pipe or a file gets it as it is.
-    """
-    click.echo(_shown(text) if sys.stdout.isatty() else text, nl=nl, color=True)
+
+def say_text(text: str, *, nl: bool = True) -> None:
+    """Print a text of several lines on standard output, such as a model's answer."""
+    click.echo(printable(text), nl=nl, color=True)
 
 
 def note(text: str, colour: str = "") -> None:
-    """A line for people, on standard error: shown, never obeyed.
+    """Print a message for people on standard error.
+
+    Lines after the first are indented, so that no quoted text looks like a message of its own.
 
     Args:
-        text: the line.
-        colour: of :func:`click.style`, on a terminal where people want colours.
+        text: the message.
+        colour: a colour of :func:`click.style`, used on a terminal unless people want none.
     """
-    text = _shown(text)
+    first = len(text) - len(text.lstrip("\n"))
+    text = printable(text[:first] + text[first:].replace("\n", "\n    "))
     if colour and sys.stderr.isatty() and not no_colour():
         text = click.style(text, fg=colour)
     click.echo(text, err=True)
@@ -242,7 +277,7 @@ def progress_bar() -> Callable[[str, int, int], None]:
         if line != shown:
             shown = line
             end = "\n" if done >= total else ""
-            click.echo(f"\r\x1b[K{line}{end}", nl=False, err=True)
+            click.echo(f"\r\x1b[K{printable(line)}{end}", nl=False, err=True)
 
     return show if sys.stderr.isatty() else lambda label, done, total: None
 
@@ -250,7 +285,7 @@ def progress_bar() -> Callable[[str, int, int], None]:
 def show_step(name: str) -> None:
     """The step that runs, on standard error, where that is a terminal; ``close`` clears it."""
     if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{name[:76] if name != 'close' else ''}", nl=False, err=True)
+        click.echo(f"\r\x1b[K{printable(name[:76]) if name != 'close' else ''}", nl=False, err=True)
 
 
 def whoami() -> str:
@@ -350,17 +385,9 @@ def is_great(client: LedgerClient, root: Path | None) -> bool:
     return client.count() > settings_of(root).gates.full_entries
 
 
-def _shown(text: str) -> str:
-    if text.isprintable():  # most is, and the words' own module is not loaded for it
-        return text
-    from remit.views.wording import visible
-
-    return visible(text, lines=True)
-
-
 def _json(value: Any, *, indent: bool) -> str:
     text = _dump(value, indent=indent)
-    if not sys.stdout.isatty():
+    if is_raw() or (text.isascii() and "\x7f" not in text):
         return text
     from remit.views.wording import visible_json
 

@@ -20,6 +20,7 @@ from remit.cli.shared import (
     open_settings,
     progress,
     reads,
+    say_text,
     show_step,
     table,
     whoami,
@@ -138,7 +139,7 @@ def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None
             take_checkpoint(ledger, one, log)
         text = str(prove_through(ledger, name, log, entry_id))
     if out is None:
-        click.echo(text, nl=False)
+        say_text(text, nl=False)
         return
     with write_file(out) as file:
         file.write(text.encode())
@@ -265,13 +266,14 @@ def remove(
     from remit.runtime.tenants import find_tenant
 
     with _host(root, signing=True) as (place, ledger):
-        done = removed_before(place, ledger, name)
+        path = open_settings(root)[1].settings.ledger.path
+        done = removed_before(place, ledger, path, name)
         if done is None:
             find_tenant(place, name)
             confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
             done = remove_tenant(
                 place, ledger, name, reason=reason, wait_s=wait_s, export=out, by=whoami(),
-                host_path=open_settings(root)[1].settings.ledger.path, step=show_step,
+                host_path=path, step=show_step,
             )  # fmt: skip
     shown = {"name": name, "entries": done.entries, "taken": done.taken, "entry": done.entry_id,
              "export": str(out) if out else ""}  # fmt: skip

@@ -12,7 +12,15 @@ import click
 
 from remit.agents.sessions import list_sessions
 from remit.agents.workorders import trace_hash
-from remit.cli.shared import no_colour, note, open_ledger, open_settings, print_json_list, reads
+from remit.cli.shared import (
+    no_colour,
+    note,
+    open_ledger,
+    open_settings,
+    print_json_list,
+    reads,
+    say,
+)
 from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
@@ -135,7 +143,7 @@ def _with_hashes(journey: Mapping[str, Any], hashes: list[dict[str, Any]]) -> di
 
 def _print_hashes(hashes: list[dict[str, Any]] | None, *, to_stderr: bool) -> None:
     if hashes == []:
-        click.echo("There is no trace hash in this journey.", err=to_stderr)
+        (note if to_stderr else say)("There is no trace hash in this journey.")
     for item in hashes or ():
         word = "agrees" if item["agrees"] else "DOES NOT AGREE"
-        click.echo(f"trace hash of {item['entry_id']} {word}", err=to_stderr)
+        (note if to_stderr else say)(f"trace hash of {item['entry_id']} {word}")

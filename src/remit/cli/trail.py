@@ -13,6 +13,7 @@ from remit.cli.shared import (
     common,
     cut,
     emit,
+    indented,
     limited,
     note,
     open_ledger,
@@ -141,4 +142,5 @@ def _lines(record: ThoughtRecord) -> Iterator[str]:
     for name, value in record.to_dict().items():
         if name not in ("content", "erased"):
             yield f"{name}: {value}"
-    yield f"\n{record.content}"
+    yield ""
+    yield from indented("", record.content)

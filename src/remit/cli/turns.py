@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from remit.agents.supervisor import TurnResult
 from remit.agents.workorders import (
     AnswerRejected,
@@ -19,7 +17,7 @@ from remit.agents.workorders import (
     TurnResumed,
 )
 from remit.cli.activity import Activity
-from remit.cli.shared import cut, note, say, table
+from remit.cli.shared import cut, note, say, say_text, table
 from remit.views.wording import dollars, json_text, visible
 
 _MAX_ROWS = 60
@@ -54,7 +52,7 @@ class TurnPrinter:
         if isinstance(event, TextDelta):
             text = event.text if self._shown else event.text.lstrip()
             self._shown += text
-            say(text, nl=False)
+            say_text(text, nl=False)
         elif isinstance(event, ToolStarted):
             self._note(f"[{event.tool_id} …]", "cyan")
             self._activity.show(event.tool_id)
@@ -70,7 +68,7 @@ class TurnPrinter:
             shown = call_text(event.tool_id, event.arguments, _WIDE)
             self._note(f"[{shown} waits for a person]", "yellow")
         elif isinstance(event, TurnResumed):
-            message = visible(cut(event.user_message, _WIDE)) or "(erased)"
+            message = cut(event.user_message, _WIDE) or "(erased)"
             self._note(f"[going on with the unfinished turn: {message}]")
             self._activity.show(_ASKS)
 
@@ -85,7 +83,7 @@ class TurnPrinter:
             return
         if self._shown.strip() != result.response.strip():
             self._end_line()
-            say(result.response)
+            say_text(result.response)
             self._shown = ""
         self._end_line()
         for waiting in result.waiting_for:
@@ -98,7 +96,7 @@ class TurnPrinter:
 
     def _end_line(self) -> None:
         if self._shown and not self._shown.endswith("\n"):
-            click.echo()
+            say("")
         self._shown = ""
 
 

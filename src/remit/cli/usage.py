@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import FILE, emit, note, open_ledger, reads, table, write_file
+from remit.cli.shared import FILE, emit, note, open_ledger, reads, say_text, table, write_file
 
 if TYPE_CHECKING:
     from remit.views import Fallbacks, Usage, UsageRow
@@ -85,7 +85,7 @@ def usage(
         [total] = read_usage(client, **of).rows
         reasons = read_fallbacks(client, by=by, **of) if why else None
     if as_csv:
-        click.echo(_csv(by, found.rows), nl=False)
+        say_text(_csv(by, found.rows), nl=False)
     elif parquet is not None:
         _write_parquet(parquet, by, found.rows)
         note(f"{len(found.rows)} rows are in {parquet}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from remit.cli.shared import FOLDER, debuggable, emit, note
+from remit.cli.shared import FOLDER, debuggable, emit, note, say_text
 
 if TYPE_CHECKING:
     from remit.ledger.tlog import VerifierKey
@@ -39,7 +39,7 @@ def init(directory: Path, name: str) -> None:
     from remit.ledger.witness import WitnessDirectory
 
     made = WitnessDirectory(directory).create(name)
-    click.echo(str(made))
+    say_text(str(made))
     note(f"{directory}: made. Give this key to the logs; never start from an older copy of it.")
 
 
@@ -49,7 +49,7 @@ def key(directory: Path) -> None:
     """Print the verifier key that logs need."""
     from remit.ledger.witness import WitnessDirectory
 
-    click.echo(str(WitnessDirectory(directory).verifier_key()))
+    say_text(str(WitnessDirectory(directory).verifier_key()))
 
 
 @witness.command()

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import common, emit, note, open_ledger, open_settings, reads, table, whoami
+from remit.cli.shared import (
+    common,
+    emit,
+    note,
+    open_ledger,
+    open_settings,
+    reads,
+    say,
+    table,
+    whoami,
+)
 
 if TYPE_CHECKING:
     from remit.agents.queue import Seats
@@ -70,7 +80,7 @@ async def _run(made: OrderWorker, runtime: Runtime) -> None:
 
     def ready() -> None:
         name, _, queues = made.seat.removeprefix("worker:").partition("/")
-        click.echo(f"Worker {name} takes orders of {queues.replace(',', ', ')}")
+        say(f"Worker {name} takes orders of {queues.replace(',', ', ')}")
 
     if left := await made.run(ready):
         note(f"{left} turns had not ended: other workers go on with them.")

@@ -22,6 +22,7 @@ from remit.providers.outgoing import WireDialect, neutral_call
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.sse import SseEvent
 from remit.providers.upstream_http import Timeouts
+from remit.providers.weights import file_sha256
 from remit.providers.wire.answers import stream_sum
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
 
@@ -40,12 +41,17 @@ class LocalProvider(WireDialect):
         path: the weights.
         model_id: the name it answers to.
         settings: context window, threads, sampling.
+        sha256: the SHA-256 that the weights must have when they are loaded, in hex; if it is
+            empty, none is recorded, and they are refused.
     """
 
     home = CHAT
 
-    def __init__(self, path: Path, model_id: str, settings: LocalModelSettings) -> None:
+    def __init__(
+        self, path: Path, model_id: str, settings: LocalModelSettings, sha256: str
+    ) -> None:
         self._path = path
+        self._sha256 = sha256
         self._model_id = model_id
         self._settings = settings
         self._server: Any = None
@@ -170,6 +176,7 @@ class LocalProvider(WireDialect):
                 "SERVER_ERROR",
                 "the local model needs the extra 'local': pip install 'remit[local]'",
             ) from error
+        self._check_weights()
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
         params.n_ctx = self._settings.context_tokens
@@ -186,6 +193,24 @@ class LocalProvider(WireDialect):
                 "SERVER_ERROR", f"the local model {self._path} cannot be loaded: {error}"
             ) from error
         return self._server
+
+    def _check_weights(self) -> None:
+        """Raise ProviderError unless the weights have the recorded hash."""
+        if not self._sha256:
+            why = f"no SHA-256 is recorded for {self._path}; run `remit model add FILE` again"
+            raise ProviderError("SERVER_ERROR", f"the local model is refused: {why}")
+        try:
+            found = file_sha256(self._path)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ProviderError("SERVER_ERROR", f"{self._path} cannot be read: {why}") from error
+        if found != self._sha256:
+            raise ProviderError(
+                "SERVER_ERROR",
+                f"the local model is refused: {self._path} has the SHA-256 {found}, expected "
+                f"{self._sha256}; run `remit model pull {self._model_id}`, or add your own under "
+                "another name with `remit model add`",
+            )
 
 
 class _LocalReply:

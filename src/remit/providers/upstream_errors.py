@@ -173,7 +173,7 @@ def _has_folder() -> bool:
 
 
 def hide(text: str, secrets: Collection[str]) -> str:
-    """``text`` without any of ``secrets``, also as a URL spells them."""
+    """Return a text with each of ``secrets`` masked, also as a URL spells it."""
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             text = text.replace(secret, _HIDDEN).replace(quote(secret, safe=""), _HIDDEN)

@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 from urllib.request import getproxies
 
 from aiohappyeyeballs import start_connection
@@ -320,7 +321,7 @@ def _basic(url: URL) -> str:
 
 
 def _secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of headers, of ``Bearer`` and ``Basic`` what stands behind."""
+    """Return the credentials in headers, as they are, URL-encoded and in base64, longest first."""
     found: set[str] = set()
     for name, value in headers.items():
         if name.lower() == "accept-encoding":
@@ -330,4 +331,8 @@ def _secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
         if scheme.lower() == "basic":
             with contextlib.suppress(ValueError):
                 found.add(base64.b64decode(key).decode().partition(":")[2])
-    return tuple(sorted(text for text in found if len(text) >= _SECRET_CHARS))
+    plain = {text for text in found if len(text) >= _SECRET_CHARS}
+    encoded = {base64.b64encode(text.encode("utf-8", "surrogatepass")) for text in plain}
+    forms = plain | {quote(text, safe="", errors="replace") for text in plain}
+    forms |= {text.decode().rstrip("=") for text in encoded}
+    return tuple(sorted(forms, key=lambda text: (-len(text), text)))

@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from multidict import CIMultiDict
+
 from remit.kernel.errors import let_go
 from remit.providers.http_connection import BrokenError
 from remit.providers.inflate import Inflate
 from remit.providers.protocol import ProviderError
 from remit.providers.sse import SseEvent, SseParser
+from remit.providers.upstream_errors import hide
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "UpstreamReply"]
 
@@ -57,12 +60,21 @@ class Answer(Protocol):
         ...
 
 
+def _without_secrets(headers: Mapping[str, str], hidden: Sequence[bytes]) -> Mapping[str, str]:
+    """Return headers with each secret that a server sent back masked in the values."""
+    secrets = [secret.decode("utf-8", "surrogatepass") for secret in hidden]
+    if not any(secret in value for value in headers.values() for secret in secrets):
+        return headers
+    return CIMultiDict((name, hide(value, secrets)) for name, value in headers.items())
+
+
 class UpstreamReply:
     """An answer whose headers are there. Its body is read once, by one of the three ways.
 
     Attributes:
         headers: case-insensitive, a name may be there more than once; of the body as the server
-            sent it, so ``content-encoding`` and ``content-length`` are the wire's.
+            sent it, so ``content-encoding`` and ``content-length`` are the wire's. Secrets of the
+            request are masked in the values.
         content_type: without parameters, in lower case; empty where there is none.
     """
 
@@ -77,7 +89,7 @@ class UpstreamReply:
         self._idle_s = idle_s
         self._is_over = False  # the connection is given back, or closed
         self.status: int = answer.status
-        self.headers: Mapping[str, str] = answer.headers
+        self.headers = _without_secrets(answer.headers, hidden)
         kind = self.headers.get("content-type", "")
         self.content_type: str = kind.partition(";")[0].strip().lower()
         encoding = self.headers.get("content-encoding", "").strip().lower()

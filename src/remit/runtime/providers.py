@@ -108,8 +108,9 @@ def assemble_providers(
         configured.append(name)
     model = local_model or settings.local.model
     with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one
-        path = weight_store(settings).path(model)
-        reachable["local"] = LocalProvider(path, model, settings.local)
+        store = weight_store(settings)
+        path = store.path(model)
+        reachable["local"] = LocalProvider(path, model, settings.local, store.sha256(model))
     models: dict[str, str] = {}
     for name, brought in (own or {}).items():
         if not _PROVIDER_ID.fullmatch(name):

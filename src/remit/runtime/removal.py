@@ -150,11 +150,29 @@ def remove_tenant(
     return removed
 
 
-def removed_before(host: Root, ledger: LedgerClient, name: str) -> Removed | None:
-    """Return what the removal of a tenant did, if it is finished; else None."""
+def removed_before(host: Root, ledger: LedgerClient, host_path: str, name: str) -> Removed | None:
+    """Finish a recorded removal of a tenant and return what it did; None if none is recorded.
+
+    Args:
+        host: the host's root.
+        ledger: the host's ledger, opened with its key.
+        host_path: the host's ``[ledger] path``.
+        name: the tenant.
+
+    Raises:
+        TenantError: another process removes the tenant now, or its root cannot be removed.
+        LedgerError: the tenant's ledger cannot be removed.
+    """
     entry = removals(ledger).get(name)
-    if entry is None or root_of(host, name).path.exists():
+    if entry is None:
         return None
+    recover_tenant(host, ledger, host_path, name)
+    root = root_of(host, name).path
+    if TenantFile.removing_path(root).exists():
+        raise TenantError(f"The tenant {name} is being removed by another process.")
+    if TenantFile.path(root).exists():  # somebody put a copy back
+        return None
+    _remove_empty(root)
     head = latest_head(ledger, name)
     return Removed(entry.metadata["size"], head.entry_id if head is not None else "", entry.id)
 
@@ -222,6 +240,14 @@ def _record(
     return Removed(checkpoint.size, head.entry_id, ledger.write(entry))
 
 
+def _remove_empty(path: Path) -> None:
+    """Remove the empty directory that a removal leaves last, with the link that leads to it."""
+    if path.exists():
+        path.resolve().rmdir()
+    if path.is_symlink():
+        path.unlink()
+
+
 def _erase(ledger: LedgerClient, root: Root, plan: _Plan, host_path: str) -> None:
     """Erase all of a tenant; its plan goes last, so that it can be done again from any point."""
     key = recorded_key(ledger, plan.file.name)
@@ -236,9 +262,8 @@ def _erase(ledger: LedgerClient, root: Root, plan: _Plan, host_path: str) -> Non
                 shutil.rmtree(path)
             elif path != kept:
                 path.unlink()
-        shutil.rmtree(root.path.resolve())
-        if root.path.is_symlink():
-            root.path.unlink()
+        kept.unlink()
+        _remove_empty(root.path)
     except OSError as error:
         raise TenantError(
             f"{root.path} cannot be removed: {error.strerror or error}.",

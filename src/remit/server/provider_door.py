@@ -227,6 +227,9 @@ class ProviderDoor:
             headers = [(name.encode(), value.encode("latin-1", "replace"))
                        for name, value in passed_on(came.headers)]  # fmt: skip
             await send({"type": "http.response.start", "status": came.status, "headers": headers})
+            if came.status >= 400:  # an error may quote the key, and is masked as a whole
+                await send({"type": "http.response.body", "body": await came.read()})
+                return
             async for piece in came.chunks():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})

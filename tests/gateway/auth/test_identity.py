@@ -21,7 +21,16 @@ DOCS = Path(__file__).parents[3] / "docs/keys.md"
         ("admin", {"call", "give_feedback", "read", "verify", "propose", "adopt"}),
         (
             "operator",
-            {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets", "propose"},
+            {
+                "call",
+                "give_feedback",
+                "read",
+                "verify",
+                "manage_keys",
+                "manage_budgets",
+                "approve",
+                "propose",
+            },
         ),
         ("agent", {"call", "give_feedback"}),
         ("auditor", {"read", "verify"}),

@@ -73,10 +73,10 @@ class Visitor:
         return self.post("/console/login", {"key": key, "next": following})
 
 
-def signed_in(served: Served, role: str = "operator") -> Visitor:
-    """A visitor with a key of that role."""
+def signed_in(served: Served, role: str = "operator", user: str = "") -> Visitor:
+    """A visitor with a key of that role, and of that user."""
     visitor = Visitor(served)
-    made = served.key(role=role)
+    made = served.key(role=role, user=user)
     answered = visitor.try_key(made.key)
     assert answered.status == 303, answered.text
     visitor.cookie = answered.headers["set-cookie"].partition(";")[0]

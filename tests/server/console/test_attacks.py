@@ -190,7 +190,7 @@ def _asked(served: Served, arguments: object) -> str:
 
 def test_the_second_of_two_people_grants_what_the_first_changed(serve: Serve) -> None:
     with serve(toml=PAIRS, checked=False) as served:
-        first, second, third = (signed_in(served) for _ in range(3))
+        first, second, third = (signed_in(served, user=name) for name in ("ann", "bob", "cid"))
         request = _asked(served, {"order": 12, "note": "\u202e\x9b"})
         path = f"/console/approvals/{request}"
         late = third.form_of(path)

@@ -41,6 +41,9 @@ ROLES = """
 """
 
 
+JSON = {"content-type": "application/json"}
+
+
 @tool
 def refund(order: int) -> str:
     """Pay an order back."""
@@ -477,6 +480,17 @@ def test_what_a_person_decides_stands_in_their_name(served: Served, provider: Oi
     with_key.cookie = made.headers["set-cookie"].partition(";")[0]
     until(lambda: with_key.get("/").status == 200)
     assert with_key.decide(path, {"verdict": "grant"}).status == 409
+
+    # A key that her key makes over the network counts as her, whatever user it names.
+    hers = served.key(role="operator", user="u-17").key
+    wanted = {"name": new_session(), "role": "operator", "user": "u-18"}
+    _, raw, _ = served.ask("POST", "/api/keys", wanted, token=hers, headers=JSON)
+    other = json.loads(raw)["key"]
+    until(lambda: served.ask("GET", "/v1/models", token=other)[0] == 200)
+    granting = served.ask(
+        "POST", f"/api/approvals/{request}", {"grant": True}, token=other, headers=JSON
+    )
+    assert granting[0] == 409
 
     provider.person |= {"sub": "u-18", "email": "bo@example.org"}
     bo = signed_in(served, provider)

@@ -71,7 +71,7 @@ async def test_a_secret_is_sent_as_the_specification_has_it(provider: OidcProvid
     assert "%" in provider.client_secret
     ann = await signed_in(sign_in_with(provider), provider, "/console/spend")
     assert ann == Identity("ann@example.org", "operator", user_id="u-17")
-    assert ann.person == "u-17"
+    assert ann.user_id == "u-17"
 
 
 async def test_a_secret_goes_into_the_form_where_only_that_is_taken(
@@ -212,7 +212,7 @@ def test_claims_may_lie_inside_of_others(provider: OidcProvider) -> None:
 def test_another_claim_may_name_a_person(provider: OidcProvider) -> None:
     named = claimed(provider, {"preferred_username": "ann", "email_verified": False},
                     name_claim="preferred_username")  # fmt: skip
-    assert (named.name, named.person) == ("ann", "u-17")
+    assert (named.name, named.user_id) == ("ann", "u-17")
 
 
 GOOD: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from remit.agents.workorders import callers_of
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, LedgerEntry, is_authentic
+from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 
 __all__ = ["Approval", "ApprovalError", "approval_of", "last_edit"]
 
@@ -140,7 +141,7 @@ def approval_of(
         wo_id=wo_id,
         session_id=session_id,
         agent_id=_planner(ledger, wo_id) or str(provenance["agent_id"]),
-        requested_by=str(data.get("requested_by") or user_of(ledger, session_id)),
+        requested_by=str(data.get("requested_by") or person_of_session(ledger, session_id)),
         tool_id=str(data["tool_id"]),
         arguments=data["arguments"] if edit is None else edit.metadata["arguments"],
         requested_arguments=data["arguments"],
@@ -174,12 +175,48 @@ def _planner(ledger: LedgerClient, wo_id: str) -> str:
     return str(planned_by.get("agent_id") or "") if isinstance(planned_by, dict) else ""
 
 
-def user_of(ledger: LedgerClient, session_id: str) -> str:
-    """The person for whom a session was begun; empty where none was named."""
+_KEY_ID_PREFIX = "KEY-"
+
+
+def person_of_session(ledger: LedgerClient, session_id: str) -> str:
+    """Return the person for whom a session was begun; empty if it names neither person nor key.
+
+    The person behind the session's key counts before the user that the session names.
+    """
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
     )
-    return next((str(start.metadata.get("user_id") or "") for start in starts), "")
+    for start in starts:
+        user_id, key_id = (str(start.metadata.get(name) or "") for name in ("user_id", "key_id"))
+        person = person_behind(ledger, key_id)
+        return user_id if person == key_id and user_id else person
+    return ""
+
+
+def person_behind(ledger: LedgerClient, key_id: str) -> str:
+    """Return the person whom a key counts as; the key's id, or another key's, if it names nobody.
+
+    A key counts as the person who received its secret. If another key asked for the secret over
+    the network, that key's person received it, whatever user the new key names. If the secret was
+    made on the machine, the key's user did.
+    """
+    person, maker, before = key_id, key_id, math.inf
+    while made := key_made(ledger, maker, before):
+        before = parse_entry_id(made.id) or 0
+        person = str(made.metadata.get("user_id") or "") or maker
+        maker = str(made.metadata.get("requested_by") or "")
+    return person
+
+
+def key_made(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
+    """Return the latest entry before a sequence number that gave a key its secret."""
+    if not key_id.startswith(_KEY_ID_PREFIX):
+        return None
+    entries = ledger.query(
+        event_type="KEY_CREATED", submission_id=key_id, order="desc", with_content=False
+    )
+    found = (one for one in entries if is_authentic(one))
+    return next((one for one in found if (parse_entry_id(one.id) or 0) < before), None)
 
 
 def _is_void(ledger: LedgerClient, request: LedgerEntry, wo_id: str, session_id: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from remit.agents.approvals.approval import Approval, ApprovalError, is_late
+from remit.agents.approvals.approval import Approval, ApprovalError, is_late, key_made
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 
@@ -77,13 +77,19 @@ class Policy:
         )
 
     def check(self, approval: Approval, vote: Vote, others: Sequence[Vote]) -> None:
-        """Make sure that a vote counts beside those that were given.
+        """Raise ApprovalError unless a vote counts in addition to the earlier ones.
 
-        Raises:
-            ApprovalError: the person asked for it, or has granted it already.
+        A person who asked for the action, or has granted it already, has no vote. A key that names
+        nobody has none if several people must grant the tool.
         """
         if approval.tool_id not in self._tools:
             return
+        if approval.people > 1 and key_made(self._ledger, vote.person):
+            raise ApprovalError(
+                f"{approval.tool_id} takes {approval.people} people, and {vote.by} names nobody.",
+                next_step="Decide with a key that the machine made for a person: "
+                "`remit key create --user PERSON --role operator --name NAME`.",
+            )
         if approval.requested_by and same(approval.requested_by) in vote.people():
             raise ApprovalError(
                 f"{approval.requested_by} asked for {approval.tool_id}, and cannot approve it.",

@@ -7,7 +7,7 @@ import functools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from remit.agents.approvals.approval import (
     Approval,
@@ -15,7 +15,8 @@ from remit.agents.approvals.approval import (
     approval_of,
     is_late,
     is_request,
-    user_of,
+    person_behind,
+    person_of_session,
 )
 from remit.agents.approvals.decision import (
     SAID,
@@ -56,6 +57,17 @@ def asked(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if tool is not None:
         said |= {"tool_digest": tool.digest, "parameters": dict(tool.input_schema)}
     return said
+
+
+class Caller(Protocol):
+    """A caller of the server, by the parts of its identity that say who it is."""
+
+    @property
+    def key_id(self) -> str: ...
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
 
 
 class ApprovalQueue:
@@ -143,7 +155,7 @@ class ApprovalQueue:
             InvalidInputError: the arguments cannot be recorded.
         """
         said, wanted = asked(tool, arguments), arguments_hash(arguments)
-        whose = (agent_id, requested_by or user_of(self._ledger, session_id), "")
+        whose = (agent_id, requested_by or person_of_session(self._ledger, session_id), "")
         for approval in self.list(session_id=session_id):
             if (approval.agent_id, approval.requested_by, approval.wo_id) != whose:
                 continue
@@ -175,6 +187,17 @@ class ApprovalQueue:
         request_id = self._ledger.write(entry, subject_id=subject_id or None)
         self.announce(request_id)
         return self.get(request_id)
+
+    def person_behind(self, caller: Caller) -> str:
+        """Return the person whom a caller counts as, whatever the caller's key names.
+
+        A key counts as the person who received its secret: the person of the key that asked for it
+        over the network, or the user that a key made on the machine names. A caller whose key is
+        not recorded here, such as a person who signed in with an account, is its user id or name.
+        """
+        key = caller.key_id
+        person = person_behind(self._ledger, key) if key else ""
+        return (caller.user_id or key or caller.name) if person == key else person
 
     def announce(self, request_id: str) -> None:
         """Tell the webhook of a request that was written, where there is one; returns at once."""
@@ -227,8 +250,8 @@ class ApprovalQueue:
                 its schema. Where somebody has changed them already, say which ones are meant.
             until: when the approval ends, unused; at most ``[approvals] valid_s`` from now, which
                 it is when left out.
-            person: who that is beyond the name, such as the user of a key: two names of one
-                person are one person. The name itself when left out.
+            person: the person behind that name, as :meth:`person_behind` finds for a
+                caller; two names of one person are one person. The name itself if empty.
             subject_id: the person whom the decision speaks of; the request's person if empty.
 
         Raises:

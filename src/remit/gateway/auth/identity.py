@@ -12,7 +12,16 @@ ROLES: dict[str, frozenset[str]] = {
     # An admin changes things through ADMIN's governed tools only, never by a key it makes.
     "admin": frozenset({"call", "give_feedback", "read", "verify", "propose", "adopt"}),
     "operator": frozenset(
-        {"call", "give_feedback", "read", "verify", "manage_keys", "manage_budgets", "propose"}
+        {
+            "call",
+            "give_feedback",
+            "read",
+            "verify",
+            "manage_keys",
+            "manage_budgets",
+            "approve",
+            "propose",
+        }
     ),
     "agent": frozenset({"call", "give_feedback"}),
     "auditor": frozenset({"read", "verify"}),
@@ -66,11 +75,6 @@ class Identity(Grant):
     session_id: str = ""
     work_order_id: str = ""
     within: Identity | None = None
-
-    @property
-    def person(self) -> str:
-        """Who it is where people are counted: the user of a key, as one may have several."""
-        return self.user_id or self.key_id or self.name
 
     def may_use_model(self, model_id: str) -> bool:
         """Whether calls may go to ``model_id``, the full id as the provider knows it."""

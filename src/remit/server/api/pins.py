@@ -24,10 +24,10 @@ def pin_routes(ledger: LedgerClient) -> Routes:
 
     @routes.add(
         "POST", "/pins/{tool_id}", "Accept a changed tool",
-        needs="manage_keys", shape=PinnedToolShape, fails=[409],
+        needs="approve", shape=PinnedToolShape, fails=[409],
     )  # fmt: skip
     def accept(tool_id: str, acceptance: Acceptance, caller: Caller) -> dict[str, Any]:
-        """Let a changed definition be called from now on. Operators only; the key is on record."""
+        """Let a changed definition be called from now on. The key is recorded."""
         found = _found(pins, tool_id)
         if found.change is None or found.change.digest != acceptance.digest:
             raise PinError(

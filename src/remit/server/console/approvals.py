@@ -68,7 +68,7 @@ def change(sources: Sources, asked: Asked) -> Redirect:
         by=name_of(asked.identity),
         reason=asked.form.get("reason", "").strip()[:2000],
         arguments=arguments,
-        person=asked.identity.person,
+        person=sources.runtime.approvals.person_behind(asked.identity),
     )
     return Redirect(f"/console/approvals/{quote(request_id, safe='')}")
 
@@ -121,4 +121,4 @@ def _digest(shown: str) -> str:
     return hashlib.sha256(shown.encode("utf-8", "replace")).hexdigest()
 
 
-VIEWS = (View("/console/approvals", show, change, "manage_keys"),)
+VIEWS = (View("/console/approvals", show, change, "approve"),)

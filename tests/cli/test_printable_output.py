@@ -1,0 +1,207 @@
+"""Every command prints recorded texts as printable text: no escapes, and one line an entry."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from remit.agents.approvals import ApprovalQueue
+from remit.agents.tools import Tool
+from remit.cli.main import _COMMANDS, _remit
+from remit.ledger import LedgerClient, LedgerEntry
+from tests.support.commands import run_remit
+from tests.support.roots import new_root
+from tests.support.soak import sample
+
+FORGED = "LED-0fffffff  2031-01-01T00:00:00Z  FORGED"
+EVIL = (
+    f"a\x1b]52;c;ZXZpbA==\x07\x1b[2J\r\x9b2J\x7f\x08\u202eb\u2066\u200f\n{FORGED}\r\n{FORGED}"
+    f"\x0b{FORGED}\u2028{FORGED}\x85{FORGED}"
+)
+RAW = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+WAITS = {"serve", "worker run", "worker", "mcp gateway", "mcp serve", "chat", "witness serve"}
+"""Commands that serve until they are stopped, or read what is typed."""
+
+
+def _leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _leaves(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+EVERY = sorted(leaf for leaf in _leaves(_remit) if " ".join(leaf) not in WAITS)
+
+
+def _command(path: tuple[str, ...]) -> click.Command:
+    found: click.Command = _remit
+    for name in path:
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), name) or found
+    return found
+
+
+def _filled(path: tuple[str, ...], text: str) -> list[str]:
+    """Return the arguments of a command: ``text`` for each argument and each required option."""
+    found = [*path]
+    for one in _command(path).params:
+        if isinstance(one.type, click.Choice):
+            value = str(next(iter(one.type.choices)))
+        elif isinstance(one.type, (click.types.IntParamType, click.types.FloatParamType)):
+            value = "1"
+        else:
+            value = text
+        if isinstance(one, click.Argument):
+            found.append(value)
+        elif one.required:
+            found += [one.opts[0], value]
+    return found
+
+
+def _takes(path: tuple[str, ...], option: str) -> bool:
+    return any(option in one.opts for one in _command(path).params)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root whose texts, names and files would command a terminal."""
+    place = new_root(tmp_path_factory.mktemp("hostile") / "root")
+    evil_name = EVIL.replace("/", "").replace("\x00", "")[:60]
+    (place / "HO1" / "contracts" / f"{evil_name}.yaml").write_text(EVIL)
+    (place / "HOT" / evil_name).mkdir()
+    session = "SES-EVILEVIL"
+    about = {"provenance": {"agent_id": EVIL, "agent_class": EVIL, "session_id": session}}
+    with LedgerClient(place / "ledger.db") as ledger:
+        ledger.write(
+            LedgerEntry("SESSION_START", session, "STARTED", EVIL, metadata={
+                **about, "agent_id": EVIL, "user_id": EVIL})
+        )  # fmt: skip
+        for event in ("NOTE", "PROMPT_REJECTED", "DEGRADATION", "ESCALATION", "TOOL_CALL"):
+            metadata = {**about, "error": EVIL, "tool_id": EVIL, "arguments": {EVIL: EVIL},
+                        "result": EVIL, "reason": EVIL, "model_id": EVIL, EVIL: EVIL}  # fmt: skip
+            ledger.write(LedgerEntry(event, session, EVIL, EVIL, metadata=metadata))
+        ledger.write(
+            LedgerEntry("TURN_RECORDED", session, "RECORDED", EVIL, metadata={
+                **about, "turn_number": 1, "user_message": EVIL, "response": EVIL})
+        )  # fmt: skip
+        tool = Tool("pay", EVIL, {"type": "object"}, print)
+        ApprovalQueue(ledger).request(
+            tool, {EVIL: EVIL}, session_id=session, agent_id=EVIL, requested_by=EVIL
+        )
+    return place
+
+
+def _require_printable(done: Any, command: tuple[str, ...]) -> None:
+    for text in (done.stdout, done.stderr):
+        found = RAW.search(text)
+        assert found is None, (command, text[max(0, found.start() - 80) : found.end() + 20])
+        assert not any(line.startswith(FORGED) for line in text.split("\n")), command
+    assert "NameError" not in done.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("path", sample(EVERY, 30), ids=" ".join)
+def test_no_command_prints_what_it_was_given_as_it_is(
+    path: tuple[str, ...], root: Path, tmp_path: Path
+) -> None:
+    place = ("--root", root) if _takes(path, "--root") else ()
+    yes = ("--yes",) if _takes(path, "--yes") else ()
+    debug = ("--debug",) if _takes(path, "--debug") else ()
+    for text in (EVIL.replace("\x00", ""), f"\ud83d{EVIL}"):
+        done = run_remit(*_filled(path, text), *yes, *debug, *place, cwd=tmp_path)
+        _require_printable(done, path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ledger tail -n 50", "ledger query", "ledger show LAST",
+        "ledger stats", "ledger verify", "session list", "session show SES-EVILEVIL",
+        "trace SES-EVILEVIL", "trace SES-EVILEVIL --full", "approve", "approve last --deny --yes",
+        "gate check --all", "doctor", "key list", "budget show", "usage", "usage --csv",
+        "package list", "model list", "order list", "worker list", "tenant list", "config show",
+        "learn signals", "learn proposals", "route status", "price list",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["lines", "json"])
+def test_no_command_prints_what_is_recorded_as_it_is(
+    command: str, form: str, root: Path, tmp_path: Path
+) -> None:
+    with LedgerClient(root / "ledger.db") as ledger:
+        (last,) = ledger.query(event_type="TOOL_CALL", limit=1)
+    words = [last.id if word == "LAST" else word for word in command.split()]
+    more = ["--json"] if form == "json" else []
+    done = run_remit(*words, *more, "--root", root, cwd=tmp_path)
+    _require_printable(done, tuple(words))
+    if form == "json" and done.returncode == 0 and done.stdout:
+        json.loads(done.stdout)
+
+
+def test_a_page_and_a_record_hold_no_escape_outside_json(root: Path, tmp_path: Path) -> None:
+    page = run_remit("report", "--html", "-", "--root", root, cwd=tmp_path)
+    assert page.stdout.startswith("<!doctype html>")
+    assert RAW.search(page.stdout) is None
+    with LedgerClient(root / "ledger.db") as ledger:
+        (last,) = ledger.query(event_type="TOOL_CALL", limit=1)
+        record = ledger.read_record(last.id)
+    shown = run_remit("ledger", "show", last.id, "--record", "--root", root, cwd=tmp_path)
+    assert shown.stdout.encode() == record
+    assert json.loads(shown.stdout)["reason"] == EVIL
+
+
+def test_the_texts_are_shown_on_one_line_and_whole_with_raw(root: Path, tmp_path: Path) -> None:
+    tail = ("ledger", "tail", "-n", "50", "--root", root)
+    with LedgerClient(root / "ledger.db") as ledger:
+        entries = ledger.count()
+    shown = run_remit(*tail, cwd=tmp_path).stdout
+    assert len(shown.splitlines()) == min(50, entries)
+    assert r"a\x1b]52;c;" in shown
+    assert "\x1b]52" in run_remit(*tail, "--raw", cwd=tmp_path).stdout
+
+
+def test_half_of_a_pair_is_written_out(root: Path, tmp_path: Path) -> None:
+    done = run_remit("ledger", "show", "x\ud83dy", "--root", root, cwd=tmp_path)
+    assert r"x\ud83dy" in done.stderr
+
+
+def test_a_log_record_is_printable(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+
+    def fail(*_: object, **__: object) -> None:
+        try:
+            raise ValueError(EVIL)
+        except ValueError:
+            logging.getLogger("other").exception("failed: %s", EVIL)
+        raise ValueError(EVIL)
+
+    monkeypatch.setattr(LedgerClient, "count", fail)
+    done = run_remit("ledger", "stats", "--debug", "--root", root, cwd=tmp_path)
+    assert "ValueError" in done.stderr
+    _require_printable(done, ("ledger", "stats"))
+
+
+def test_commands_print_through_one_place() -> None:
+    """Only the shared functions write; a command that writes by itself is named here."""
+    folder = Path(__file__).parents[2] / "src/remit/cli"
+    writes = re.compile(r"\bprint\(|click\.s?echo\(|sys\.std(out|err)\.write|print_exc\(")
+    by_themselves = {
+        file.name for file in folder.glob("*.py") if writes.search(file.read_text("utf-8"))
+    }
+    # activity clears its own line, trace paints a text that is printable, ledger has exact bytes.
+    assert by_themselves <= {"shared.py", "main.py", "activity.py", "trace.py", "ledger.py",
+                             "snippets.py"}  # fmt: skip
+    assert len(_COMMANDS) > 30

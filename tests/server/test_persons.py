@@ -1,0 +1,226 @@
+"""Persons are not keys: two approvals by one person never count as two, whatever keys they use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from remit.agents.approvals import ApprovalQueue
+from remit.agents.tools import Tool
+from remit.ledger import LedgerEntry
+from tests.server.console.client import Visitor
+from tests.server.running import Served, new_session, serving
+from tests.support.commands import run_remit
+from tests.support.upstream import Upstream
+from tests.support.waiting import until
+
+PAYOUT = Tool("payout", "Pay out.", {"type": "object"}, print)
+PAIR = "[approvals.tools.payout]\npeople = 2\n"
+JSON = {"content-type": "application/json"}
+GRANTED = (0, 200, 303)
+Vote = Callable[[str], int]
+"""Grant a request; return the status, or 0 or the exit code of a command."""
+
+
+@dataclass
+class Desk:
+    """A server whose tool ``payout`` takes two people."""
+
+    served: Served
+
+    def waiting(self, requested_by: str = "") -> str:
+        """Return a request that nobody has decided."""
+        queue = ApprovalQueue(self.served.ledger)
+        return queue.request(
+            PAYOUT, {"to": new_session()}, session_id=new_session(), agent_id="clerk",
+            requested_by=requested_by,
+        ).request_id  # fmt: skip
+
+    def api(self, key: str, method: str, path: str, body: Any = None) -> Any:
+        status, raw, _ = self.served.ask(method, f"/api{path}", body, token=key, headers=JSON)
+        assert status in (200, 201), raw
+        return json.loads(raw)
+
+    def machine_key(self, user: str = "") -> str:
+        """Return the secret of an operator's key that the machine made."""
+        return self.served.key(role="operator", user=user).key
+
+    def network_key(self, maker: str, user: str, name: str = "") -> str:
+        """Return the secret of an operator's key that another key asked for."""
+        wanted = {"name": name or new_session(), "role": "operator", "user": user}
+        return self.known(self.api(maker, "POST", "/keys", wanted)["key"])
+
+    def renewed(self, key: str, key_id: str) -> str:
+        """Return a key's new secret, which another key asked for."""
+        return self.known(self.api(key, "POST", f"/keys/{key_id}/rotate", {})["key"])
+
+    def known(self, key: str) -> str:
+        until(lambda: self.served.ask("GET", "/v1/models", token=key)[0] == 200)
+        return key
+
+    def by_key(self, key: str) -> Vote:
+        """Vote over the API."""
+        return lambda request: self.served.ask(
+            "POST", f"/api/approvals/{request}", {"grant": True}, token=key, headers=JSON
+        )[0]
+
+    def by_console(self, key: str) -> Vote:
+        """Vote in a console session."""
+        visitor = Visitor(self.served)
+        visitor.cookie = visitor.try_key(key).headers["set-cookie"].partition(";")[0]
+        return lambda request: (
+            visitor.decide(f"/console/approvals/{request}", {"verdict": "grant"}).status
+        )
+
+    def by_command(self, name: str) -> Vote:
+        """Vote on the command line."""
+        return lambda request: (
+            run_remit(
+                "approve", request, "--by", name, "--yes", "--root", self.served.root
+            ).returncode
+        )
+
+    def state(self, request: str) -> str:
+        return ApprovalQueue(self.served.ledger).get(request).state
+
+
+@pytest.fixture(scope="module")
+def desk(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    root = tmp_path_factory.mktemp("persons") / "root"
+    with serving(root, upstream.url, toml=PAIR) as served:
+        yield Desk(served)
+
+
+def _twice(desk: Desk) -> tuple[Vote, Vote]:
+    return (vote := desk.by_key(desk.machine_key("ann"))), vote
+
+
+def _two_keys(desk: Desk) -> tuple[Vote, Vote]:
+    return desk.by_key(desk.machine_key("ann")), desk.by_key(desk.machine_key("ann"))
+
+
+def _other_spelling(desk: Desk) -> tuple[Vote, Vote]:
+    return desk.by_key(desk.machine_key("ann lee")), desk.by_key(desk.machine_key("\uff21NN Lee"))
+
+
+def _named_bob(desk: Desk) -> tuple[Vote, Vote]:
+    ann = desk.machine_key("ann")
+    return desk.by_key(ann), desk.by_key(desk.network_key(ann, "bob", "bob"))
+
+
+def _named_bob_first(desk: Desk) -> tuple[Vote, Vote]:
+    ann = desk.machine_key("ann")
+    return desk.by_key(desk.network_key(ann, "bob")), desk.by_key(ann)
+
+
+def _chain(desk: Desk) -> tuple[Vote, Vote]:
+    key = ann = desk.machine_key("ann")
+    for user in ("bob", "cid", "dan"):
+        key = desk.network_key(key, user)
+    return desk.by_key(ann), desk.by_key(key)
+
+
+def _remade(desk: Desk) -> tuple[Vote, Vote]:
+    ann, name = desk.machine_key("ann"), new_session()
+    maker = desk.network_key(ann, "bob")
+    desk.network_key(maker, "bob", name)
+    desk.api(ann, "DELETE", f"/keys/{name}")
+    return desk.by_key(ann), desk.by_key(desk.network_key(maker, "cid", name))
+
+
+def _renewed_others(desk: Desk) -> tuple[Vote, Vote]:
+    ann, bob = desk.machine_key("ann"), desk.served.key(role="operator", user="bob")
+    return desk.by_key(ann), desk.by_key(desk.renewed(ann, bob.key_id))
+
+
+def _renewed_by_itself(desk: Desk) -> tuple[Vote, Vote]:
+    ann, bob = desk.machine_key("ann"), desk.served.key(role="operator", user="bob")
+    return desk.by_key(ann), desk.by_key(desk.renewed(desk.renewed(ann, bob.key_id), bob.key_id))
+
+
+def _console(desk: Desk) -> tuple[Vote, Vote]:
+    ann = desk.machine_key("ann")
+    return desk.by_key(ann), desk.by_console(desk.network_key(ann, "bob"))
+
+
+def _command_and_key(desk: Desk) -> tuple[Vote, Vote]:
+    return desk.by_command("Ann"), desk.by_key(desk.machine_key("ann"))
+
+
+def _key_and_command(desk: Desk) -> tuple[Vote, Vote]:
+    return desk.by_key(desk.network_key(desk.machine_key("ann"), "bob")), desk.by_command(
+        "\u200bann"
+    )
+
+
+def _nameless(desk: Desk) -> tuple[Vote, Vote]:
+    return desk.by_key(desk.machine_key()), desk.by_key(desk.machine_key())
+
+
+def _made_by_nameless(desk: Desk) -> tuple[Vote, Vote]:
+    key = desk.machine_key()
+    return desk.by_key(desk.network_key(key, "ann")), desk.by_key(desk.network_key(key, "bob"))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        _twice, _two_keys, _other_spelling, _named_bob, _named_bob_first, _chain, _remade,
+        _renewed_others, _renewed_by_itself, _console, _command_and_key, _key_and_command,
+        _nameless, _made_by_nameless,
+    ],
+)  # fmt: skip
+def test_one_person_never_approves_twice(desk: Desk, way: Callable[[Desk], Any]) -> None:
+    request = desk.waiting()
+    first, second = way(desk)
+    names_nobody = way in (_nameless, _made_by_nameless)
+    assert (first(request) in GRANTED) is not names_nobody
+    assert second(request) in (1, 409)
+    assert desk.state(request) == "pending"
+
+
+def test_two_persons_approve_whatever_their_keys_are_called(desk: Desk) -> None:
+    ann, bob = desk.machine_key("ann"), desk.machine_key("bob")
+    request = desk.waiting()
+    assert [desk.by_key(key)(request) for key in (ann, bob)] == [200, 200]
+    assert desk.state(request) == "granted"
+    request = desk.waiting()
+    misleading = desk.network_key(bob, "ann", "ann")
+    assert desk.by_key(ann)(request) == 200
+    assert desk.by_console(misleading)(request) == 303
+    (granted,) = desk.served.ledger.query(event_type="APPROVAL_GRANTED", submission_id=request)
+    assert granted.metadata["person"] == "bob"
+
+
+def test_nobody_approves_their_own_request_by_another_name(desk: Desk) -> None:
+    ann = desk.machine_key("ann")
+    request = desk.waiting("ann")
+    assert desk.by_key(desk.network_key(ann, "bob"))(request) == 409
+    assert desk.state(request) == "pending"
+
+
+def test_a_session_of_a_key_asks_for_the_person_behind_the_key(desk: Desk) -> None:
+    ann = desk.machine_key("ann")
+    made = desk.api(ann, "POST", "/keys", {"name": new_session(), "role": "agent", "user": "zed"})
+    session = new_session()
+    desk.served.ledger.write(
+        LedgerEntry("SESSION_START", session, "STARTED", "x", metadata={
+            "provenance": {"agent_id": "clerk", "session_id": session}, "agent_id": "clerk",
+            "user_id": "zed", "key_id": made["id"]})
+    )  # fmt: skip
+    queue = ApprovalQueue(desk.served.ledger)
+    asked = queue.request(PAYOUT, {}, session_id=session, agent_id="clerk")
+    assert asked.requested_by == "ann"
+    assert desk.by_key(ann)(asked.request_id) == 409
+
+
+@pytest.mark.parametrize("role", ["agent", "admin"])
+def test_only_a_role_that_may_approve_decides(desk: Desk, role: str) -> None:
+    request = desk.waiting()
+    key = desk.served.key(role=role, user="ann").key
+    assert desk.by_key(key)(request) == 403
+    assert desk.state(request) == "pending"
