@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse
 from remit.kernel.json_text import load
@@ -107,7 +109,8 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
     """The answer in neutral form."""
     came = response.reply
     if came is not None:
-        return read_answer(came.endpoint, load(came.body))
+        answer = read_answer(came.endpoint, load(came.body))
+        return billed(answer, response.input_tokens, response.output_tokens)
     return ProviderResponse(
         content=response.content,
         model=response.model_id,
@@ -118,6 +121,13 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
         cached_input_tokens=response.cached_input_tokens or None,
         reasoning_tokens=response.reasoning_tokens or None,
     )
+
+
+def billed(answer: ProviderResponse, input_tokens: int, output_tokens: int) -> ProviderResponse:
+    """Return an answer with the tokens of its bill, if the provider did not report any."""
+    if answer.usage_reported:
+        return answer
+    return structs.replace(answer, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
 def failure(response: PromptResponse) -> HttpError:
