@@ -17,6 +17,7 @@ _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
 )  # fmt: skip
+_TOOLS = ("web_search", "web_fetch")  # that the Messages API counts
 
 
 def reported(usage: Usage | None) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def messages_usage(answer: ProviderResponse) -> dict[str, Any]:
             }
     if answer.reasoning_tokens is not None:
         wire["output_tokens_details"] = {"thinking_tokens": answer.reasoning_tokens}
-    if answer.server_tool_uses:
-        uses = answer.server_tool_uses.items()
-        wire["server_tool_use"] = {f"{name}_requests": times for name, times in uses}
+    if not answer.server_tool_uses.keys().isdisjoint(_TOOLS):
+        uses = answer.server_tool_uses
+        wire["server_tool_use"] = {f"{name}_requests": uses.get(name, 0) for name in _TOOLS}
     return wire

@@ -193,7 +193,7 @@ class ChatSum:
             self.error = error
         elif name == "error":
             self.error = chunk
-        if (usage := chunk.get("usage")) is not None:
+        elif (usage := chunk.get("usage")) is not None:
             self._usage = continued(self._usage, usage)
         choices = chunk.get("choices")
         if type(choices) is list:
