@@ -200,6 +200,77 @@ def test_what_expires_costs_nothing(served: Served, keeper: Keeper, session: str
     _equal(served)
 
 
+def _age(served: Served, batch_id: str, seconds: int) -> int:
+    """Have a batch be made so long ago; return when, in seconds."""
+
+    def call(tx: Transaction) -> int:
+        sql = (
+            "UPDATE batches SET created_ms = created_ms - ? WHERE batch_id = ? RETURNING created_ms"
+        )
+        [(made_ms,)] = tx.execute(sql, (seconds * 1000, batch_id))
+        return int(made_ms)
+
+    return served.ledger.transact(call) // 1000
+
+
+def _settled_at_the_bound(served: Served, key: NewKey, reserved: int, session: str) -> None:
+    assert _money(served, key) == (reserved, 0)
+    told = [entry.metadata for entry in served.entries("EXCHANGE", session)]
+    results = [one for one in told if "custom_id" in one]
+    assert {one["cost_certainty"] for one in results} == {"upper_bound"}
+    assert served.ledger.select("SELECT 1 FROM batch_lines") == []
+    assert served.ledger.select("SELECT 1 FROM batches") == []
+    assert served.ledger.select("SELECT 1 FROM holds") == []
+    _equal(served)
+
+
+def test_a_batch_that_is_deleted_while_it_runs_is_settled(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _anthropic(served, key.key, session)
+    batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
+    _, reserved = _money(served, key)
+    assert reserved > 0
+    client.messages.batches.delete(batch.id)
+    _settled_at_the_bound(served, key, reserved, session)
+
+
+def test_a_batch_that_its_provider_forgot_is_settled(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _openai(served, key.key, session)
+    batch = _create(client, _line("a"), _line("b"))
+    _, reserved = _money(served, key)
+    del keeper.batches[batch.id]
+    with pytest.raises(openai.NotFoundError):
+        client.batches.retrieve(batch.id)
+    _settled_at_the_bound(served, key, reserved, session)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_batch_is_settled_as_it_expires(
+    served: Served, keeper: Keeper, session: str, says: bool
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _openai(served, key.key, session)
+    batch = _create(client, _line("a"))
+    _, reserved = _money(served, key)
+    age_s = 90 if says else 86_400 - 600
+    made_s = _age(served, batch.id, age_s)
+    if says:
+        keeper.batches[batch.id]["expires_at"] = made_s + 3600
+    client.batches.retrieve(batch.id)
+    assert _money(served, key) == (0, reserved)
+    if says:
+        keeper.batches[batch.id]["expires_at"] = made_s + 60
+    else:
+        _age(served, batch.id, 1200)
+    client.batches.retrieve(batch.id)
+    _settled_at_the_bound(served, key, reserved, session)
+
+
 def test_a_batch_beyond_the_budget_is_refused_whole(served: Served, session: str) -> None:
     key = served.key(usd_nano=40_000)
     client = _openai(served, key.key, session)

@@ -98,12 +98,12 @@ class Results:
             (row.batch_id,),
         )
         billing: Literal["nothing", "bound"] = (
-            "bound" if state in ("completed", "ended", "lost") else "nothing"
+            "bound" if state in ("completed", "ended", "lost", "deleted") else "nothing"
         )
         failure = Failure(
             RouteOutcome.ERROR,
             "NO_RESULT",
-            f"the batch {state}, and has no result of this",
+            f"the batch is {state}, and has no result of this",
             billing,
         )
         for start in range(0, len(rest), GROUP):
