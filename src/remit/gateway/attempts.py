@@ -237,11 +237,14 @@ class Attempts:
             else:
                 (permit.fail if error.speaks_of_health else permit.succeed)()
             timed_out = error.code == "TIMEOUT"
+            refused = error.status is not None and not error.maybe_billed
             failure = Failure(
                 RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
                 error.code if error.code in CODES else "PROVIDER_ERROR",
                 str(error.message),
-                paid if tap.pieces or error.maybe_billed or timed_out else "nothing",
+                paid
+                if tap.pieces or error.maybe_billed or (timed_out and not refused)
+                else "nothing",
                 finite(error.retry_after_s),
                 error.reply,
                 error.answer,

@@ -142,6 +142,8 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     )
     error = _error(said, status, _shown(said.message, secrets), secrets)
     error.maybe_billed = False  # a refusal before any output is free
+    if error.code == "TIMEOUT":  # the provider's own, which did answer
+        error.code = "SERVER_ERROR"
     error.status = None
     return error
 

@@ -10,8 +10,15 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse
 from remit.kernel.json_text import load
 from remit.providers import ProviderResponse
-from remit.providers.dialects import DialectError, read_answer, read_request, write_answer
+from remit.providers.dialects import (
+    DialectError,
+    read_answer,
+    read_request,
+    reported,
+    write_answer,
+)
 from remit.providers.wire.body import Body
+from remit.providers.wire.usage import Usage
 from remit.server.refusals import HttpError, status_of
 from remit.server.replies import Answer, Headers
 
@@ -110,7 +117,8 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
     came = response.reply
     if came is not None:
         answer = read_answer(came.endpoint, load(came.body))
-        return billed(answer, response.input_tokens, response.output_tokens)
+        tokens = response.input_tokens, response.output_tokens
+        return billed(answer, tokens, response.cost_certainty)
     return ProviderResponse(
         content=response.content,
         model=response.model_id,
@@ -123,11 +131,15 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
     )
 
 
-def billed(answer: ProviderResponse, input_tokens: int, output_tokens: int) -> ProviderResponse:
-    """Return an answer with the tokens of its bill, if the provider did not report any."""
-    if answer.usage_reported:
+def billed(
+    answer: ProviderResponse, tokens: tuple[int, int], certainty: str | None
+) -> ProviderResponse:
+    """Return an answer with the tokens of its bill, if the provider's own were not believed."""
+    if answer.usage_reported and certainty != "upper_bound":
         return answer
-    return structs.replace(answer, input_tokens=input_tokens, output_tokens=output_tokens)
+    return structs.replace(
+        answer, **reported(Usage(*tokens, server_tool_uses=answer.server_tool_uses))
+    )
 
 
 def failure(response: PromptResponse) -> HttpError:

@@ -264,8 +264,8 @@ class ResponseCall:
             if result.reply is not None:
                 answer = billed(
                     read_answer(result.reply.endpoint, load(result.reply.body)),
-                    metadata["input_tokens"],
-                    metadata["output_tokens"],
+                    (metadata["input_tokens"], metadata["output_tokens"]),
+                    metadata.get("cost_certainty"),
                 )
             model = self._body.model if self._body.stream else metadata["model_id"]
             return dump(
