@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,9 +206,10 @@ def _age(served: Served, batch_id: str, seconds: int) -> int:
 
     def call(tx: Transaction) -> int:
         sql = (
-            "UPDATE batches SET created_ms = created_ms - ? WHERE batch_id = ? RETURNING created_ms"
+            "UPDATE batches SET created_ms = created_ms - ? WHERE batch_id LIKE ? "
+            "RETURNING created_ms"
         )
-        [(made_ms,)] = tx.execute(sql, (seconds * 1000, batch_id))
+        [(made_ms,)] = tx.execute(sql, (seconds * 1000, f"%/{batch_id}"))
         return int(made_ms)
 
     return served.ledger.transact(call) // 1000
@@ -269,6 +271,43 @@ def test_a_batch_is_settled_as_it_expires(
         _age(served, batch.id, 1200)
     client.batches.retrieve(batch.id)
     _settled_at_the_bound(served, key, reserved, session)
+
+
+@pytest.mark.parametrize("is_out", [True, False])
+def test_an_id_that_a_batch_had_before_names_another_batch(
+    served: Served, keeper: Keeper, session: str, is_out: bool
+) -> None:
+    """Ids are unique at one provider at best; the later batch is settled as any other."""
+    first = served.key(usd_nano=USD)
+    batch = _create(_openai(served, first.key, session), _line("a"))
+    if not is_out:
+        keeper.finish(batch.id)
+        _openai(served, first.key, session).batches.retrieve(batch.id)
+    for _ in range(2):
+        key, own = served.key(usd_nano=USD), new_session()
+        client = _openai(served, key.key, own)
+        file = client.files.create(file=("in.jsonl", _line("b") + b"\n"), purpose="batch")
+        numbers = keeper._numbers
+        keeper._numbers = itertools.count(int(batch.id.removeprefix("batch_")))
+        again = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        keeper._numbers = numbers
+        assert again.id == batch.id
+        _, reserved = _money(served, key)
+        assert reserved > 0
+        _equal(served)
+        served.check()
+        keeper.finish(batch.id)
+        assert client.batches.retrieve(batch.id).status == "completed"
+        assert [found.id for found in client.batches.list()] == [batch.id]
+        spent, reserved = _money(served, key)
+        assert (spent / USD, reserved) == (pytest.approx(OPENAI_LINE, abs=2e-9), 0)
+        told = served.entries("EXCHANGE", own)[-1].metadata
+        assert (told["batch_id"], told["custom_id"]) == (batch.id, "b")
+    _openai(served, first.key, session).batches.retrieve(batch.id)
+    assert _money(served, first)[1] == 0
+    _equal(served)
 
 
 def test_a_batch_beyond_the_budget_is_refused_whole(served: Served, session: str) -> None:

@@ -170,7 +170,7 @@ class Tariff:
         """
         percent = 100
         for name, times in self.price.surcharges.items() if self.price is not None else ():
-            given, wanted = served.get(name), asked.get(name)
+            given, wanted = served.get(name, ""), asked.get(name)
             if given in times:
                 each = times[given]
             elif given in _ORDINARY or not isinstance(wanted, str):

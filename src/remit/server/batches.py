@@ -128,13 +128,13 @@ class Batches:
         status, headers, body = await self._door.fetch(
             found.provider_id, with_query(path, scope), caller
         )
-        await self._settle(batch_id)
+        await self._settle(found.object_id)
         await reply_raw(send, status, headers, _own_url(scope, body))
 
     async def _results(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._door.caller(scope)
         found = await self._door.find(batch_id, "batch", caller)
-        await self._settle(batch_id)
+        await self._settle(found.object_id)
         path = f"{BATCHES['anthropic'].path}/{quote(batch_id, safe='')}/results"
         await self._door.relay(found.provider_id, with_query(path, scope), caller, send)
 
@@ -146,17 +146,17 @@ class Batches:
         )
         response = await self._door.change(caller, found.provider_id, body, path=path)
         with suppress(HttpError):  # else it is settled as its provider is asked next
-            await self._settle(batch_id)
+            await self._settle(found.object_id)
         await answer(send, response)
 
     async def _delete(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller, found, body, path = await self._about(
             "anthropic", batch_id, scope, receive, "DELETE", ""
         )
-        await self._settle(batch_id)
+        await self._settle(found.object_id)
         response = await self._door.delete(caller, found, body, path=path, entries=entries_of_batch)
         if response.outcome is RouteOutcome.SUCCESS:
-            await self._settle(batch_id, gone=True)
+            await self._settle(found.object_id, gone=True)
         await answer(send, response)
 
     async def _about(

@@ -21,6 +21,7 @@ from remit.gateway.batches.results import GROUP, Results
 from remit.gateway.batches.rows import Row, hold_name
 from remit.gateway.call import Failure
 from remit.gateway.config import RouterConfig
+from remit.gateway.objects import provider_id_of
 from remit.gateway.sending import AnyProvider
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
@@ -138,7 +139,7 @@ class Batches:
         [row] = rows
         dialect = provider.home.dialect
         endpoint = BATCHES[dialect]
-        path = f"{endpoint.path}/{quote(batch_id, safe='')}"
+        path = f"{endpoint.path}/{quote(provider_id_of(batch_id), safe='')}"
         age_ms = await asyncio.to_thread(getattr, self._ledger, "now_ms") - row.created_ms
         try:
             async with await provider.fetch(path, {}, self._timeouts) as came:
