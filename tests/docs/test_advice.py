@@ -27,8 +27,6 @@ _SPARES = re.compile(r"\bcop(?:y|ies)\b", re.IGNORECASE)
 _DESCRIPTIONS = ("server/api/calls_described.py", "ledger/events.py")
 _DESCRIBED = {
     "ledger/client.py: Nothing was erased. Name the archive: `remit ledger erase … --archive DIR`.",
-    "server/batches.py: This batch is still in progress: cancel it, and delete it when it has "
-    "ended.",
     "views/report_entries.py: RESET: a new window of an unchanged limit began.",
     "cli/init.py: --bare and --new-ledger exclude each other.",
     "packages/index/errors.py: Ask who publishes it: a backup may have been put back. If not, "

@@ -219,7 +219,7 @@ def test_errors_inside_a_stream(data: Any, code: str, retryable: bool, message: 
         error = error_of_event(given_data)
         assert error is not None
         assert (error.code, error.retryable, error.message) == (code, retryable, message)
-        assert error.maybe_billed
+        assert not error.maybe_billed
         assert error.status is None
 
 

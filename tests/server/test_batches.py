@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,6 +198,115 @@ def test_what_expires_costs_nothing(served: Served, keeper: Keeper, session: str
     assert spent / USD == pytest.approx(OPENAI_LINE, abs=2e-9)
     codes = [entry.metadata.get("error_code") for entry in served.entries("EXCHANGE", session)]
     assert codes == [None, None, None, None, "BATCH_EXPIRED", "BATCH_EXPIRED"]
+    _equal(served)
+
+
+def _age(served: Served, batch_id: str, seconds: int) -> int:
+    """Have a batch be made so long ago; return when, in seconds."""
+
+    def call(tx: Transaction) -> int:
+        sql = (
+            "UPDATE batches SET created_ms = created_ms - ? WHERE batch_id LIKE ? "
+            "RETURNING created_ms"
+        )
+        [(made_ms,)] = tx.execute(sql, (seconds * 1000, f"%/{batch_id}"))
+        return int(made_ms)
+
+    return served.ledger.transact(call) // 1000
+
+
+def _settled_at_the_bound(served: Served, key: NewKey, reserved: int, session: str) -> None:
+    assert _money(served, key) == (reserved, 0)
+    told = [entry.metadata for entry in served.entries("EXCHANGE", session)]
+    results = [one for one in told if "custom_id" in one]
+    assert {one["cost_certainty"] for one in results} == {"upper_bound"}
+    assert served.ledger.select("SELECT 1 FROM batch_lines") == []
+    assert served.ledger.select("SELECT 1 FROM batches") == []
+    assert served.ledger.select("SELECT 1 FROM holds") == []
+    _equal(served)
+
+
+def test_a_batch_that_is_deleted_while_it_runs_is_settled(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _anthropic(served, key.key, session)
+    batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
+    _, reserved = _money(served, key)
+    assert reserved > 0
+    client.messages.batches.delete(batch.id)
+    _settled_at_the_bound(served, key, reserved, session)
+
+
+def test_a_batch_that_its_provider_forgot_is_settled(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _openai(served, key.key, session)
+    batch = _create(client, _line("a"), _line("b"))
+    _, reserved = _money(served, key)
+    del keeper.batches[batch.id]
+    with pytest.raises(openai.NotFoundError):
+        client.batches.retrieve(batch.id)
+    _settled_at_the_bound(served, key, reserved, session)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_batch_is_settled_as_it_expires(
+    served: Served, keeper: Keeper, session: str, says: bool
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _openai(served, key.key, session)
+    batch = _create(client, _line("a"))
+    _, reserved = _money(served, key)
+    age_s = 90 if says else 86_400 - 600
+    made_s = _age(served, batch.id, age_s)
+    if says:
+        keeper.batches[batch.id]["expires_at"] = made_s + 3600
+    client.batches.retrieve(batch.id)
+    assert _money(served, key) == (0, reserved)
+    if says:
+        keeper.batches[batch.id]["expires_at"] = made_s + 60
+    else:
+        _age(served, batch.id, 1200)
+    client.batches.retrieve(batch.id)
+    _settled_at_the_bound(served, key, reserved, session)
+
+
+@pytest.mark.parametrize("is_out", [True, False])
+def test_an_id_that_a_batch_had_before_names_another_batch(
+    served: Served, keeper: Keeper, session: str, is_out: bool
+) -> None:
+    """Ids are unique at one provider at best; the later batch is settled as any other."""
+    first = served.key(usd_nano=USD)
+    batch = _create(_openai(served, first.key, session), _line("a"))
+    if not is_out:
+        keeper.finish(batch.id)
+        _openai(served, first.key, session).batches.retrieve(batch.id)
+    for _ in range(2):
+        key, own = served.key(usd_nano=USD), new_session()
+        client = _openai(served, key.key, own)
+        file = client.files.create(file=("in.jsonl", _line("b") + b"\n"), purpose="batch")
+        numbers = keeper._numbers
+        keeper._numbers = itertools.count(int(batch.id.removeprefix("batch_")))
+        again = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        keeper._numbers = numbers
+        assert again.id == batch.id
+        _, reserved = _money(served, key)
+        assert reserved > 0
+        _equal(served)
+        served.check()
+        keeper.finish(batch.id)
+        assert client.batches.retrieve(batch.id).status == "completed"
+        assert [found.id for found in client.batches.list()] == [batch.id]
+        spent, reserved = _money(served, key)
+        assert (spent / USD, reserved) == (pytest.approx(OPENAI_LINE, abs=2e-9), 0)
+        told = served.entries("EXCHANGE", own)[-1].metadata
+        assert (told["batch_id"], told["custom_id"]) == (batch.id, "b")
+    _openai(served, first.key, session).batches.retrieve(batch.id)
+    assert _money(served, first)[1] == 0
     _equal(served)
 
 

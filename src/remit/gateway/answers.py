@@ -9,7 +9,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import JsonTextError, has_more_values, load_exact
 from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResponse
-from remit.providers.dialects import read_answer, sound_answer
+from remit.providers.dialects import read_answer, reported, sound_answer
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import counted_once
@@ -40,6 +40,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = came
+        served = response(came, value)
+        error.answer = served if served.usage_reported else None
         raise error
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
     return response(came, value, reply.content_type if neutral else None)
@@ -66,21 +68,11 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
     # JSON text spells half a character as an escape, and in no other way.
     is_sound = bool(came.body) and b"\\u" not in came.body
     found = facts(came.endpoint, value)
-    usage = found.usage
-    if usage is None:
-        answer = ProviderResponse(
-            found.text, found.model[:MAX_ID_CHARS], 0, 0, found.finish_reason, found.request_id,
-            content_blocks=blocks, usage_reported=False, audio_seconds=found.units.get("seconds"),
-            reply=came, more_than_text=found.more_than_text,
-        )  # fmt: skip
-        return answer if is_sound else sound_answer(answer)
     answer = ProviderResponse(
-        found.text, found.model[:MAX_ID_CHARS], usage.input_tokens, usage.output_tokens,
-        found.finish_reason, found.request_id, False, blocks, usage.cached_input_tokens or None,
-        usage.reasoning_tokens or None, True, usage.cache_write_tokens or None,
-        usage.cache_write_short_tokens or None, usage.audio_input_tokens or None,
-        usage.audio_output_tokens or None, found.units.get("seconds"), usage.server_tool_uses,
-        came, found.more_than_text,
+        content=found.text, model=found.model[:MAX_ID_CHARS], finish_reason=found.finish_reason,
+        request_id=found.request_id, content_blocks=blocks,
+        audio_seconds=found.units.get("seconds"), reply=came, more_than_text=found.more_than_text,
+        **reported(found.usage),
     )  # fmt: skip
     return answer if is_sound else sound_answer(answer)
 

@@ -237,13 +237,17 @@ class Attempts:
             else:
                 (permit.fail if error.speaks_of_health else permit.succeed)()
             timed_out = error.code == "TIMEOUT"
+            refused = error.status is not None and not error.maybe_billed
             failure = Failure(
                 RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
                 error.code if error.code in CODES else "PROVIDER_ERROR",
                 str(error.message),
-                paid if error.maybe_billed or timed_out else "nothing",
+                paid
+                if tap.pieces or error.maybe_billed or (timed_out and not refused)
+                else "nothing",
                 finite(error.retry_after_s),
                 error.reply,
+                error.answer,
             )
         elif isinstance(error, asyncio.CancelledError):
             permit.release()
@@ -283,6 +287,11 @@ class Attempts:
                     return tariff.nothing()
                 return tariff.at_bound(held, to.bound)
             return tariff.answered(result, asked, to.bound) or tariff.at_bound(held, to.bound)
+        if result.answer is not None and result.answer.output_tokens:
+            # The provider failed after it had put something out, and says how much that was.
+            return tariff.answered(result.answer, asked, to.bound) or tariff.at_bound(
+                held, to.bound
+            )
         if result.billing == "nothing":
             return tariff.nothing()
         if result.billing == "bound" or not is_text or tariff.thinks_unseen(asked):

@@ -18,7 +18,6 @@ from remit.gateway.bounds import (
     Media,
     bound_of,
     media_of,
-    percent_of,
 )
 from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
@@ -37,6 +36,10 @@ _NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
 _MOST_TARIFFS = 4_096  # clients name models: what is remembered of them has an end
 _FREE = Bound(Amount(0, 0), (0, 0))
+_ORDINARY = ("default", "standard", "on_demand")  # services at the price of the table
+_LARGEST_WINDOW = 10_000_000  # tokens, of a model whose window is unknown
+_TIMES_THE_BOUND = 10  # what the provider's own tools bring in may fill a window several times
+_LONGEST_SOUND_S = 86_400
 _TOOLS_TOKENS = 1_024  # what providers may add unseen where tools are offered
 
 
@@ -159,6 +162,24 @@ class Tariff:
         tiers = {} if self.price is None else self.price.surcharges.get("service_tier", {})
         return min(100, tiers.get("batch", 100))
 
+    def _percent(self, asked: Mapping[str, Any], served: Mapping[str, Any]) -> int:
+        """Return what the price is multiplied by, in hundredths.
+
+        The service that the provider says it gave decides. Where it does not say, or not in words
+        that the table knows, a dearer service that was asked for was given, and no cheaper one.
+        """
+        percent = 100
+        for name, times in self.price.surcharges.items() if self.price is not None else ():
+            given, wanted = served.get(name, ""), asked.get(name)
+            if given in times:
+                each = times[given]
+            elif given in _ORDINARY or not isinstance(wanted, str):
+                each = 100
+            else:
+                each = max(100, times.get(wanted, 100))
+            percent = -(-percent * each // 100)
+        return percent
+
     def at_bound(self, held: Hold | Amount, tokens: tuple[int, int]) -> Bill:
         """The bill for usage that was not reported: all that the call holds."""
         tokens_out = max(0, min(tokens[1], held.tokens - tokens[0]))
@@ -178,8 +199,8 @@ class Tariff:
         price = self.price
         if price is not None and (price.per_second or price.per_character) and not self._free:
             spoken = asked.get("input")  # sound costs by its length, or by the text spoken
-            if price.per_second and answer.audio_seconds is not None:
-                nano = price.sound_nano(seconds=answer.audio_seconds)
+            if price.per_second and 0 < (answer.audio_seconds or 0) <= _LONGEST_SOUND_S:
+                nano = price.sound_nano(seconds=answer.audio_seconds or 0)
                 return self._bill(nano, 0, 0, "measured", "measured")
             if price.per_character and isinstance(spoken, str):
                 nano = price.sound_nano(characters=len(spoken))
@@ -195,8 +216,8 @@ class Tariff:
         in_batch: bool = False,
     ) -> Bill | None:
         """The bill for what the provider reported; ``None`` where that is nothing, or cannot be:
-        parts above their total, or more than the model's window where the call itself is short
-        of it. (What the provider's own tools bring in may fill the window several times.)
+        parts above their total, more than the model's window where the call itself is short of
+        it, or more than ten times what the call can use.
 
         Args:
             asked: the fields of the call, which may ask for a dearer service.
@@ -206,27 +227,29 @@ class Tariff:
         if not answer.usage_reported:
             return None
         price, tokens_in, tokens_out = self.price, answer.input_tokens, answer.output_tokens
-        window = None if price is None else price.context_window
-        if window is not None and (bound[0] < window < tokens_in or bound[1] < window < tokens_out):
+        if any(
+            count > (window if most < window else _TIMES_THE_BOUND * most)
+            for count, most in zip((tokens_in, tokens_out), bound, strict=True)
+            for window in [(price.context_window if price else None) or _LARGEST_WINDOW]
+        ):
             return None
         nano = None
         if self._free:
             nano = 0
         elif price is not None:
+            written, short = answer.cache_write_tokens or 0, answer.cache_write_short_tokens or 0
+            if written > short and not _asks_long_cache(asked):
+                short = written - (answer.cache_write_long_tokens or 0)
             try:
                 usage = Usage(
-                    tokens_in, tokens_out, answer.cached_input_tokens or 0,
-                    answer.cache_write_tokens or 0, answer.reasoning_tokens or 0,
-                    answer.cache_write_short_tokens or 0, answer.audio_input_tokens or 0,
+                    tokens_in, tokens_out, answer.cached_input_tokens or 0, written,
+                    answer.reasoning_tokens or 0, short, answer.audio_input_tokens or 0,
                     answer.audio_output_tokens or 0,
                 )  # fmt: skip
             except InvalidInputError:
                 return None
-            percent = 100
-            if not price.surcharges.keys().isdisjoint(asked):
-                percent = max(100, percent_of(price, asked))
-            if in_batch:
-                percent = -(-percent * self._batch_percent() // 100)
+            served = {**answer.served, "service_tier": "batch"} if in_batch else answer.served
+            percent = self._percent(asked, served)
             nano = -(-price.cost_nano(usage) * percent // 100)
             for name, times in answer.server_tool_uses.items():
                 nano += price.server_tools.get(name, 0) * times
@@ -244,7 +267,7 @@ class Tariff:
         if self._free:
             nano = 0
         elif price is not None:
-            percent = max(100, percent_of(price, asked))
+            percent = self._percent(asked, _NO_FIELDS)
             nano = -(-price.bound_nano(*tokens) * percent // 100)
         return self._bill(nano, *tokens, certainty, certainty)
 
@@ -286,6 +309,22 @@ class PerCall(Tariff):
         self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
     ) -> Bill:
         return self._bill(self._nano, 0, 0, "measured", "measured")
+
+
+def _asks_long_cache(value: Any) -> bool:
+    """Return True if a call asks for a cache that is kept longer than the ordinary time."""
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            if value.get("ttl") not in (None, "5m", "30m"):
+                return True
+            if value.get("prompt_cache_retention") not in (None, "in_memory", "in-memory"):
+                return True
+            left += value.values()
+        elif isinstance(value, (list, tuple)):
+            left += value
+    return False
 
 
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:

@@ -201,17 +201,6 @@ def _sound(price: Price, size: int) -> int:
     return price.sound_nano(seconds, size)
 
 
-def percent_of(price: Price, says: Mapping[str, Any]) -> int:
-    """What a price is multiplied by, in hundredths, for the service that an answer, or its usage,
-    says it was given."""
-    percent = 100
-    for name, dearer in price.surcharges.items():
-        value = says.get(name)
-        if isinstance(value, str):
-            percent = -(-percent * dearer.get(value, 100) // 100)
-    return percent
-
-
 def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
     """The first field that buys what the table of prices does not speak of."""
     if price is None or not price.audio_output:

@@ -122,6 +122,7 @@ class Failure(Struct, frozen=True):
             off after it had begun; ``bound`` where unknown.
         retry_after_s: when the provider wants to be asked again.
         reply: what the provider answered, where it did.
+        answer: what had come of the answer, where the provider reported its usage.
     """
 
     outcome: RouteOutcome
@@ -130,6 +131,7 @@ class Failure(Struct, frozen=True):
     billing: Literal["nothing", "arrived", "bound"] = "nothing"
     retry_after_s: float | None = None
     reply: Reply | None = None
+    answer: ProviderResponse | None = None
 
 
 class Attempt(Struct):

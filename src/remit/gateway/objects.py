@@ -10,10 +10,13 @@ from remit.gateway.call import Candidate
 from remit.gateway.tenancy import owner_of
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
-from remit.ledger import LedgerClient, Transaction, is_plain_text
+from remit.ledger import LedgerClient, Transaction, is_plain_text, parse_entry_id
 from remit.providers.wire.body import Body
 
-__all__ = ["KeptObject", "Objects", "forget", "keep", "may_name", "notes_made", "objects_named"]
+__all__ = [
+    "KeptObject", "Objects", "forget", "keep", "may_name", "notes_made", "objects_named",
+    "provider_id_of",
+]  # fmt: skip
 
 Kind = Literal["file", "batch", "container"]
 
@@ -51,16 +54,17 @@ class Objects:
         self._is_shared = False
 
     def find(self, object_id: str, kind: Kind, owner: str) -> KeptObject | None:
-        """An object of an owner; ``None`` where there is none, or it is another's."""
+        """Return an owner's object of this id at its provider, the newest if there are several;
+        None if there is none."""
         if not _is_id(object_id):
             return None
         rows = self._ledger.select(
             "SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects "
-            "WHERE object_id = ?",
-            (object_id,),
+            "WHERE owner = ? AND kind = ? AND (object_id = ? OR object_id LIKE ?)",
+            (owner, kind, object_id, f"LED-%/{object_id}"),
         )
-        found = KeptObject(*rows[0]) if rows else None
-        return found if found is not None and (found.kind, found.owner) == (kind, owner) else None
+        found = [KeptObject(*row) for row in rows if provider_id_of(row[0]) == object_id]
+        return max(found, key=lambda kept: parse_entry_id(kept.entry_id) or 0, default=None)
 
     def of_others(self, names: list[str], owner: str) -> str:
         """The first of these objects that a caller may not name; empty where there is none.
@@ -101,7 +105,7 @@ class Objects:
             "SELECT object_id, provider_id FROM provider_objects WHERE owner = ? AND kind = ?",
             (owner, kind),
         )
-        return dict(rows)
+        return {provider_id_of(object_id): provider_id for object_id, provider_id in rows}
 
 
 def may_name(raw: bytes) -> bool:
@@ -168,6 +172,17 @@ def _mappings(value: Any) -> Iterator[dict[str, Any]]:
             is_use = value is not whole and value.get("type") in _USES
             left += (inner for name, inner in value.items() if not (is_use and name == "input"))
             yield value
+
+
+def provider_id_of(key: str) -> str:
+    """Return the id that an object has at its provider.
+
+    Two providers may give two batches one id, and one provider may give it twice. A batch is
+    therefore kept under the id of the ``EXCHANGE`` that made it, a slash, and this id; files and
+    containers are kept under this id alone, as batches of earlier versions are.
+    """
+    made, _, object_id = key.partition("/")
+    return object_id if object_id and parse_entry_id(made) is not None else key
 
 
 def keep(tx: Transaction, objects: Iterable[KeptObject]) -> None:

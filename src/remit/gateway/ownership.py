@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.gateway.auth.audit import RecordedKey, recorded_keys
+from remit.gateway.objects import provider_id_of
 from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import (
     Finding,
@@ -299,7 +300,8 @@ def _check_objects(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
                 # Files of results, whose ids came later, are kept under the batch's call too.
                 (
                     "object_id",
-                    ("batches" not in wire or of_batch) and not _says(ledger, made, name),
+                    ("batches" not in wire or of_batch)
+                    and not _says(ledger, made, provider_id_of(name)),
                 ),
             )
             if differs

@@ -36,7 +36,6 @@ __all__ = ["AnyProvider", "has_dialect", "send_body"]
 
 _LONG = 1024 * 1024  # bytes of an answer whose reading others need not wait for
 _MOST_WEIGHT = MAX_BODY_BYTES  # of what came, before what is kept of it is weighed
-_FAILED = ("error", "response.failed")
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -102,10 +101,7 @@ async def _streamed(
         for event in events:
             left -= 1
             value = total.add(event.name, event.data)
-            error = None
-            if type(value) is dict and ("error" in value or value.get("type") in _FAILED or
-                                        value.get("object") == "error"):  # fmt: skip
-                error = error_of_event(value)
+            error = error_of_event(value)
             if error is None and event.name == "error":  # whatever its data is: so clients have it
                 error = error_of_event({"type": "error", "error": value})
             last = error is not None or total.is_last
@@ -132,6 +128,11 @@ async def _streamed(
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
+                if total.usage is not None:
+                    served = total.answer()
+                    came = Reply(endpoint, reply.status, headers, dump(served), True)
+                    had = response(came, served)
+                    error.answer = had if had.usage_reported else None
                 raise error
             if last:
                 break

@@ -88,7 +88,8 @@ class ProviderResponse(Struct, frozen=True):
             answers to a body.
         cached_input_tokens: part of ``input_tokens`` read from a prompt cache, when reported.
         cache_write_tokens: part of ``input_tokens`` written to one, when reported;
-            ``cache_write_short_tokens`` of them to be kept for the usual short time.
+            ``cache_write_short_tokens`` of them are reported as kept for the usual short time,
+            ``cache_write_long_tokens`` for longer.
         reasoning_tokens: part of ``output_tokens`` that was thinking, when reported.
         audio_input_tokens: part of ``input_tokens`` that was sound, when reported;
             ``audio_output_tokens`` that of ``output_tokens``.
@@ -96,6 +97,7 @@ class ProviderResponse(Struct, frozen=True):
         usage_reported: ``False`` when the provider reported no token counts: then the call is
             charged at its upper bound.
         server_tool_uses: how often each tool ran that the provider runs.
+        served: the service that the provider says it gave, by the field that asks for it.
         reply: the answer as it came, or as its stream adds up.
         more_than_text: whether ``content`` leaves out any of it.
     """
@@ -119,6 +121,8 @@ class ProviderResponse(Struct, frozen=True):
     server_tool_uses: Mapping[str, int] = MappingProxyType({})
     reply: Reply | None = None
     more_than_text: bool = False
+    cache_write_long_tokens: int | None = None
+    served: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +249,20 @@ class ProviderError(RemitError):
         message: what the provider said; no key in it.
         retryable: whether the same call may succeed a moment later.
         retry_after_s: how long the provider asked to wait, in seconds.
-        maybe_billed: the request reached the provider and its usage was not reported.
+        maybe_billed: the request reached the provider and its usage was not reported; an error
+            that the provider states itself costs what it had put out by then.
         status: the HTTP status it answered with, where it answered with one.
         param: the request's field that it refused, as the provider names it.
         reply: the answer as it came, where there was one.
         stale: the connection had been kept open, and was closed just as the request went out:
             nothing is wrong, and the request is to be sent again on a new one.
         healthy: the provider is in good health though the code speaks against it.
+
+    Attributes:
+        answer: what had come of the answer, where the provider reported its usage.
     """
+
+    answer: ProviderResponse | None = None
 
     def __init__(
         self,

@@ -113,9 +113,9 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         secrets: texts that its message must not hold.
     """
     if isinstance(data, bytes):
-        if b"error" not in data and b"response.failed" not in data:
-            return None
         data = _json(data)
+    if type(data) is list and len(data) == 1:  # as Gemini has an error
+        data = data[0]
     if type(data) is not dict:
         return None
     kind = data.get("type")
@@ -124,18 +124,41 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = response.get("error") if isinstance(response, Mapping) else None
     elif kind == "error" or data.get("object") == "error":
         value = data.get("error") or {k: v for k, v in data.items() if k != "type"}
-    elif data.get("error") and not isinstance(kind, str):
+    elif data.get("error"):
+        if isinstance(kind, str):
+            return None
         value = data["error"]
+    elif _is_of_status(data):
+        value = {"message": data["base_resp"].get("status_msg")}
+    elif data.get("success") is False:
+        value = data
     else:
-        return None
+        value = _error_of_choices(data)
+        if not value:
+            return None
     said = _read(value)
     status = said.status or next(
         (_STATUS_OF[word] for word in sorted(said.words) if word in _STATUS_OF), 500
     )
     error = _error(said, status, _shown(said.message, secrets), secrets)
-    error.maybe_billed = True
+    error.maybe_billed = False  # a refusal before any output is free
+    if error.code == "TIMEOUT":  # the provider's own, which did answer
+        error.code = "SERVER_ERROR"
     error.status = None
     return error
+
+
+def _is_of_status(data: Mapping[str, Any]) -> bool:
+    """Return True if an answer states a status other than success, as MiniMax does."""
+    stated = data.get("base_resp")
+    return type(stated) is dict and bool(stated.get("status_code"))
+
+
+def _error_of_choices(data: Mapping[str, Any]) -> Any:
+    """Return the error that the first choice of an answer or event holds, as OpenRouter has it."""
+    choices = data.get("choices")
+    first = choices[0] if type(choices) is list and choices else None
+    return first.get("error") if type(first) is dict else None
 
 
 def is_shortage(error: BaseException | None) -> bool:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse
 from remit.kernel.json_text import load
 from remit.providers import ProviderResponse
-from remit.providers.dialects import DialectError, read_answer, read_request, write_answer
+from remit.providers.dialects import (
+    DialectError,
+    read_answer,
+    read_request,
+    reported,
+    write_answer,
+)
 from remit.providers.wire.body import Body
+from remit.providers.wire.usage import Usage
 from remit.server.refusals import HttpError, status_of
 from remit.server.replies import Answer, Headers
 
@@ -107,7 +116,9 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
     """The answer in neutral form."""
     came = response.reply
     if came is not None:
-        return read_answer(came.endpoint, load(came.body))
+        answer = read_answer(came.endpoint, load(came.body))
+        tokens = response.input_tokens, response.output_tokens
+        return billed(answer, tokens, response.cost_certainty)
     return ProviderResponse(
         content=response.content,
         model=response.model_id,
@@ -117,6 +128,17 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
         content_blocks=response.content_blocks or (),
         cached_input_tokens=response.cached_input_tokens or None,
         reasoning_tokens=response.reasoning_tokens or None,
+    )
+
+
+def billed(
+    answer: ProviderResponse, tokens: tuple[int, int], certainty: str | None
+) -> ProviderResponse:
+    """Return an answer with the tokens of its bill, if the provider's own were not believed."""
+    if answer.usage_reported and certainty != "upper_bound":
+        return answer
+    return structs.replace(
+        answer, **reported(Usage(*tokens, server_tool_uses=answer.server_tool_uses))
     )
 
 

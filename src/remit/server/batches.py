@@ -4,6 +4,7 @@ result (SPEC 4.0, 5)."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from remit.gateway.deletion import entries_of_batch
 from remit.gateway.objects import KeptObject
 from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import RemitError
+from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import JsonTextError, elements, load, set_member, value_at
 from remit.providers import ProviderError
 from remit.providers.wire.body import BodyError
@@ -126,13 +128,13 @@ class Batches:
         status, headers, body = await self._door.fetch(
             found.provider_id, with_query(path, scope), caller
         )
-        await self._settle(batch_id)
+        await self._settle(found.object_id)
         await reply_raw(send, status, headers, _own_url(scope, body))
 
     async def _results(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._door.caller(scope)
         found = await self._door.find(batch_id, "batch", caller)
-        await self._settle(batch_id)
+        await self._settle(found.object_id)
         path = f"{BATCHES['anthropic'].path}/{quote(batch_id, safe='')}/results"
         await self._door.relay(found.provider_id, with_query(path, scope), caller, send)
 
@@ -143,17 +145,18 @@ class Batches:
             dialect, batch_id, scope, receive, "POST", "/cancel"
         )
         response = await self._door.change(caller, found.provider_id, body, path=path)
+        with suppress(HttpError):  # else it is settled as its provider is asked next
+            await self._settle(found.object_id)
         await answer(send, response)
 
     async def _delete(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller, found, body, path = await self._about(
             "anthropic", batch_id, scope, receive, "DELETE", ""
         )
-        await self._settle(batch_id)
-        if await asyncio.to_thread(self._door.batches.is_out, batch_id):
-            said = "This batch is still in progress: cancel it, and delete it when it has ended."
-            raise HttpError(409, "batch_in_progress", said)
+        await self._settle(found.object_id)
         response = await self._door.delete(caller, found, body, path=path, entries=entries_of_batch)
+        if response.outcome is RouteOutcome.SUCCESS:
+            await self._settle(found.object_id, gone=True)
         await answer(send, response)
 
     async def _about(
@@ -168,14 +171,14 @@ class Batches:
         body = ObjectBody.without_text(BATCHES[dialect], {"method": method, "path": path})
         return caller, found, body, with_query(path, scope)
 
-    async def _settle(self, batch_id: str) -> None:
+    async def _settle(self, batch_id: str, *, gone: bool = False) -> None:
         """Put what a batch has come to on record before the client sees it.
 
         Raises:
             HttpError: it cannot be recorded.
         """
         try:
-            await self._door.batches.settle(batch_id)
+            await self._door.batches.settle(batch_id, gone=gone)
         except ProviderError as error:
             raise HttpError(502, error.code, "The results cannot be read just now.") from error
         except RemitError as error:

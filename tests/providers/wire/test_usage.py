@@ -51,6 +51,7 @@ def test_chat() -> None:
     assert usage == Usage(
         100, 50, cached_input_tokens=60, cache_write_tokens=30, cache_write_short_tokens=20,
         reasoning_tokens=40, audio_input_tokens=4, audio_output_tokens=6, image_input_tokens=5,
+        cache_write_long_tokens=10,
     )  # fmt: skip
 
 
@@ -234,7 +235,7 @@ def test_messages() -> None:
     )  # fmt: skip
     assert usage == Usage(
         1112, 34, cached_input_tokens=1000, cache_write_tokens=100, cache_write_short_tokens=60,
-        reasoning_tokens=30, server_tool_uses={"web_search": 2},
+        reasoning_tokens=30, server_tool_uses={"web_search": 2}, cache_write_long_tokens=40,
     )  # fmt: skip
 
 

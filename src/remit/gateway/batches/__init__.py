@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +21,7 @@ from remit.gateway.batches.results import GROUP, Results
 from remit.gateway.batches.rows import Row, hold_name
 from remit.gateway.call import Failure
 from remit.gateway.config import RouterConfig
+from remit.gateway.objects import provider_id_of
 from remit.gateway.sending import AnyProvider
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
@@ -30,8 +33,11 @@ __all__ = ["BatchPlan", "BatchRefusedError", "Batches", "Planner", "Results", "h
 
 _log = logging.getLogger("remit.gateway")
 
-_LOST_AFTER_MS = 31 * 86_400_000
-"""Providers keep results for a month: what is not there by then will never be."""
+_WINDOW_MS = 86_400_000
+"""When a batch expires whose provider does not say: the window of every provider's batches."""
+
+_LOST_AFTER_MS = 31 * _WINDOW_MS
+"""Providers keep results for a month: results that cannot be read by then never will be."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
 _MOST_STATUS = 1024 * 1024
@@ -84,19 +90,22 @@ class Batches:
                 _log.warning("batch %s is not settled yet: %s", row.batch_id, error.message)
         return len(await asyncio.to_thread(self._rows, owner=owner)) if rows else 0
 
-    def is_out(self, batch_id: str) -> bool:
-        """Return True if results of a batch are still to come. Blocks."""
-        return bool(self._rows(batch_id))
+    async def settle(self, batch_id: str, *, gone: bool = False) -> None:
+        """Put the results of one batch on record, if it has ended, has expired or is gone.
 
-    async def settle(self, batch_id: str) -> None:
-        """Put the results of one batch on record, where it has ended.
+        Args:
+            gone: the provider has deleted the batch: what it has no result of is charged at its
+                bound.
 
         Raises:
             ProviderError: the provider cannot be asked.
         """
         task = self._settling.get(batch_id)
+        if gone and task is not None:
+            await asyncio.wait({task})
+            task = None
         if task is None:
-            task = asyncio.create_task(self._settle(batch_id))
+            task = asyncio.create_task(self._settle(batch_id, gone))
             self._settling[batch_id] = task
             task.add_done_callback(lambda done: self._settled(batch_id, done))
         await asyncio.shield(task)
@@ -122,7 +131,7 @@ class Batches:
         rows = self._ledger.select(f"{sql} ORDER BY created_ms", (named,) if named else ())
         return [Row(*row) for row in rows]
 
-    async def _settle(self, batch_id: str) -> None:
+    async def _settle(self, batch_id: str, gone: bool) -> None:
         rows = await asyncio.to_thread(self._rows, batch_id)
         provider = self._providers.get(rows[0].provider_id) if rows else None
         if not isinstance(provider, UpstreamProvider):
@@ -130,15 +139,22 @@ class Batches:
         [row] = rows
         dialect = provider.home.dialect
         endpoint = BATCHES[dialect]
-        path = f"{endpoint.path}/{quote(batch_id, safe='')}"
-        async with await provider.fetch(path, {}, self._timeouts) as came:
-            raw = await came.read(_MOST_STATUS)
-        status = object_of(raw) if came.status == 200 else {}
+        path = f"{endpoint.path}/{quote(provider_id_of(batch_id), safe='')}"
+        age_ms = await asyncio.to_thread(getattr, self._ledger, "now_ms") - row.created_ms
+        try:
+            async with await provider.fetch(path, {}, self._timeouts) as came:
+                raw = await came.read(_MOST_STATUS)
+        except ProviderError:
+            if age_ms <= _WINDOW_MS:
+                raise
+            came, raw = None, b""
+        status = object_of(raw) if came is not None and came.status == 200 else {}
         state = status.get("processing_status" if dialect == "anthropic" else "status")
         if state not in ("ended", *_ENDED):
-            now_ms = await asyncio.to_thread(getattr, self._ledger, "now_ms")
-            if now_ms - row.created_ms > _LOST_AFTER_MS:
-                await asyncio.to_thread(self._results.finish, row, dialect, "lost", [])
+            if gone or (came is not None and came.status in (404, 410)):
+                await _to_the_end(self._results.finish, row, dialect, "deleted", [])
+            elif age_ms > _expires_after_ms(status, row):
+                await _to_the_end(self._results.finish, row, dialect, "lost", [])
             return
         files = [
             name
@@ -147,10 +163,29 @@ class Batches:
         ]
         paths = [f"{FILES['openai'].path}/{quote(name, safe='')}/content" for name in files]
         texts = await asyncio.to_thread(self._results.texts, row, dialect)
-        for results in [f"{path}/results"] if dialect == "anthropic" else paths:
-            async for group in _groups(provider, results, self._timeouts):
-                await _to_the_end(self._results.record, row, dialect, texts, group)
+        try:
+            for results in [f"{path}/results"] if dialect == "anthropic" else paths:
+                async for group in _groups(provider, results, self._timeouts):
+                    await _to_the_end(self._results.record, row, dialect, texts, group)
+        except ProviderError:
+            if age_ms <= _LOST_AFTER_MS:
+                raise
+            state = "lost"
         await _to_the_end(self._results.finish, row, dialect, str(state), files)
+
+
+def _expires_after_ms(status: Mapping[str, Any], row: Row) -> int:
+    """Return how long after it was made a batch expires, as its provider says."""
+    stated = status.get("expires_at")
+    try:
+        at_s = datetime.fromisoformat(stated).timestamp() if isinstance(stated, str) else stated
+    except ValueError:
+        at_s = None
+    if isinstance(at_s, (int, float)) and math.isfinite(at_s):
+        after_ms = int(at_s * 1000) - row.created_ms
+        if 0 < after_ms <= _LOST_AFTER_MS:
+            return after_ms
+    return _WINDOW_MS
 
 
 async def _to_the_end(call: Callable[..., None], *args: Any) -> None:

@@ -102,6 +102,7 @@ class BatchPlan:
         batch_id = id_of(answer)
         if not batch_id:
             return
+        batch_id = f"{exchange_id}/{batch_id}"
         keep(tx, [KeptObject(batch_id, "batch", self.provider_id, self.owner, exchange_id)])
         row = (batch_id, self.provider_id, self.caller, exchange_id, attempt.dispatch_entry_id,
                tx.now_ms)  # fmt: skip

@@ -15,7 +15,7 @@ from remit.gateway.billing import Bill, Billing
 from remit.gateway.budget import Amount, Hold, TokenBudgeter
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.lookup import HIDDEN
-from remit.gateway.objects import KeptObject, keep
+from remit.gateway.objects import KeptObject, keep, provider_id_of
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
 from remit.gateway.sending import AnyProvider
 from remit.gateway.stream_tap import StreamTap
@@ -98,12 +98,12 @@ class Results:
             (row.batch_id,),
         )
         billing: Literal["nothing", "bound"] = (
-            "bound" if state in ("completed", "ended", "lost") else "nothing"
+            "bound" if state in ("completed", "ended", "lost", "deleted") else "nothing"
         )
         failure = Failure(
             RouteOutcome.ERROR,
             "NO_RESULT",
-            f"the batch {state}, and has no result of this",
+            f"the batch is {state}, and has no result of this",
             billing,
         )
         for start in range(0, len(rest), GROUP):
@@ -192,7 +192,7 @@ class Results:
             endpoint, text = ENDPOINTS[line.endpoint], texts.get(custom_id)
             body: Body
             if text is None:  # erased since
-                body = ObjectBody.without_text(endpoint, {"batch_id": row.batch_id})
+                body = ObjectBody.without_text(endpoint, {"batch_id": provider_id_of(row.batch_id)})
             else:
                 body = read_line(dialect, text, "")[1]
             request = replace(about, body=body, model_id=line.model_id)
@@ -234,7 +234,7 @@ class Results:
             one.call, one.attempt, one.answer, (usage.input_tokens, usage.output_tokens),
             one.bill.metadata(charged=self._charging), self._epoch,
         )  # fmt: skip
-        entry.metadata["batch_id"] = row.batch_id
+        entry.metadata["batch_id"] = provider_id_of(row.batch_id)
         entry.metadata["batch_dispatch_id"] = row.dispatch_entry_id
         entry.metadata["custom_id"] = Content(one.custom_id)
         if part is not None:

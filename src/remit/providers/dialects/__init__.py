@@ -17,6 +17,7 @@ from remit.providers.dialects.errors import error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter, stream_events
+from remit.providers.dialects.usage import reported
 
 __all__ = [
     "DialectError",
@@ -29,6 +30,7 @@ __all__ = [
     "error_body",
     "read_answer",
     "read_request",
+    "reported",
     "sound_answer",
     "stream_events",
     "stream_writer",

@@ -6,74 +6,31 @@ OpenAI counts; the Messages API counts them beside the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.usage import Usage
 
-__all__ = [
-    "chat_usage",
-    "count",
-    "messages_counts",
-    "messages_usage",
-    "openai_counts",
-    "responses_usage",
-]
+__all__ = ["chat_usage", "messages_usage", "reported", "responses_usage"]
 
-
-def count(value: Any) -> int | None:
-    """A token count, or ``None`` where ``value`` is not one."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SAFE_INTEGER:
-        return value
-    return None
+_PARTS = (
+    "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
+    "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
+)  # fmt: skip
+_TOOLS = ("web_search", "web_fetch")  # that the Messages API counts
 
 
-def openai_counts(usage: Any, given: str, made: str) -> dict[str, Any]:
-    """The fields of a :class:`ProviderResponse` for a usage object of OpenAI's.
-
-    Args:
-        usage: the object; anything.
-        given: what it calls input tokens: ``prompt`` or ``input``.
-        made: what it calls output tokens: ``completion`` or ``output``.
-    """
-    usage = usage if isinstance(usage, dict) else {}
-    tokens_in = count(usage.get(f"{given}_tokens"))
-    tokens_out = count(usage.get(f"{made}_tokens"))
-    read = _details(usage, f"{given}_tokens_details")
-    thought = _details(usage, f"{made}_tokens_details")
+def reported(usage: Usage | None) -> dict[str, Any]:
+    """Return the fields of a :class:`ProviderResponse` for the usage that an answer states."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0, "usage_reported": False}
     return {
-        "input_tokens": tokens_in or 0,
-        "output_tokens": tokens_out or 0,
-        "cached_input_tokens": count(read.get("cached_tokens")) or None,
-        "cache_write_tokens": count(read.get("cache_write_tokens")) or None,
-        "reasoning_tokens": count(thought.get("reasoning_tokens")) or None,
-        "usage_reported": tokens_in is not None and tokens_out is not None,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        **{name: getattr(usage, name) or None for name in _PARTS},
+        "server_tool_uses": usage.server_tool_uses,
+        "served": usage.served,
     }
-
-
-def messages_counts(usage: Any) -> dict[str, Any]:
-    """The fields of a :class:`ProviderResponse` for a usage object of the Messages API."""
-    usage = usage if isinstance(usage, dict) else {}
-    tokens_in, tokens_out = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
-    cached = count(usage.get("cache_read_input_tokens")) or 0
-    written = count(usage.get("cache_creation_input_tokens")) or 0
-    short = count(_details(usage, "cache_creation").get("ephemeral_5m_input_tokens")) or 0
-    thought = _details(usage, "output_tokens_details").get("thinking_tokens")
-    return {
-        "input_tokens": (tokens_in or 0) + cached + written,
-        "output_tokens": tokens_out or 0,
-        "cached_input_tokens": cached or None,
-        "cache_write_tokens": written or None,
-        "cache_write_short_tokens": min(short, written) or None,
-        "reasoning_tokens": count(thought) or None,
-        "usage_reported": tokens_in is not None and tokens_out is not None,
-    }
-
-
-def _details(usage: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = usage.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def chat_usage(answer: ProviderResponse) -> dict[str, Any]:
@@ -120,12 +77,15 @@ def messages_usage(answer: ProviderResponse) -> dict[str, Any]:
         wire["cache_read_input_tokens"] = cached
     if answer.cache_write_tokens is not None:
         wire["cache_creation_input_tokens"] = written
-        if answer.cache_write_short_tokens is not None:
-            short = answer.cache_write_short_tokens
+        long = answer.cache_write_long_tokens
+        if answer.cache_write_short_tokens is not None or long is not None:
             wire["cache_creation"] = {
-                "ephemeral_5m_input_tokens": short,
-                "ephemeral_1h_input_tokens": max(written - short, 0),
+                "ephemeral_5m_input_tokens": max(written - (long or 0), 0),
+                "ephemeral_1h_input_tokens": long or 0,
             }
     if answer.reasoning_tokens is not None:
         wire["output_tokens_details"] = {"thinking_tokens": answer.reasoning_tokens}
+    if not answer.server_tool_uses.keys().isdisjoint(_TOOLS):
+        uses = answer.server_tool_uses
+        wire["server_tool_use"] = {f"{name}_requests": uses.get(name, 0) for name in _TOOLS}
     return wire

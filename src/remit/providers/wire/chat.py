@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
-from remit.providers.wire.usage import Usage, fallen, openai_usage
+from remit.providers.wire.usage import Usage, continued, read_usage
 
 _FINISH = {
     "stop": "stop",
@@ -125,7 +125,7 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
         ):
             if type(place) is dict and place.get("usage") is not None:
                 usage = place["usage"]
-    return openai_usage(usage, generates=True, content=content)
+    return read_usage(usage, content=content, answer=answer)
 
 
 def _has_beside(answer: dict[str, Any]) -> bool:
@@ -194,25 +194,13 @@ class ChatSum:
         elif name == "error":
             self.error = chunk
         elif (usage := chunk.get("usage")) is not None:
-            self._take_usage(usage)
+            self._usage = continued(self._usage, usage)
         choices = chunk.get("choices")
         if type(choices) is list:
             for position, choice in enumerate(choices):
                 if type(choice) is dict:
                     self._add_choice(choice, position)
         return chunk
-
-    def _take_usage(self, usage: Any) -> None:
-        # Counts never fall: zeros behind a count are a server that counts at one place only.
-        before = self._usage
-        if type(before) is dict:
-            if type(usage) is not dict or not _counts(usage):
-                return
-            if fallen(before, usage):
-                usage = "fallen"
-        elif before == "fallen":
-            return
-        self._usage = usage
 
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
         index = choice.get("index")
@@ -395,8 +383,3 @@ def _continued(have: Any, more: Any, depth: int = 0) -> Any:
         elif value is not None or key not in into:
             into[key] = _continued(before, value, depth + 1)
     return into
-
-
-def _counts(usage: dict[str, Any]) -> bool:
-    """Whether any of its counts is more than 0."""
-    return any(type(value) is int and value for value in usage.values())

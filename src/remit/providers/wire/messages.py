@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.usage import Usage, anthropic_usage, fallen
+from remit.providers.wire.usage import Usage, continued, read_usage
 
 _FINISH = {
     "end_turn": "stop",
@@ -62,7 +62,7 @@ def facts(answer: Any) -> AnswerFacts:
             more = True
     if not more and len(answer) > len(_PLAIN):
         more = any(value is not None for key, value in answer.items() if key not in _PLAIN)
-    usage = anthropic_usage(answer.get("usage"), content=content)
+    usage = read_usage(answer.get("usage"), content=content, cache_apart=True, answer=answer)
     if more and usage is not None and not usage.server_tool_uses:
         usage = _with_searches(usage, blocks)
     reason = answer.get("stop_reason")
@@ -138,7 +138,7 @@ class MessageSum:
     def _start(self, message: dict[str, Any]) -> None:
         self._message.update(message)
         if type(usage := message.get("usage")) is dict:
-            self._take_usage(usage)
+            self._usage = continued(self._usage, usage, cache_apart=True)
         if type(blocks := message.get("content")) is list:
             for index, block in enumerate(blocks):
                 self._begin({"index": index, "content_block": block})
@@ -230,22 +230,9 @@ class MessageSum:
                     if value is not None or key not in message:
                         message[key] = value
         if type(usage) is dict:
-            self._take_usage(usage)
+            self._usage = continued(self._usage, usage, cache_apart=True)
             if usage.get("output_tokens") is not None:
                 self._output_told = True
-
-    def _take_usage(self, usage: dict[str, Any]) -> None:
-        # Counts are of all so far and never fall to 0: such a server counts at one place only.
-        if self._usage is None:
-            self._usage = dict(usage)
-            return
-        if fallen(self._usage, usage):
-            usage = {**usage, "input_tokens": "fallen"}
-        for key, value in usage.items():
-            if value is None or (value == 0 and self._usage.get(key)):
-                self._usage.setdefault(key, value)
-            else:
-                self._usage[key] = value
 
     def _count(self, text: str) -> None:
         if text:
@@ -282,7 +269,7 @@ class MessageSum:
             return facts(self.answer()).usage
         if self._usage is None:
             return None
-        return anthropic_usage({"output_tokens": 0, **self._usage})
+        return read_usage({"output_tokens": 0, **self._usage}, cache_apart=True)
 
     def _told_usage(self) -> dict[str, Any] | None:
         """Usage, with the output only where it was counted behind the start."""

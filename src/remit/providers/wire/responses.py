@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.usage import Usage, is_count, openai_usage, plus
+from remit.providers.wire.usage import Usage, is_count, plus, read_usage
 
 _ENDS = frozenset(
     {"response.completed", "response.incomplete", "response.failed", "response.cancelled",
@@ -123,7 +123,7 @@ def _read_message(item: dict[str, Any], found: list[str]) -> bool:
 
 def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
     content = any(type(item) is dict for item in items)
-    usage = openai_usage(answer.get("usage"), generates=True, content=content)
+    usage = read_usage(answer.get("usage"), content=content, answer=answer)
     if usage is None:
         return None
     uses = _tool_uses(answer, items, usage.server_tool_uses)
@@ -159,7 +159,7 @@ def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
     images = tools.get("image_gen") if type(tools) is dict else None
     if not images:
         return usage
-    made = openai_usage(images, generates=False)
+    made = read_usage(images, generates=False)
     if made is None or not (made.input_tokens or made.output_tokens):
         return usage if made is not None else None
     usage = replace(

@@ -9,8 +9,8 @@ from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
 from remit.providers.wire.usage import (
     Usage,
     is_count,
-    openai_usage,
     plus,
+    read_usage,
     rerank_usage,
     units_of,
 )
@@ -45,9 +45,9 @@ def facts(answer: Any) -> AnswerFacts:
     if type(answer) is not dict:
         text = string(answer)
         return AnswerFacts(text=text, more_than_text=answer is not None and answer != text)
-    usage = openai_usage(answer.get("usage"), generates=False, content=True)
+    usage = read_usage(answer.get("usage"), generates=False, content=True, answer=answer)
     if answer.get("svg_usage") is not None:  # of a second model, beside an image's own
-        usage = plus(usage, openai_usage(answer["svg_usage"], generates=False))
+        usage = plus(usage, read_usage(answer["svg_usage"], generates=False))
     return _facts(answer, usage)
 
 

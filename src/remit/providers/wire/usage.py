@@ -1,8 +1,8 @@
-"""What an answer says it used, in each API's own words."""
+"""What an answer says it used: one table of every provider's words, and the reader of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -11,16 +11,100 @@ from msgspec.structs import replace
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 
-_USUAL = frozenset(
-    {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details",
-     "completion_tokens_details"}
-)  # fmt: skip
-_TOTALS = ("prompt_tokens", "completion_tokens", "total_tokens")
-_OF_INPUT = ("cached_tokens", "audio_tokens", "image_tokens", "cache_write_tokens")
-_OF_OUTPUT = ("reasoning_tokens", "audio_tokens", "image_tokens")
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "input": (
+        "prompt_tokens", "input_tokens", "promptTokenCount", "inputTokens", "prompt_eval_count",
+    ),
+    "output": (
+        "completion_tokens", "output_tokens", "candidatesTokenCount", "outputTokens", "eval_count",
+    ),
+    "total": ("total_tokens", "totalTokenCount", "totalTokens"),
+    "cached": (
+        "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
+        "input_token_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens",
+        "cache_read_input_tokens", "cacheReadInputTokens", "cachedContentTokenCount",
+        "num_cached_tokens", "prompt_tokens_details.cache_read_input_tokens",
+    ),
+    "written": (
+        "prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens",
+        "prompt_tokens_details.cache_creation_tokens", "cache_creation_input_tokens",
+        "input_tokens_details.cache_creation_tokens", "cacheWriteInputTokens",
+        "prompt_tokens_details.cache_creation_input_tokens", "cache_write_tokens",
+    ),
+    "written_short": (
+        "cache_creation.ephemeral_5m_input_tokens",
+        "prompt_tokens_details.cache_creation.ephemeral_5m_input_tokens",
+        "prompt_tokens_details.cache_write_tokens_details.ttl_30m_tokens",
+        "input_tokens_details.cache_write_tokens_details.ttl_30m_tokens",
+    ),
+    "written_long": (
+        "cache_creation.ephemeral_1h_input_tokens",
+        "prompt_tokens_details.cache_creation.ephemeral_1h_input_tokens",
+        "prompt_tokens_details.cache_write_tokens_details.ttl_12h_tokens",
+        "input_tokens_details.cache_write_tokens_details.ttl_12h_tokens",
+    ),
+    "input_added": ("citation_tokens", "toolUsePromptTokenCount"),
+    "reasoning": (
+        "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens",
+        "output_token_details.reasoning_tokens", "output_tokens_details.thinking_tokens",
+    ),
+    "reasoning_apart": ("reasoning_tokens",),
+    "reasoning_added": ("thoughtsTokenCount",),
+    "audio_input": (
+        "prompt_tokens_details.audio_tokens", "input_tokens_details.audio_tokens",
+        "input_token_details.audio_tokens",
+    ),
+    "audio_output": (
+        "completion_tokens_details.audio_tokens", "output_tokens_details.audio_tokens",
+        "output_token_details.audio_tokens",
+    ),
+    "image_input": (
+        "prompt_tokens_details.image_tokens", "input_tokens_details.image_tokens",
+        "input_token_details.image_tokens",
+    ),
+    "image_output": (
+        "completion_tokens_details.image_tokens", "output_tokens_details.image_tokens",
+        "output_token_details.image_tokens",
+    ),
+    "web_searches": ("num_search_queries",),
+}  # fmt: skip
+"""For each count, the members of a usage object that state it; a dot leads into a member.
+
+A count that several members state is the largest of them. ``…_added`` stands next to the total of
+its kind, never within it; ``reasoning_apart`` does if it exceeds the output. ``docs/budgets.md``
+lists the same members by provider.
+"""
+
+SERVED = {
+    "service_tier": ("service_tier", "serviceTier"),
+    "inference_geo": ("inference_geo", "inferenceGeo"),
+    "speed": ("speed",),
+}
+"""For each field of a call that changes its price, the members that state what was served: of the
+usage object, or of the answer."""
+
+_TOOL_USES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
+_TOOL_SUFFIXES = ("_requests", "_calls")
 _MOST_TOOLS = 100  # of one provider: what an answer names stands in its record
 _LONGEST_TOOL = 100
+_MOST_USES = 10_000  # of one tool in one answer: more is no count of uses
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_NOT_SAID: Mapping[str, str] = MappingProxyType({})
+
+
+def _tree() -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for count, paths in SPELLINGS.items():
+        for path in paths:
+            *outer, name = path.split(".")
+            place = tree
+            for each in outer:
+                place = place.setdefault(each, {})
+            place[name] = count
+    return tree
+
+
+_TREE = _tree()
 
 
 class Usage(Struct, frozen=True):
@@ -30,12 +114,13 @@ class Usage(Struct, frozen=True):
         input_tokens: all of them, those read from and written to a cache included.
         output_tokens: all of them, reasoning included.
         cached_input_tokens: read from a cache; ``None`` here and below: not reported.
-        cache_write_tokens: written to one; ``cache_write_short_tokens`` of them are known to be
-            kept for the ordinary, short time.
+        cache_write_tokens: written to one; ``cache_write_short_tokens`` of them are reported as
+            kept for the ordinary, short time, ``cache_write_long_tokens`` for longer.
         reasoning_tokens: the part of the output that was reasoning.
         audio_input_tokens, audio_output_tokens, image_input_tokens, image_output_tokens: the
             parts that were sound and pictures.
         server_tool_uses: how often the provider ran a tool of its own: ``{"web_search": 2}``.
+        served: the service that was given, by the field of a call that asks for it.
     """
 
     input_tokens: int
@@ -49,20 +134,32 @@ class Usage(Struct, frozen=True):
     image_input_tokens: int | None = None
     image_output_tokens: int | None = None
     server_tool_uses: Mapping[str, int] = _NOTHING
+    cache_write_long_tokens: int | None = None
+    served: Mapping[str, str] = _NOT_SAID
 
 
 class _UnreadableError(ValueError):
     """A count is none; then nothing of the usage is believed."""
 
 
-def openai_usage(usage: Any, *, generates: bool, content: bool = False) -> Usage | None:
-    """Usage as OpenAI's APIs report it, and the many that speak like them.
+def read_usage(
+    usage: Any,
+    *,
+    generates: bool = True,
+    content: bool = False,
+    cache_apart: bool = False,
+    answer: Mapping[str, Any] = MappingProxyType({}),
+) -> Usage | None:
+    """Return the usage that a usage object states.
 
     Args:
-        usage: the answer's ``usage``; of any type.
+        usage: the object; of any type.
         generates: a model read and wrote: its input is never 0.
         content: the answer holds something, so not all counts can be 0, and where a model wrote
             it, the output is not.
+        cache_apart: the input leaves out what was read from and written to a cache, as the
+            Messages API counts.
+        answer: the answer, which may state what was served.
 
     Returns:
         ``None`` where it is unreported, holds anything but whole numbers in range, or cannot be
@@ -71,42 +168,64 @@ def openai_usage(usage: Any, *, generates: bool, content: bool = False) -> Usage
     if type(usage) is not dict:
         return None
     try:
-        return _openai(usage, generates, content)
+        found = _read(usage, generates, content, cache_apart)
     except _UnreadableError:
         return None
+    if found is not None and (served := dict(_served(usage, answer))):
+        found = replace(found, served=served)
+    return found
 
 
-def anthropic_usage(usage: Any, *, content: bool = False) -> Usage | None:
-    """Usage as the Messages API reports it: see :func:`openai_usage`.
+def continued(before: Any, after: Any, *, cache_apart: bool = False) -> Any:
+    """Return the usage of a stream as far as two of its events state it.
 
-    The API counts cached tokens beside ``input_tokens``; here they are a part of them. Where it
-    lists what each of several model runs used, all of these count: the totals beside the list
-    leave some out.
+    The later count is the final one, whether it is higher or lower. A server that counts at one
+    place only sends zeros at the others, so a 0 replaces a count only next to a later count of the
+    input.
+
+    Args:
+        before: a usage object, or anything else that an earlier event stated.
+        after: the same of a later event.
+        cache_apart: as for :func:`read_usage`; then ``after`` may leave out what stays true.
     """
-    if type(usage) is not dict:
-        return None
-    try:
-        return _anthropic(usage, content)
-    except _UnreadableError:
-        return None
+    if type(before) is not dict or type(after) is not dict:
+        return after if type(after) is dict or before is None else before
+    whole = bool(after.get("input_tokens")) if cache_apart else read_usage(after) is not None
+    if whole and not cache_apart:
+        return after
+    merged = {**before}
+    for name, value in after.items():
+        if value is not None and (whole or value != 0 or not merged.get(name)):
+            merged[name] = value
+        else:
+            merged.setdefault(name, value)
+    if "cache_creation" not in after:
+        kinds, written = before.get("cache_creation"), after.get("cache_creation_input_tokens")
+        if type(kinds) is dict and is_count(written) and (whole or written):
+            counts = [count for count in kinds.values() if is_count(count)]
+            if sum(counts) > written:  # the parts of an estimate
+                del merged["cache_creation"]
+    return merged
 
 
 def rerank_usage(answer: dict[str, Any]) -> Usage | None:
-    """Usage of a ranking: ``usage.total_tokens``, or the tokens that ``meta`` tells of."""
+    """Return the usage of a ranking: ``usage.total_tokens``, or the tokens that ``meta`` states."""
     if answer.get("usage") is not None:
-        return openai_usage(answer["usage"], generates=False, content=True)
+        return read_usage(answer["usage"], generates=False, content=True)
+    meta = answer.get("meta")
+    stated = [meta.get(name) for name in ("billed_units", "tokens")] if type(meta) is dict else []
     try:
-        meta = _part(answer, "meta")
-        billed, tokens = _part(meta, "billed_units"), _part(meta, "tokens")
-        given = _most(_number(billed, "input_tokens"), _number(tokens, "input_tokens"))
-        made = _most(_number(billed, "output_tokens"), _number(tokens, "output_tokens"))
+        counts = [_counts(each) for each in stated if type(each) is dict]
     except _UnreadableError:
         return None
-    return Usage(given, made or 0) if given else None
+    given, made = (max((each.get(name, 0) for each in counts), default=0)
+                   for name in ("input", "output"))  # fmt: skip
+    return Usage(given, made) if given else None
 
 
 def units_of(answer: dict[str, Any]) -> Mapping[str, float]:
-    """What is billed that is no token: ``seconds`` of sound, ``search_units`` of a ranking."""
+    """Return what is billed that is no token: ``seconds`` of sound, ``search_units`` of a
+    ranking."""
     usage, meta = answer.get("usage"), answer.get("meta")
     billed: Any = meta.get("billed_units") if type(meta) is dict else None
     units: dict[str, float] = {}
@@ -119,38 +238,27 @@ def units_of(answer: dict[str, Any]) -> Mapping[str, float]:
 
 
 def plus(usage: Usage | None, other: Usage | None) -> Usage | None:
-    """Both together, ``None`` where one is unknown; what ``other`` has in parts is left out."""
+    """Return both together, ``None`` where one is unknown; parts of ``other`` are left out."""
     if usage is None or other is None:
         return None
-    return _checked(
-        replace(
-            usage,
-            input_tokens=usage.input_tokens + other.input_tokens,
-            output_tokens=usage.output_tokens + other.output_tokens,
-        )
-    )
-
-
-def fallen(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether a count of a stream is less than it was, and not 0: then neither is believed."""
-    return any(
-        type(count) is int and type(old := before.get(name)) is int and 0 < count < old
-        for name, count in after.items()
-    )
+    given = usage.input_tokens + other.input_tokens
+    made = usage.output_tokens + other.output_tokens
+    if max(given, made) > MAX_SAFE_INTEGER:
+        return None
+    return replace(usage, input_tokens=given, output_tokens=made)
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """Whether it is a whole number in range."""
+    """Return True if a value is a whole number in range."""
     return type(value) is int and 0 <= value <= MAX_SAFE_INTEGER
 
 
-def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | None:
-    # Chat and completions speak of prompts and completions, the others of input and output.
-    given, made, total = _numbers(usage, _TOTALS)
-    usual = usage.keys() <= _USUAL
-    if not usual:
-        given = _most(given, _number(usage, "input_tokens"))
-        made = _most(made, _number(usage, "output_tokens"))
+def _read(usage: dict[str, Any], generates: bool, content: bool, cache_apart: bool) -> Usage | None:
+    counts = _counts(usage)
+    for name, most in _of_runs(usage.get("iterations"), counts).items():
+        counts[name] = most
+    get = counts.get
+    given, made, total = get("input"), get("output"), get("total")
     if given is None:
         if generates or total is None:
             return None
@@ -159,166 +267,132 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
         if generates and total is None:
             return None
         made = 0
-    of_input, of_output = (
-        _part(usage, "prompt_tokens_details"),
-        _part(usage, "completion_tokens_details"),
-    )
-    if not usual:
-        of_input = (
-            of_input or _part(usage, "input_tokens_details") or _part(usage, "input_token_details")
-        )
-        of_output = (
-            of_output
-            or _part(usage, "output_tokens_details")
-            or _part(usage, "output_token_details")
-        )
-    cached = written = short = heard = seen = reasoning = spoken = drawn = None
-    if of_input:
-        cached, heard, seen, written = _numbers(of_input, _OF_INPUT)
-        if written is None and "cache_creation_tokens" in of_input:
-            written = _number(of_input, "cache_creation_tokens")
-        if "cache_write_tokens_details" in of_input:
-            short = _number(_part(of_input, "cache_write_tokens_details"), "ttl_30m_tokens")
-    if of_output:
-        reasoning, spoken, drawn = _numbers(of_output, _OF_OUTPUT)
-    if not usual:
-        if cached is None:  # DeepSeek; gateways that speak for the Messages API
-            cached = _number(usage, "prompt_cache_hit_tokens")
-        if cached is None:
-            cached = _number(usage, "cache_read_input_tokens")
-        if written is None:
-            written = _number(usage, "cache_creation_input_tokens")
-        if reasoning is None:
-            reasoning = _number(usage, "reasoning_tokens")
+    cached, written, short, long = (
+        get("cached"), get("written"), get("written_short"), get("written_long")
+    )  # fmt: skip
+    if short is not None or long is not None:
+        written = max(written or 0, (short or 0) + (long or 0))
     parts = (cached or 0) + (written or 0)
-    thought = reasoning or 0
-    missing = total - given - made if total is not None else 0
-    citations = 0 if usual else _number(usage, "citation_tokens") or 0  # Perplexity
-    if missing >= citations:
-        missing -= citations
-    if missing > 0 and parts and missing in (parts, parts + thought):
-        given += parts  # counted beside the input
-        missing -= parts
-    elif total is None and "prompt_tokens" not in usage and "cache_read_input_tokens" in usage:
-        given += parts  # as the Messages API counts
-    given += citations
-    beside = thought > made and (total is None or "reasoning_tokens" in usage)
-    made += max(missing, thought if beside else 0, 0)
+    added = get("reasoning_added", 0)
+    made += added
+    reasoning = max(get("reasoning", -1), get("reasoning_apart", -1), added or -1)
+    thought = max(reasoning, 0)
+    more = get("input_added", 0)
+    if cache_apart:
+        given += parts
+    else:
+        missing = total - given - made if total is not None else 0
+        if missing >= more:
+            missing -= more
+        if missing > 0 and parts and missing in (parts, parts + thought):
+            given += parts  # counted next to the input
+            missing -= parts
+        elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
+            ("cache_read_input_tokens", "cacheReadInputTokens")
+        ):  # fmt: skip
+            given += parts  # as the Messages API and Bedrock count
+        apart = thought > made and (total is None or "reasoning_apart" in counts)
+        made += max(missing, thought if apart else 0, 0)
+    given += more
+    heard, spoken = get("audio_input"), get("audio_output")
+    seen, drawn = get("image_input"), get("image_output")
     if max(parts, heard or 0, seen or 0) > given or (generates and not given):
         return None
-    if max(thought, spoken or 0, drawn or 0) > made:
+    if max(thought, spoken or 0, drawn or 0) > made or max(given, made) > MAX_SAFE_INTEGER:
         return None
     if content and not (made if generates else given + made):
         return None
-    if given > MAX_SAFE_INTEGER or made > MAX_SAFE_INTEGER:
-        return None
     return Usage(
-        given, made, cached, written, None if short is None else min(short, written or 0),
-        reasoning, heard, spoken, seen, drawn, _NOTHING if usual else _tool_uses(usage),
+        given, made, cached, written, short, None if reasoning < 0 else reasoning, heard, spoken,
+        seen, drawn, _tool_uses(usage, counts), long,
     )  # fmt: skip
 
 
-def _anthropic(usage: dict[str, Any], content: bool) -> Usage | None:
-    given, made = _number(usage, "input_tokens"), _number(usage, "output_tokens")
-    if given is None or made is None:
-        return None
-    cached, written, short = _cache(usage)
-    given += (cached or 0) + (written or 0)
-    runs = usage.get("iterations")
-    if type(runs) is list and runs:
-        sums = [0, 0, 0, 0, 0]
-        for run in runs:
-            if type(run) is not dict:
+def _counts(
+    usage: dict[str, Any], tree: dict[str, Any] = _TREE, found: dict[str, int] | None = None
+) -> dict[str, int]:
+    """Return what a usage object states, by the names of :data:`SPELLINGS`.
+
+    Raises:
+        _UnreadableError: a count is no whole number in range.
+    """
+    if found is None:
+        found = {}
+    for name, value in usage.items():
+        count = tree.get(name)
+        if count is None or value is None:
+            continue
+        if type(count) is dict:
+            if type(value) is not dict:
                 raise _UnreadableError
-            read, wrote, briefly = _cache(run)
-            inputs = (_number(run, "input_tokens") or 0) + (read or 0) + (wrote or 0)
-            outputs = _number(run, "output_tokens") or 0
-            for at, more in enumerate((inputs, outputs, read, wrote, briefly)):
-                sums[at] += more or 0
-        if sums[0] > given:
-            given, cached, written, short = sums[0], *(part or None for part in sums[2:])
-        made = max(made, sums[1])
-    elif runs is not None and runs != []:
-        raise _UnreadableError
-    thought = _number(_part(usage, "output_tokens_details"), "thinking_tokens")
-    if not given or (content and not made) or (thought or 0) > made:
-        return None
-    return _checked(
-        Usage(
-            given,
-            made,
-            cached,
-            written,
-            short,
-            thought,
-            server_tool_uses=_tool_uses(usage),
-        )
-    )
-
-
-def _cache(usage: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """Tokens read from a cache, written to one, and of these for the short time."""
-    cached = _number(usage, "cache_read_input_tokens")
-    written = _number(usage, "cache_creation_input_tokens")
-    kinds = _part(usage, "cache_creation")
-    if not kinds:
-        return cached, written, None
-    short = _number(kinds, "ephemeral_5m_input_tokens")
-    by_age = (short or 0) + (_number(kinds, "ephemeral_1h_input_tokens") or 0)
-    return cached, _most(written, by_age), short
-
-
-def _tool_uses(usage: dict[str, Any]) -> Mapping[str, int]:
-    """Uses of the provider's tools that the usage itself counts."""
-    counts = _part(usage, "server_tool_use")
-    searches = _number(usage, "num_search_queries")  # Perplexity
-    if not counts and not searches:
-        return _NOTHING
-    if len(counts) > _MOST_TOOLS or any(len(name) > _LONGEST_TOOL for name in counts):
-        raise _UnreadableError
-    uses: dict[str, int] = {}
-    for name in counts:
-        if name.endswith("_requests") and (times := _number(counts, name)):
-            uses[name.removesuffix("_requests")] = times
-    if searches:
-        uses.setdefault("web_search", searches)
-    return uses
-
-
-def _number(counts: dict[str, Any], name: str) -> int | None:
-    value = counts.get(name)
-    if value is None or (type(value) is int and 0 <= value <= MAX_SAFE_INTEGER):
-        return value
-    raise _UnreadableError
-
-
-def _numbers(counts: dict[str, Any], names: tuple[str, ...]) -> list[int | None]:
-    found: list[int | None] = []
-    for name in names:
-        value = counts.get(name)
-        if value is not None and not (type(value) is int and 0 <= value <= MAX_SAFE_INTEGER):
+            _counts(value, count, found)
+        elif type(value) is int and 0 <= value <= MAX_SAFE_INTEGER:
+            if value >= found.get(count, 0):
+                found[count] = value
+        else:
             raise _UnreadableError
-        found.append(value)
     return found
 
 
-def _part(counts: dict[str, Any], name: str) -> dict[str, Any]:
-    value = counts.get(name)
-    if value is None:
+def _of_runs(runs: Any, counts: dict[str, int]) -> dict[str, int]:
+    """Return the counts of several model runs together, as far as the totals leave some out.
+
+    Raises:
+        _UnreadableError: a run is unreadable.
+    """
+    if runs is None or runs == []:
         return {}
-    if type(value) is dict:
-        return value
-    raise _UnreadableError
+    if type(runs) is not list or not all(type(run) is dict for run in runs):
+        raise _UnreadableError
+    each = [_counts(run) for run in runs]
+    names = ("input", "cached", "written", "written_short", "written_long")
+    sums = {name: sum(run.get(name, 0) for run in each) for name in (*names, "output")}
+    most = {"output": max(sums.pop("output"), counts.get("output", 0))}
+    whole = ("input", "cached", "written")
+    if "input" not in counts or sum(sums[name] for name in whole) <= sum(
+        counts.get(name, 0) for name in whole
+    ):
+        return most
+    return {**most, **{name: count for name, count in sums.items()
+                       if count or name == "input" or name in counts}}  # fmt: skip
 
 
-def _most(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for field, names in SERVED.items():
+        for value in (place.get(name) for place in (usage, answer) for name in names):
+            if type(value) is dict:  # as Bedrock has it
+                value = value.get("type")
+            if type(value) is str and value:
+                yield field, value[:_LONGEST_TOOL].lower()
+                break
 
 
-def _checked(usage: Usage) -> Usage | None:
-    """``None`` where a sum is out of range."""
-    if usage.input_tokens > MAX_SAFE_INTEGER or usage.output_tokens > MAX_SAFE_INTEGER:
-        return None
-    return usage
+def _tool_uses(usage: dict[str, Any], counts: dict[str, int]) -> Mapping[str, int]:
+    """Return the uses of the provider's tools that the usage itself counts.
+
+    Raises:
+        _UnreadableError: a count is none.
+    """
+    uses: dict[str, int] = {}
+    for place in _TOOL_USES:
+        stated = usage.get(place)
+        if stated is None:
+            continue
+        if type(stated) is not dict or len(stated) > _MOST_TOOLS:
+            raise _UnreadableError
+        for name, times in stated.items():
+            if len(name) > _LONGEST_TOOL:
+                raise _UnreadableError
+            suffix = next(filter(name.endswith, _TOOL_SUFFIXES), "")
+            if not suffix or times is None:
+                continue
+            if not is_count(times) or times > _MOST_USES:
+                raise _UnreadableError
+            if times:
+                uses[name.removesuffix(suffix)] = times
+    searches = counts.get("web_searches", 0)
+    if searches > _MOST_USES:
+        raise _UnreadableError
+    if searches:
+        uses.setdefault("web_search", searches)
+    return uses or _NOTHING

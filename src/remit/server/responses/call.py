@@ -27,6 +27,7 @@ from remit.providers.dialects import (
 )
 from remit.providers.dialects.responses.answer import response_object
 from remit.providers.wire.body import Body
+from remit.server.answers import billed
 from remit.server.responses.items import (
     BYTES_PER_TOKEN,
     array,
@@ -261,7 +262,11 @@ class ResponseCall:
             if native:
                 return self._renamed(_answer_text(result))
             if result.reply is not None:
-                answer = read_answer(result.reply.endpoint, load(result.reply.body))
+                answer = billed(
+                    read_answer(result.reply.endpoint, load(result.reply.body)),
+                    (metadata["input_tokens"], metadata["output_tokens"]),
+                    metadata.get("cost_certainty"),
+                )
             model = self._body.model if self._body.stream else metadata["model_id"]
             return dump(
                 write_answer(

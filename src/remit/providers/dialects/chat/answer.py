@@ -11,8 +11,9 @@ from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
-from remit.providers.dialects.usage import chat_usage, openai_counts
+from remit.providers.dialects.usage import chat_usage, reported
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.chat import facts
 
 __all__ = [
     "citations_in",
@@ -85,7 +86,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         finish_reason=finish_of(choice.get("finish_reason"), bool(calls)),
         request_id=str(answer.get("id") or ""),
         content_blocks=tuple(blocks),
-        **openai_counts(answer.get("usage"), "prompt", "completion"),
+        **reported(facts(answer).usage),
     )
 
 

@@ -12,8 +12,9 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.seals import read_signature, signature_of
 from remit.providers.dialects.unreadable import failed, shaped
-from remit.providers.dialects.usage import messages_counts, messages_usage
+from remit.providers.dialects.usage import messages_usage, reported
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.messages import facts
 
 __all__ = ["finish_of", "finish_word", "read_answer", "read_blocks", "write_answer", "write_block"]
 
@@ -59,7 +60,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         finish_reason=finish_of(answer.get("stop_reason")),
         request_id=str(answer.get("id") or ""),
         content_blocks=tuple(blocks),
-        **messages_counts(answer.get("usage")),
+        **reported(facts(answer).usage),
     )
 
 

@@ -27,6 +27,7 @@ __all__ = ["MessagesWriter"]
 _TEXT = {"type": "text", "text": ""}
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}
 _TEXTS = ("text", "refusal")
+_CHARACTERS_PER_TOKEN = 4
 
 
 class MessagesWriter:
@@ -52,7 +53,7 @@ class MessagesWriter:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {"input_tokens": 0, "output_tokens": 0},
+            "usage": {"input_tokens": _estimate(call), "output_tokens": 0},
         }
         self._blocks = 0
         self._open: str | int | None = None  # a call's index, or a kind of block
@@ -170,3 +171,17 @@ class MessagesWriter:
         ended = sse("content_block_stop", {"index": self._blocks})
         self._blocks += 1
         return ended
+
+
+def _estimate(call: ModelCall) -> int:
+    """Return about how many tokens the input has; its count comes with the last events."""
+    size, left = 0, [call.messages, call.tools]
+    while left:
+        value: Any = left.pop()
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, dict):
+            left += [each for name, each in value.items() if name != "data"]  # of pictures
+        elif isinstance(value, (list, tuple)):
+            left += value
+    return max(1, size // _CHARACTERS_PER_TOKEN)

@@ -14,8 +14,9 @@ from remit.providers.dialects.responses.output import OutputItems
 from remit.providers.dialects.responses.request_writer import format_of, tool_of
 from remit.providers.dialects.tool_choice import write_choice
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
-from remit.providers.dialects.usage import openai_counts, responses_usage
+from remit.providers.dialects.usage import reported, responses_usage
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.responses import facts
 
 __all__ = [
     "ended",
@@ -63,7 +64,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         finish_reason=finish_of(answer, any(block["type"] == "tool_use" for block in blocks)),
         request_id=str(answer.get("id") or ""),
         content_blocks=tuple(blocks),
-        **openai_counts(answer.get("usage"), "input", "output"),
+        **reported(facts(answer).usage),
     )
 
 
