@@ -129,7 +129,7 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
         return
     for request in waiting:
         mark = "this session" if request.session_id == session_id else request.session_id
-        asks = "" if request.kind == "approval" else "  (may have run before a crash)"
+        asks = "" if request.kind == "approval" else "  (outcome unknown)"
         say(
             f"{request.request_id}  {moment(request.requested_at)}  {mark}  "
             f"{call_text(request.tool_id, request.arguments, _LONGEST_LINE)}{asks}"
@@ -152,7 +152,7 @@ def ask_person(
             click.echo(full)
         question, words = f"Let {shown} run?", "[y/N/edit/later]"
         if kind == "unknown_outcome":
-            click.echo("It began before a crash; it is not known whether it took effect.")
+            click.echo("It began, and it is not known whether it took effect.")
             question, words = f"Let {shown} run again?", "[y/N/later]"
         drop_typed_ahead()
         try:
@@ -246,7 +246,8 @@ def _print_request(request: Approval, agent_id: str) -> None:
     say(f"order      {request.wo_id}")
     say(f"tool       {visible(request.tool_id)}")
     if request.kind == "unknown_outcome":
-        click.echo("           it began before a crash; it is not known whether it took effect")
+        say(f"unknown    it began, and it is not known whether it took effect:\n"
+            f"           {visible(request.unknown_because)}")  # fmt: skip
     arguments = request.arguments
     text = pretty_json(arguments) if isinstance(arguments, Mapping) else str(arguments)
     for number, line in enumerate(visible(text, lines=True).splitlines()):
