@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from remit.agents.tools import Tool, ToolResult
@@ -22,6 +23,7 @@ from remit.ledger import LedgerEntry
 _OF_CALL = (
     "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
 )  # fmt: skip
+_WITHOUT_TEXT = {"non_empty": False, "failures_are_told": False}
 
 
 class AttachedOrder:
@@ -167,6 +169,9 @@ class AttachedOrder:
             if is_data:
                 output["output"] = result
         ended = await Run(self._read(), self._started).end(output, error, hold=True)
+        if result is None:  # no text is presented; the order's own criteria hold
+            criteria = {**_WITHOUT_TEXT, **ended.acceptance_criteria}
+            ended = replace(ended, acceptance_criteria=criteria)
         return await self._gate(ended)
 
     def _note_calls(self, execution: Execution) -> None:

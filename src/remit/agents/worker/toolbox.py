@@ -228,8 +228,6 @@ class Toolbox:
                 f"This work order may use {left or 'no other tool'}."
             ), None
         (tool,) = self._dispatcher.tools([tool_id])
-        if (denied := self._repeats.denied(tool, given)) is not None:
-            return denied, None
         began = self._history.intents[key]
         if not began and (known := await self._repeated(tool, given, key)) is not None:
             return known
@@ -271,7 +269,8 @@ class Toolbox:
         """
         effect = self._repeats.match(tool, given, key)
         if effect is None:
-            return None
+            denied = self._repeats.denied(tool, given)
+            return None if denied is None else (denied, None)
         if effect.status == "ok":
             return ToolResult("ok", effect.result, note=_GIVEN_AGAIN), None
         effect = with_decision(effect, self._execution.services.ledger)
