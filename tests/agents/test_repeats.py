@@ -108,9 +108,7 @@ def test_the_caller_reads_in_the_same_turn_what_happened_inside(
     ) as runtime:  # fmt: skip
         agent = runtime.agent("payer0", tools=[shop.pay, slow], max_retries=0, **options)
         for level in range(depth):
-            boss = runtime.agent(
-                f"boss{level}", tools=[agent.as_tool(name="payer")], max_retries=0
-            )
+            boss = runtime.agent(f"boss{level}", tools=[agent.as_tool(name="payer")], max_retries=0)
             agent = boss
         result = agent.run("Pay order 7.")
         (call, *_) = runtime.ledger.query(event_type="TOOL_CALL", session_id=result.session_id)
@@ -167,7 +165,9 @@ def test_another_attempt_does_not_call_a_sub_agent_that_paid(tmp_path: Path) -> 
 @pytest.mark.parametrize("when", ["same turn", "next turn", "after a failure", "another process"])
 def test_a_late_call_follows_the_tools_policy(tmp_path: Path, policy: str, when: str) -> None:
     shop = Shop(policy)
-    first = [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else "It is late."]
+    first = (
+        [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else "It is late."]
+    )
     session_id = ""
     if when != "same turn":
         with _runtime(tmp_path, *first) as runtime:
