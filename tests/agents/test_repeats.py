@@ -1,4 +1,4 @@
-"""A tool's effect is not repeated unasked: in the same turn, in a later one, through a sub-agent."""
+"""No effect of a tool is repeated unasked: in the same turn, a later one, or through an agent."""
 
 from __future__ import annotations
 
