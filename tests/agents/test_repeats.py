@@ -18,8 +18,11 @@ from pydantic import BaseModel
 from remit import Runtime, tool
 from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool
+from remit.agents.worker import WorkFailedError
 from remit.agents.workorders import WorkOrderType
+from remit.ledger import LedgerWriteError
 from remit.providers import ProviderError
+from remit.server.interop import Door
 from remit.testing import ScriptedModel, ToolUse
 from tests.support.roots import new_root
 
@@ -27,6 +30,7 @@ BROKEN = ProviderError("INVALID_REQUEST", "bad")
 PAY = ToolUse("pay", {"order": 7})
 LATE = ToolUse("late", {"order": 7})
 PAID = "receipt R-77"
+TOLD = "The call failed: it timed out, and I do not know whether it was paid."
 UNKNOWN = "began, and it is unknown whether it took effect"
 
 
@@ -166,14 +170,14 @@ def test_another_attempt_does_not_call_a_sub_agent_that_paid(tmp_path: Path) -> 
 def test_a_late_call_follows_the_tools_policy(tmp_path: Path, policy: str, when: str) -> None:
     shop = Shop(policy)
     first = (
-        [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else "It is late."]
+        [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else TOLD]
     )
     session_id = ""
     if when != "same turn":
         with _runtime(tmp_path, *first) as runtime:
             agent = runtime.agent("clerk", tools=[shop.late], max_retries=0)
             session = agent.session()
-            session.turn("Pay 7.")
+            assert session.turn("Pay 7.").failed is (when == "after a failure")
             session_id = session.session_id
             asked = runtime.approvals.pending()
             assert [one.kind for one in asked] == (["unknown_outcome"] if policy == "ask" else [])
@@ -336,10 +340,10 @@ def test_each_of_two_equal_calls_is_held_back_once(tmp_path: Path, side_by_side:
 
 def test_two_equal_calls_with_unknown_outcome_are_both_held_back(tmp_path: Path) -> None:
     shop = Shop()
-    script = [[LATE, LATE], "Late.", [LATE, LATE], "I see."]
+    script = [[LATE, LATE], TOLD, [LATE, LATE], "I see."]
     with _runtime(tmp_path, *script) as runtime:
         session = runtime.agent("clerk", tools=[shop.late], max_retries=0).session()
-        session.turn("Pay 7 twice.")
+        assert not session.turn("Pay 7 twice.").failed
         assert shop.done == [7, 7]
         result = session.turn("Please try again")
         assert len(result.waiting_for) == 2
@@ -370,3 +374,100 @@ def test_a_plain_function_that_returns_an_awaitable_is_awaited(tmp_path: Path) -
         result = runtime.agent("clerk", tools=[pay]).run("Pay 7.")
     assert done == ["called", "awaited"]
     assert [(one["status"], one["output"]) for one in result.tool_results] == [("ok", PAID)]
+
+
+# -- other ways to the same effect -----------------------------------------------------------------
+
+
+def test_another_attempt_does_not_repeat_an_effect_through_another_agent(tmp_path: Path) -> None:
+    shop = Shop()
+    accept = {"must_contain": ["R-77"]}
+    other = ToolUse("other", {"task": "Pay 7."})
+    script = [SUB, PAY, "It is paid.", "Done.", other, PAY, "Paid before.", "R-77."]
+    with _runtime(tmp_path, *script) as runtime:
+        tools = [runtime.agent(name, tools=[shop.pay]).as_tool() for name in ("payer", "other")]
+        boss = runtime.agent("boss", tools=tools, acceptance=accept, max_retries=1)
+        boss.run("Pay order 7.")
+    assert shop.done == [7]
+
+
+@pytest.mark.parametrize("policy", ["ask", "fail"])
+def test_an_agent_that_takes_over_does_not_repeat_a_late_call(tmp_path: Path, policy: str) -> None:
+    shop = Shop(policy)
+    with _runtime(tmp_path, LATE, ToolUse("cashier", {}), LATE, "Done.") as runtime:
+        cashier = runtime.agent("cashier", tools=[shop.late])
+        clerk = runtime.agent("clerk", tools=[shop.late, cashier.as_handoff()], max_retries=0)
+        result = clerk.run("Pay order 7.")
+    assert shop.done == [7]
+    assert result.waiting if policy == "ask" else result.error_code == "tool_outcome_unknown"
+
+
+def test_a_late_call_is_not_repeated_by_a_sub_agent_or_after_one(tmp_path: Path) -> None:
+    shop = Shop("fail")
+    with _runtime(tmp_path, LATE, SUB, LATE, LATE, "Done.") as runtime:
+        payer = runtime.agent("payer", tools=[shop.late], max_retries=0)
+        boss = runtime.agent("boss", tools=[payer.as_tool(), shop.late], max_retries=0)
+        assert boss.run("Pay order 7.").failed
+    assert shop.done == [7]
+
+
+def test_an_open_outcome_within_a_sub_agent_that_answered_is_not_repeated(tmp_path: Path) -> None:
+    shop = Shop()
+    script = [SUB, LATE, TOLD, AGAIN, LATE]
+    with _runtime(tmp_path, *script) as runtime:
+        payer = runtime.agent("payer", tools=[shop.late], max_retries=0)
+        result = runtime.agent("boss", tools=[payer.as_tool()], max_retries=0).run("Pay order 7.")
+        assert [one.kind for one in result.waiting_for] == ["unknown_outcome"]
+    assert shop.done == [7]
+
+
+def test_an_open_outcome_within_a_sub_agent_outlives_its_callers_answer(tmp_path: Path) -> None:
+    shop = Shop()
+    script = [SUB, LATE, TOLD, TOLD, shop.look(AGAIN), LATE]
+    with _runtime(tmp_path, *script) as runtime:
+        payer = runtime.agent("payer", tools=[shop.late], max_retries=0)
+        session = runtime.agent("boss", tools=[payer.as_tool()], max_retries=0).session()
+        assert not session.turn("Pay order 7.").failed
+        assert session.turn("Please try again").waiting
+    assert UNKNOWN in shop.prompts[0]
+    assert shop.done == [7]
+
+
+def test_a_refused_call_does_not_use_up_what_holds_its_repetition_back(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    @tool(max_calls=1)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        done.append(order)
+        return PAID
+
+    script = [PAY, BROKEN, PAY, BROKEN, PAY, "Done."]
+    with _runtime(tmp_path, *script) as runtime:
+        session = runtime.agent("clerk", tools=[pay], max_retries=0).session()
+        for message in ("Pay 7.", "Please try again", "Please try again"):
+            session.turn(message)
+    assert done == [7]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_attached_run_that_begins_again_repeats_nothing(tmp_path: Path, late: bool) -> None:
+    shop = Shop("fail" if late else "ask")
+    name = "late" if late else "pay"
+    with _runtime(tmp_path, "unused") as runtime, Door(runtime) as door:
+        session = runtime.agent("buyer", tools=[shop.pay, shop.late]).session()
+        with (
+            pytest.raises(LedgerWriteError),
+            door.attach(session, "Pay order 7.", key="k") as run,
+        ):
+            assert run.call(name, {"order": 7}, "c1").status == ("timeout" if late else "ok")
+            raise LedgerWriteError("the process ends here")  # the order stays open
+        with door.attach(session, "Pay order 7.", key="k") as run:
+            if late:
+                with pytest.raises(WorkFailedError):
+                    run.call(name, {"order": "7"}, "other-1")
+            else:
+                assert run.call(name, {"order": "7"}, "other-1").output == PAID
+                assert run.call(name, {"order": 7}, "c1").output == PAID
+            run.finish("Well.")
+    assert shop.done == [7]

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
 from remit.agents.tools.output import json_output
 from remit.agents.tools.tool import (
     Context,
+    OutcomeUnknownError,
     Tool,
     ToolError,
     ToolWaitingError,
@@ -37,7 +38,8 @@ class ToolResult:
     Attributes:
         status: ``ok``, ``error`` (it raised, or the arguments do not fit), ``timeout``,
             ``refused`` (it was not allowed), ``waiting`` (a sub-agent waits for a person: it
-            has not ended), or ``unknown`` (its order ended while it ran).
+            has not ended), or ``unknown`` (its order ended while it ran, or the connection to
+            it was lost).
         output: a JSON value; of ``waiting`` the requests; ``None`` otherwise.
         error: a sentence for the model; empty when ``ok``.
         fault: it failed by its own doing, not by that of what it was asked.
@@ -263,6 +265,8 @@ class _Run:
         except BaseException:  # noqa: BLE001 - even this is the tool's code
             text = ""
         fault = is_own_fault(error)
+        if isinstance(error, OutcomeUnknownError):
+            return replace(self.failed(text, fault=fault), status="unknown")
         if isinstance(error, RemitError):
             return self.failed(text, fault=fault)
         return self.failed(

@@ -43,6 +43,10 @@ class ToolUnavailableError(ToolError):
     """A tool is out of order, whatever it was asked; where it stays so, sessions go on without."""
 
 
+class OutcomeUnknownError(ToolUnavailableError):
+    """A tool was called and does not know whether the call took effect."""
+
+
 class ToolWaitingError(RemitError):
     """A tool cannot end before a person decides: a sub-agent whose turn waits.
 
