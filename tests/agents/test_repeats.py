@@ -169,9 +169,7 @@ def test_another_attempt_does_not_call_a_sub_agent_that_paid(tmp_path: Path) -> 
 @pytest.mark.parametrize("when", ["same turn", "next turn", "after a failure", "another process"])
 def test_a_late_call_follows_the_tools_policy(tmp_path: Path, policy: str, when: str) -> None:
     shop = Shop(policy)
-    first = (
-        [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else TOLD]
-    )
+    first = [LATE] if when == "same turn" else [LATE, BROKEN if "failure" in when else TOLD]
     session_id = ""
     if when != "same turn":
         with _runtime(tmp_path, *first) as runtime:
@@ -215,6 +213,23 @@ def test_a_no_holds_for_every_repetition_of_the_turn(tmp_path: Path) -> None:
         resumed = session.resume()
         assert resumed is not None
         assert not resumed.waiting
+    assert shop.done == [7]
+
+
+def test_a_no_holds_in_the_next_process_and_after_a_failure(tmp_path: Path) -> None:
+    shop = Shop()
+    with _runtime(tmp_path, LATE, LATE, BROKEN) as runtime:
+        session = runtime.agent("clerk", tools=[shop.late], max_retries=0).session()
+        (request,) = session.turn("Pay 7.").waiting_for
+        runtime.approvals.decide(request.request_id, granted=False, by="Ada", reason="it was paid")
+        resumed = session.resume()
+        assert resumed is not None
+        assert resumed.failed
+    script = [shop.look(LATE), LATE, {"refusal": "No."}]
+    with _runtime(tmp_path, *script) as runtime:
+        session = runtime.agent("clerk", tools=[shop.late]).session(session.session_id)
+        assert not session.turn("Please try again").waiting
+    assert "Ada said no: it was paid" in shop.prompts[0]
     assert shop.done == [7]
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.workorders import Effect, OrderHistory, action_of
+from remit.agents.worker.permissions import not_run_again
+from remit.agents.workorders import Effect, OrderHistory, action_of, decided_by
 from remit.kernel.json_text import JsonTextError, load_exact
 from remit.ledger import Erased
 
@@ -38,7 +39,8 @@ class Repeats:
         for effect in sorted(given, key=lambda one: one.decision != "granted"):
             if effect.status != "error":
                 self._add(effect, tool(effect.tool_id))
-        if self._open or interrupted or any(map(history.is_unknown, history.tool_calls)):
+        ended_unknown = any(map(history.is_unknown, history.tool_calls))
+        if self._open or interrupted or ended_unknown or history.asked_about:
             self._replay(history, interrupted)
 
     def match(self, tool: Tool, given: Any, key: str) -> Effect | None:
@@ -115,8 +117,15 @@ class Repeats:
                 end = history.tool_calls.get(key)
                 refused = key not in effects and end and end.metadata["status"] == "refused"
                 tool = self._tool(tool_id)
-                if tool is not None and not refused and key not in interrupted:
-                    self.match(tool, given, key)
+                if tool is None or refused or key in interrupted:
+                    continue
+                effect = self.match(tool, given, key)
+                request = history.asked_about.get(key)
+                said = None if request is None else history.decisions.get(request.id)
+                if said is not None and said.event_type == "APPROVAL_DENIED":
+                    self.deny(tool, given, not_run_again(tool_id, decided_by(said)))
+                elif effect is not None and effect.decision == "denied":
+                    self.deny(tool, given, not_run_again(tool_id, effect.decided))
             for key in keys:  # calls of one answer are made at once, so none repeats another
                 tool = self._tool(asked[key][0])
                 if tool is None or key not in effects:

@@ -140,6 +140,8 @@ def effect_of(
         data = end.metadata
         status = data["status"] if data["status"] in ("ok", "error", "refused") else "unknown"
         result = _text(data["result"] if status == "ok" else data["tool_error"])
+    if request is not None and start.id < request.id:
+        status, result = "unknown", ""  # it has not run since a person was asked
     return Effect(
         tool_id,
         _cut(_text(given), _MAX_ARGUMENTS),
