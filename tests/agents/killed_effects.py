@@ -15,12 +15,15 @@ from typing import Any
 
 from remit import Runtime, tool
 from remit.ledger import committer
+from remit.runtime import Agent, OrderHandle
+from remit.runtime.order_worker import OrderWorker
 from remit.testing import ScriptedModel, ToolUse
 
 __all__ = ["main"]
 
 ORDER = {"order": "12"}
 DONE = "The refund is done."
+ENDED = ("completed", "failed", "cancelled", "dead", "waiting")
 UNKNOWN = "I cannot say whether the refund was made."
 
 
@@ -61,17 +64,35 @@ class Killer:
         kind.submit = submitted  # type: ignore[method-assign]
 
 
+async def _worked(runtime: Runtime, agent: Agent[Any], order: OrderHandle[Any]) -> dict[str, Any]:
+    """Run a worker until the order has ended or waits for a person."""
+    worker = OrderWorker(runtime, [agent])
+    running = asyncio.create_task(worker.run())
+    while (status := await asyncio.to_thread(order.status)).state not in ENDED:
+        await asyncio.sleep(0.02)
+    worker.drain()
+    await running
+    waiting = [one.request_id for one in runtime.approvals.pending()]
+    response = ""
+    if status.turn_entry_id:
+        response = str(runtime.ledger.read(status.turn_entry_id).metadata["response"])
+    return {
+        "nothing": False, "waiting": waiting if status.state == "waiting" else [],
+        "error_code": status.error_code, "output": response,
+    }  # fmt: skip
+
+
 def main(
     root: str, effects: str, at: int, when: str, how: str, policy: str, session_id: str
 ) -> None:
-    """Begin a turn, or continue one, and print what came of it.
+    """Begin a turn or a worker's order, or continue it, and print what came of it.
 
     Args:
         root: the root.
         effects: where each effect is noted.
         at: at which write to kill itself; -1: at none.
         when: ``before`` or ``after`` the write.
-        how: ``turn``, ``resume`` or ``stream``.
+        how: ``turn``, ``resume``, ``stream``, or ``order`` for a worker and its order.
         policy: the tool's ``on_unknown``.
         session_id: the session; a new one if empty.
     """
@@ -99,6 +120,13 @@ def main(
     model = ScriptedModel(*[careless] * 8)
     with Runtime.open(root, providers={"s": model}) as runtime:
         agent = runtime.agent("clerk", tools=[refund])
+        if how == "order":
+            order = agent.submit("Refund order 12", key="one")
+            print(order.status().session_id, flush=True)
+            killer.patch()
+            killer.writes = 0 if session_id else -1
+            print(json.dumps(asyncio.run(_worked(runtime, agent, order))))
+            return
         session = agent.session(session_id or None)
         print(session.session_id, flush=True)
         killer.patch()

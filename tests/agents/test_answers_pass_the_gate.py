@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from remit.ledger import LedgerEntry
 from remit.providers import ProviderError
 from remit.runtime import Agent, TurnEnded
 from remit.runtime.order_worker import OrderWorker
+from remit.server.interop import Door
 from remit.testing import ScriptedModel, ToolUse
+from tests.server.running import serving
 from tests.support.agents import TEXT, anthropic_runtime
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
@@ -26,6 +29,7 @@ from tests.support.wire import message, serve
 
 SECRET, ANSWER = "Your card is 4111.", "All is well."
 ACCEPTANCE = {"must_not_contain": ["4111"]}
+ENDED = ("completed", "failed", "dead")
 BROKEN = ProviderError("INVALID_REQUEST", "bad")
 
 
@@ -139,6 +143,91 @@ async def test_an_order_of_a_worker(tmp_path: Path, said: str) -> None:
         worker.drain()
         await running
         _check(world, result, said)
+
+
+def test_an_order_by_http(tmp_path: Path, said: str) -> None:
+    world = World(tmp_path, said)
+    with world.runtime as runtime, serving(tmp_path / "root", "http://127.0.0.1:9") as served:
+        operator = served.key(role="operator").key
+
+        def ask(method: str, path: str, body: Any = None) -> Any:
+            headers = {"content-type": "application/json"}
+            return json.loads(served.ask(method, path, body, token=operator, headers=headers)[1])
+
+        made = ask("POST", "/api/orders", {"agent_id": "clerk", "task": "Well?"})
+        path = f"/api/orders/{made['order_id']}"
+
+        async def work() -> None:
+            worker = OrderWorker(runtime, [world.agent])
+            running = asyncio.create_task(worker.run())
+            while (await asyncio.to_thread(ask, "GET", path))["state"] not in ENDED:
+                await asyncio.sleep(0.05)
+            worker.drain()
+            await running
+
+        asyncio.run(work())
+        told = ask("GET", path)
+        turns = json.dumps(ask("GET", f"/api/sessions/{made['session_id']}"))
+        assert world.verdict() == ("accept" if said == ANSWER else "reject")
+    failed = ("failed", "answer_rejected", None)
+    done = ("completed", "", ANSWER) if said == ANSWER else failed
+    assert (told["state"], told["error_code"], told["response"]) == done
+    assert SECRET not in json.dumps(told) + turns
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_an_attached_run(tmp_path: Path, said: str, data: bool) -> None:
+    world = World(tmp_path, "unused")
+    with world.runtime as runtime, Door(runtime) as door:
+        with door.attach(world.agent.session(), "Well?", key="k") as run:
+            run.finish({"said": said} if data else said)
+        assert world.verdict() == ("accept" if said == ANSWER else "reject")
+        assert run.order.state == ("completed" if said == ANSWER else "failed")
+        if said == SECRET:
+            assert run.order.output_result is None
+            assert (run.order.error or {})["code"] == "answer_rejected"
+        assert runtime.ledger.verify().verified
+
+
+def test_an_attached_run_without_an_answer_or_with_a_failure(tmp_path: Path) -> None:
+    world = World(tmp_path, "unused")
+    with world.runtime as runtime, Door(runtime) as door:
+        with door.attach(world.agent.session(), "Well?") as run:
+            pass
+        assert (run.order.state, world.verdict()) == ("completed", "accept")
+        with pytest.raises(RuntimeError), door.attach(world.agent.session(), "Well?") as run:
+            raise RuntimeError("out of order")
+        assert run.order.state == "failed"
+        assert len(world.gates()) == 1
+
+
+def test_an_answer_of_another_agent_by_a2a(tmp_path: Path, said: str) -> None:
+    """The relayed answer is the other agent's; an attached run presents it as its own."""
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {"message": {"parts": [{"text": said}]}}}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}
+    with serve(answer) as other:
+        toml = f'[a2a.tea]\nurl = "{other.url}/rpc"\n'
+        runtime = Runtime.open(
+            new_root(tmp_path / "root", toml), providers={"s": ScriptedModel("unused")}
+        )
+        world = World.__new__(World)
+        world.runtime = runtime
+        agent = runtime.agent("clerk", acceptance=ACCEPTANCE)
+        with runtime, Door(runtime) as door:
+            with door.attach(agent.session(), "Well?") as run:
+                request = urllib.request.Request(
+                    f"{door.url}/a2a/tea", json.dumps(asked).encode(),
+                    {"authorization": f"Bearer {run.api_key}", "content-type": "application/json"},
+                )  # fmt: skip
+                with urllib.request.urlopen(request, timeout=60) as reply:
+                    told = json.loads(reply.read())
+                assert told == answer
+                assert world.gates() == []
+                run.finish(told["result"]["message"]["parts"][0]["text"])
+            assert world.verdict() == ("accept" if said == ANSWER else "reject")
+            (exchange,) = runtime.ledger.read_by_event_type("EXCHANGE")
+            assert exchange.metadata["wire"] == "a2a.jsonrpc"
+    assert run.order.state == ("completed" if said == ANSWER else "failed")
 
 
 def test_a_sub_agents_answer_to_its_caller(tmp_path: Path, said: str) -> None:

@@ -15,6 +15,7 @@ from remit.agents.approvals import ApprovalQueue
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from tests.agents import killed_effects
+from tests.support.postgres import PostgresServer
 from tests.support.processes import run_forked
 from tests.support.roots import new_root
 from tests.support.soak import sample
@@ -39,8 +40,12 @@ _CASES = [
 class _Case:
     """One root, and the processes that work on its one session."""
 
-    def __init__(self, directory: Path, policy: str) -> None:
-        self.root = new_root(directory / "root")
+    def __init__(self, directory: Path, policy: str, database: str) -> None:
+        self.root = new_root(directory / "root", database=database)
+        self.ledger_at = database or str(self.root / "ledger.db")
+        self.environment = dict(os.environ)
+        if database:
+            self.environment["REMIT_DATABASE_URL"] = database
         self.effects = directory / "effects"
         self.policy = policy
         self.session = ""
@@ -49,7 +54,7 @@ class _Case:
         """Run one process; return ``None`` if it was killed."""
         done = run_forked(
             killed_effects.main, str(self.root), str(self.effects), at, when, how, self.policy,
-            self.session, environment=dict(os.environ),
+            self.session, environment=self.environment,
         )  # fmt: skip
         lines = done.stdout.splitlines()
         self.session = self.session or lines[0]
@@ -60,7 +65,7 @@ class _Case:
         return result
 
     def ledger(self) -> LedgerClient:
-        return LedgerClient(self.root / "ledger.db", settings=default_settings().ledger)
+        return LedgerClient(self.ledger_at, settings=default_settings().ledger)
 
     def unknown(self) -> set[str]:
         """Idempotency keys of calls that began and have no end."""
@@ -93,13 +98,52 @@ class _Case:
         return {request.metadata["idempotency_key"] for request in requests}
 
 
+# The order of a worker, continued by another worker, by a program in its session, or by both.
+_ORDERS = [
+    (place, how, policy, again)
+    for place, how, policy, again in itertools.product(
+        _PLACES, ("order", "turn", "resume", "order turn", "turn order"), ("ask", "fail"), _AGAIN
+    )
+    if not (policy == "fail" and again != (-1, ""))
+]
+
+
+def _sampled(counts: dict[tuple[str, str], int]) -> list[Any]:
+    cases = {"turn": _CASES, "order": _ORDERS}
+    return [
+        pytest.param(store, begun, *case)
+        for (store, begun), count in counts.items()
+        for case in sample(cases[begun], count)
+    ]
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize(("place", "how", "policy", "again"), sample(_CASES, 4))
+@pytest.mark.parametrize(
+    ("store", "begun", "place", "how", "policy", "again"),
+    _sampled(
+        {
+            ("sqlite", "turn"): 3, ("postgresql", "turn"): 1,
+            ("sqlite", "order"): 1, ("postgresql", "order"): 1,
+        }
+    ),
+)  # fmt: skip
 def test_killed_after_an_effect_nothing_is_done_twice(
-    tmp_path: Path, place: tuple[int, str], how: str, policy: str, again: tuple[int, str]
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    store: str,
+    begun: str,
+    place: tuple[int, str],
+    how: str,
+    policy: str,
+    again: tuple[int, str],
 ) -> None:
-    case = _Case(tmp_path, policy)
-    assert case.run("turn", *place) is None
+    database = ""
+    if store == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        database = server.database()
+        request.addfinalizer(lambda: server.drop(database))
+    case = _Case(tmp_path, policy, database)
+    assert case.run(begun, *place) is None
     unknown = case.unknown()
     assert unknown or place not in [(0, ""), (1, "before")]
     first, *more = how.split()
@@ -113,7 +157,7 @@ def test_killed_after_an_effect_nothing_is_done_twice(
         return
     while result["waiting"]:
         assert case.deny()
-        result = case.run("resume")
+        result = case.run("order" if begun == "order" and "order" in how else "resume")
         assert result is not None
     assert case.effects.read_text().splitlines() == ["12"]
     if policy == "ask":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,11 +14,24 @@ from pydantic import BaseModel, Field
 
 from remit import Runtime, tool
 from remit.agents.workorders import TextDelta
+from remit.providers.dialects.responses.answer import read_answer
+from remit.providers.wire import responses
 from remit.runtime import TurnEnded
 from remit.testing import ScriptedModel, ToolUse
 from remit.tools import Tool
+from tests.support.agents import anthropic_runtime
 from tests.support.roots import new_root
-from tests.support.wire import Raw, Step, WireServer, completion, function_call, serve
+from tests.support.wire import (
+    Raw,
+    Step,
+    WireServer,
+    completion,
+    completion_stream,
+    function_call,
+    message,
+    serve,
+    tool_use,
+)  # fmt: skip
 
 HALF = "\ud83d"
 
@@ -286,6 +299,64 @@ def test_a_model_that_stopped_is_asked_once_and_its_reason_is_the_error(
     assert (result.failed, result.error_code) == (True, code)
     assert words in (result.error_detail or "")
     assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("reason", ["content_filter", "length", "max_tokens", "error", "safety"])
+@pytest.mark.parametrize("text", ["", "I will "])
+def test_no_tool_runs_that_an_answer_without_its_end_asks_for(
+    root: Path, reason: str, text: str, streamed: bool
+) -> None:
+    calls = Calls()
+    answer = completion(text, calls=[function_call("ping", "{}")])
+    answer["choices"][0]["finish_reason"] = reason
+    step: Step = completion_stream(answer) if streamed else answer
+    with chat_runtime(root, step) as (runtime, server):
+        session = runtime.agent("a", tools=[calls.by_name["ping"]]).session()
+        result = session.turn("go") if not streamed else _last(session.stream("go"))
+        (exchange,) = runtime.ledger.query(event_type="EXCHANGE", session_id=session.session_id)
+    neutral = "content_filter" if reason in ("content_filter", "safety") else "length"
+    assert (result.failed, result.error_code) == (True, neutral)
+    assert text.strip() in result.error_detail
+    assert exchange.metadata["finish_reason"] == neutral
+    assert calls.made == []
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("max_tokens", "length"), ("refusal", "content_filter"),
+     ("model_context_window_exceeded", "length"), ("pause_turn", "length")],
+)  # fmt: skip
+def test_no_tool_runs_of_an_unfinished_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, code: str
+) -> None:
+    calls = Calls()
+    step = message("I will ", tool_use("ping", {}), stop=reason)
+    with anthropic_runtime(tmp_path / "r", monkeypatch, step) as (runtime, server):
+        result = runtime.agent("a", tools=[calls.by_name["ping"]]).run("go")
+    assert (result.failed, result.error_code) == (True, code)
+    assert calls.made == []
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("read", ["facts", "read_answer"])
+@pytest.mark.parametrize(
+    ("details", "finish"),
+    [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"),
+     ({"reason": "unheard of"}, "length"), (None, "length"), ({}, "length")],
+)  # fmt: skip
+def test_an_incomplete_response_is_no_call_of_a_tool(read: str, details: Any, finish: str) -> None:
+    call = {"type": "function_call", "call_id": "c", "id": "f", "name": "ping", "arguments": "{}"}
+    answer = {"id": "r", "object": "response", "model": "m", "status": "incomplete",
+              "incomplete_details": details, "output": [call]}  # fmt: skip
+    found = responses.facts(answer) if read == "facts" else read_answer(answer)
+    assert found.finish_reason == finish
+
+
+def _last(events: Iterable[Any]) -> Any:
+    *_, ended = events
+    return ended.result
 
 
 def test_a_cut_answer_that_is_whole_all_the_same_is_an_answer(root: Path) -> None:

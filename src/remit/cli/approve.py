@@ -131,7 +131,7 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
         return
     for request in waiting:
         mark = "this session" if request.session_id == session_id else request.session_id
-        asks = "" if request.kind == "approval" else "  (may have run before a crash)"
+        asks = "" if request.kind == "approval" else "  (outcome unknown)"
         say(
             f"{request.request_id}  {moment(request.requested_at)}  {mark}  "
             f"{call_text(request.tool_id, request.arguments, _LONGEST_LINE)}{asks}"
@@ -154,7 +154,7 @@ def ask_person(
             say_text(full)
         question, words = f"Let {shown} run?", "[y/N/edit/later]"
         if kind == "unknown_outcome":
-            say("It began before a crash; it is not known whether it took effect.")
+            say("It began, and it is not known whether it took effect.")
             question, words = f"Let {shown} run again?", "[y/N/later]"
         drop_typed_ahead()
         try:
@@ -248,7 +248,8 @@ def _print_request(request: Approval, agent_id: str) -> None:
     say(f"order      {request.wo_id}")
     say(f"tool       {request.tool_id}")
     if request.kind == "unknown_outcome":
-        say("           it began before a crash; it is not known whether it took effect")
+        say("unknown    it began, and it is not known whether it took effect:")
+        say(f"           {request.unknown_because}")
     arguments = request.arguments
     text = pretty_json(arguments) if isinstance(arguments, Mapping) else str(arguments)
     for line in indented("arguments  ", text):

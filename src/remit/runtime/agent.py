@@ -207,7 +207,8 @@ class Agent(Generic[OutputT]):
         """
         about = description or str(self._shape.answer.input.get("instructions", ""))
         longest = self.shared.settings.worker.timeout_s
-        return AgentTool(self).tool(name or self.agent_id, about, longest, self._taking_deps)
+        sub_agent = AgentTool(self, self._tools.tools(self.tools))
+        return sub_agent.tool(name or self.agent_id, about, longest, self._taking_deps)
 
     def as_handoff(self, *, description: str = "") -> Tool:
         """For ``tools=`` of another agent: lets it hand its session over to this one.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remit.agents.sessions import SessionNotFoundError
-from remit.agents.supervisor import Responder
+from remit.agents.supervisor import Responder, session_effects
 from remit.agents.tools import Tool, ToolError, current_call, tool_id_of
-from remit.agents.workorders import Caller, sub_session_id
+from remit.agents.workorders import Caller, Effect, sub_session_id
 
 if TYPE_CHECKING:
     from remit.runtime.agent import Agent
@@ -32,8 +32,9 @@ _TASK = {
 class AgentTool:
     """What :meth:`remit.runtime.Agent.as_tool` makes a tool of."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, tools: Sequence[Tool]) -> None:
         self._agent = agent
+        self._tools = tools
 
     def tool(self, name: str, about: str, timeout_s: float, behind: tuple[Tool, ...]) -> Tool:
         """The tool.
@@ -58,6 +59,16 @@ class AgentTool:
         if call is None:  # used by itself, as any tool can be
             return (await self._agent.arun(task)).response
         return await self._agent.sub_session(call).aanswer(task, deps=call.deps)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True if all tools of the agent may run twice without harm."""
+        return all(tool.is_repeatable for tool in self._tools)
+
+    def effects(self, idempotency_key: str) -> Sequence[Effect]:
+        """Return what tools did in the session that answers a call."""
+        ledger = self._agent.shared.ledger.scoped(tier="ho2")
+        return session_effects(ledger, sub_session_id(idempotency_key))
 
     async def cancel(self, idempotency_key: str) -> None:
         """End the turn with which a call is being answered, if there is one."""

@@ -114,7 +114,6 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (partial(_raise_later, TimeoutError("its own")), "error", "TimeoutError: its own"),
     (lambda: time.sleep(2), "timeout", "0.3 s. It may still take effect"),
     (partial(asyncio.sleep, 5), "timeout", "0.3 s. It may still take effect"),
-    (lambda: _later(), "error", "make it async"),
 ]
 
 
@@ -128,6 +127,15 @@ def test_what_goes_wrong_is_a_result_never_a_crash(
     assert result.status == status
     assert word in result.error
     assert result.output is None
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_awaitable_of_a_plain_function_is_awaited(deep: bool) -> None:
+    async def nested() -> Any:
+        return _later()
+
+    result = _run(nested if deep else lambda: _later())
+    assert (result.status, result.error) == ("ok", "")
 
 
 def test_an_error_is_no_longer_than_an_output_may_be() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from remit.agents.workorders import callers_of
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
+from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 
 __all__ = ["Approval", "ApprovalError", "approval_of", "last_edit"]
 
@@ -31,8 +31,9 @@ class Approval:
         wo_id: the work order that waits; empty where what asks has none.
         agent_id: the agent that wants to run the tool.
         requested_by: the person or key for whom it asks; empty where that is not known.
-        kind: ``approval``: the tool has not run yet; ``unknown_outcome``: it began before a crash,
-            and it is unknown whether it took effect.
+        kind: ``approval``: the tool has not run yet; ``unknown_outcome``: the call began, and it
+            is unknown whether it took effect.
+        unknown_because: why the outcome is unknown, as a sentence; empty for ``approval``.
         arguments: what the tool is to be run with: as asked for, or as a person changed it.
         requested_arguments: what was asked for.
         tool_digest: hash of the tool's definition (:attr:`remit.Tool.digest`); empty in requests
@@ -68,6 +69,7 @@ class Approval:
     decided_at: str = ""
     expires_at: str = ""
     used_by: str = ""
+    unknown_because: str = ""
 
     def usable(self) -> bool:
         """Whether it is granted, in time, and not used yet."""
@@ -162,7 +164,27 @@ def approval_of(
         decided_at=decision.timestamp if decision is not None else "",
         expires_at=str(answer.get("expires", "")),
         used_by=_intent(ledger, request) if state == "granted" else "",
+        unknown_because=_unknown_because(ledger, request),
     )
+
+
+def _unknown_because(ledger: LedgerClient, request: LedgerEntry) -> str:
+    """Return why the outcome that a request asks about is unknown; empty for other requests."""
+    if request.metadata["kind"] != UNKNOWN_OUTCOME:
+        return ""
+    first, session_id = request, request.metadata["provenance"]["session_id"]
+    while earlier := str(first.metadata.get("instead_of") or ""):
+        first = ledger.read(earlier)
+    key = first.metadata["idempotency_key"]
+    ends = ledger.query(
+        session_id=first.metadata["provenance"]["session_id"] or session_id,
+        event_type="TOOL_CALL", work_order_id=first.metadata["provenance"].get("work_order_id"),
+    )  # fmt: skip
+    for end in ends:
+        if end.metadata["idempotency_key"] == key and end.id < first.id:
+            reason = end.metadata["tool_error"]
+            return "The reason was erased." if isinstance(reason, Erased) else str(reason)
+    return "Its process ended while it ran."
 
 
 def _planner(ledger: LedgerClient, wo_id: str) -> str:

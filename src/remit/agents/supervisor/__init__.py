@@ -3,6 +3,7 @@
 from remit.agents.supervisor.aside import AsidePolicy, steps_aside
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.classification import ClassificationRules
+from remit.agents.supervisor.effects import session_effects
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
@@ -35,6 +36,7 @@ __all__ = [
     "UnfinishedTurn",
     "check_criteria",
     "open_threads",
+    "session_effects",
     "steps_aside",
     "thread_tools",
     "unfinished_turn",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from remit.agents.sessions import SessionManager
@@ -12,7 +12,6 @@ from remit.agents.workorders import (
     Effect,
     OrderHistory,
     WorkOrder,
-    WorkOrderState,
     latest,
     sub_session_id,
     with_decision,
@@ -24,20 +23,21 @@ def carried_effects(services: Services) -> tuple[Effect, ...]:
     """Return the effects that the session's next prompt must report, with what people decided.
 
     They are those that the latest turn left; before the first turn of a sub-agent's session,
-    those that its caller was given.
+    those that its caller knows.
     """
     session, ledger = services.session, services.ledger
     if session.turn_count or not session.principal.callers:
         found: Sequence[Effect] = session.effects
     else:
-        found = _of_caller(ledger, session.principal.callers[0].work_order_id)
+        caller = session.principal.callers[0]
+        found = _of_caller(ledger, caller.work_order_id, caller.session_id)
     return tuple(with_decision(effect, ledger) for effect in found)
 
 
 def remaining_effects(
     ledger: LedgerPort,
     carried: Sequence[Effect],
-    orders: Sequence[WorkOrder],
+    orders: Iterable[WorkOrder],
     agents: Mapping[str, Responder],
     *,
     answered: bool,
@@ -51,48 +51,93 @@ def remaining_effects(
         agents: who worked on each order, by the order's id.
         answered: whether its answer was delivered: then only open outcomes remain.
     """
-    if answered and not carried and all(map(_is_completed, orders)):
-        return []  # nearly always
     own: list[Effect] = []
+    asked_again: dict[str, str] = {}
+    run_again: set[str] = set()
     for order in orders:
         history = OrderHistory(ledger, order.wo_id, order.session_id)
-        own += _of_order(ledger, history, agents[order.wo_id])
-        replaced = {
-            str(request.metadata["instead_of"]): request.id
-            for request in history.requests
-            if "instead_of" in request.metadata
-        }
-        carried = [
-            replace(one, request_id=replaced.get(one.request_id, one.request_id)) for one in carried
-        ]
-    begun = {effect.action for effect in own}
-    every = [*(one for one in carried if one.action not in begun), *own]
-    every = [with_decision(effect, ledger) for effect in every]
-    return latest(one for one in every if one.is_open or not answered)
+        own += _of_order(ledger, history, agents[order.wo_id].worker.is_repeatable)
+        for request in history.requests:
+            if earlier := request.metadata.get("instead_of"):
+                asked_again[earlier] = request.id
+                if history.intents[request.metadata["idempotency_key"]]:
+                    run_again.add(earlier)
+    known = {effect.key for effect in own}
+    begun = {effect.tool_id for effect in own}
+    found = []
+    for one in [*(one for one in carried if not one.key or one.key not in known), *own]:
+        if one.request_id in run_again:
+            continue  # a person let the call run again, and it did
+        request_id = asked_again.get(one.request_id, one.request_id)
+        effect = with_decision(replace(one, request_id=request_id), ledger)
+        if one.key not in known and effect.decision == "granted" and effect.tool_id in begun:
+            continue
+        if effect.is_open or not answered:
+            found.append(effect)
+    return latest(found)
 
 
-def _is_completed(order: WorkOrder) -> bool:
-    return order.state is WorkOrderState.COMPLETED
+def unknown_effects(ledger: LedgerPort, order: WorkOrder, agent: Responder) -> list[Effect]:
+    """Return the calls of an order whose outcome is unknown and that must not be repeated."""
+    history = OrderHistory(ledger, order.wo_id, order.session_id)
+    found = _of_order(ledger, history, agent.worker.is_repeatable)
+    return [one for one in found if one.is_unknown and not one.repeatable]
 
 
-def _of_caller(ledger: LedgerPort, wo_id: str) -> list[Effect]:
+def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
+    """Return what tools did in the session of a sub-agent, its own sub-agents included.
+
+    A turn without an answer has recorded its effects. Those of a turn with an answer, or that was
+    not recorded, are read from its orders.
+    """
+    turns = ledger.query(session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1)
+    turn = next(iter(turns), None)
+    recorded = list(SessionManager(ledger, session_id).effects)
+    if turn is not None and turn.metadata.get("outcome"):
+        return recorded
+    plans = ledger.query(session_id=session_id, event_type="WO_PLANNED", with_content=False)
+    found: list[Effect] = []
+    for wo_id in [plan.submission_id for plan in plans]:
+        found += _of_order(ledger, OrderHistory(ledger, wo_id, session_id), lambda _: False)
+    if turn is None:
+        return found
+    return [*(effect for effect in found if not effect.is_unknown), *recorded]
+
+
+def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
+    """Return what the calling order was given, and what its own calls left without an answer."""
+    found: list[Effect] = []
     for plan in ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", limit=1):
         context = plan.metadata["input_context"]
         if not isinstance(context, Erased):
             assembled = context.get("assembled_context") or {}
-            return [Effect.of_dict(one) for one in assembled.get("effects") or ()]
-    return []
+            found = [Effect.of_dict(one) for one in assembled.get("effects") or ()]
+    history = OrderHistory(ledger, wo_id, session_id)
+    for key, effect in history.effects().items():
+        if key not in history.tool_calls:
+            continue  # it runs now
+        inner = [effect]
+        if sub_session_id(key) in history.sub_sessions:
+            inner = session_effects(ledger, sub_session_id(key))
+            if effect.status != "ok":
+                found += inner
+                continue
+        found += [one for one in inner if one.is_unknown]
+    return found
 
 
-def _of_order(ledger: LedgerPort, history: OrderHistory, agent: Responder) -> list[Effect]:
-    """Return the effects of an order's calls; of a sub-agent without an answer, its own ones."""
+def _of_order(
+    ledger: LedgerPort, history: OrderHistory, is_repeatable: Callable[[str], bool]
+) -> list[Effect]:
+    """Return the effects of an order's calls, and of the calls of its sub-agents."""
     found: list[Effect] = []
     for key, effect in history.effects().items():
-        if effect.status != "ok" and sub_session_id(key) in history.sub_sessions:
-            found += SessionManager(ledger, sub_session_id(key)).effects
-            continue
+        if sub_session_id(key) in history.sub_sessions:
+            found += session_effects(ledger, sub_session_id(key))
+            if effect.status != "ok":
+                continue
         try:
-            repeatable = agent.worker.is_repeatable(effect.tool_id)
+            repeatable = is_repeatable(effect.tool_id)
         except UnknownToolError:  # the program has it no more
             repeatable = False
         found.append(replace(effect, repeatable=repeatable))

@@ -128,7 +128,7 @@ class TurnLoop:
                 record = attention.record if attention else None
                 order = await self.scheduler.run_plan(plan, context, self._listen, record)
             else:
-                again = {**context, "rejected_because": reasons}
+                again = self._with_effects({**context, "rejected_because": reasons})
                 order = await self.scheduler.retry(answering, order, again, attempt, self._listen)
             order, answering, context = await self._handed_over(order, answering, context, attempt)
             requests = self.scheduler.waiting_for()
@@ -153,6 +153,14 @@ class TurnLoop:
         if self._before is None or not self._journal.has("ESCALATION", ids[-1]):
             await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
         self._fail(code or "answer_rejected", "; ".join(reasons))
+
+    def _with_effects(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a context that reports what the turn's tools did and must not do twice."""
+        left = [one for one in self.remaining_effects(answered=False) if not one.repeatable]
+        assembled = dict(context["assembled_context"])
+        if left:
+            assembled["effects"] = [effect.to_dict() for effect in left]
+        return {**context, "assembled_context": assembled}
 
     async def _handed_over(
         self, order: WorkOrder, step: PlanStep, context: dict[str, Any], attempt: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -113,7 +114,8 @@ class StandaloneOrders:
                 )
             buffer = WriteBuffer()
             order = self._dispatched(held_to(known or order, step), buffer, planned)
-            attached = self._worker.attach(order, lease.check, buffer)
+            gate = functools.partial(self._gated, buffer=buffer)
+            attached = self._worker.attach(order, lease.check, buffer, gate)
             await attached.begin()
             yield attached
 
@@ -178,6 +180,12 @@ class StandaloneOrders:
                 order, on_event=on_event, guard=lease.check, buffer=buffer, hold_end=True,
                 check=check, principal=self._services.session.principal,
             )  # fmt: skip
+        return await self._gated(order, buffer, is_answer=is_answer)
+
+    async def _gated(
+        self, order: WorkOrder, buffer: WriteBuffer, *, is_answer: bool = True
+    ) -> WorkOrder:
+        """Record the gate's verdict on an ended order; return a rejected order as failed."""
         journal = self._services.new_journal()
         journal.buffer = buffer
         reasons = await self._reasons(order, journal) if is_answer else []

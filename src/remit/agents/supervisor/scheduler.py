@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.supervisor.effects import remaining_effects
+from remit.agents.supervisor.effects import remaining_effects, unknown_effects
 from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
 from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, for_another_attempt, held_to
 from remit.agents.supervisor.services import Responder, Services
@@ -107,9 +107,22 @@ class Scheduler:
 
     def remaining_effects(self, carried: Sequence[Effect], *, answered: bool) -> list[Effect]:
         """Return the effects of tools that the turn leaves; see :func:`remaining_effects`."""
+        known = self._before is None and not any(order.has_unknown for order in self.orders)
+        if answered and not carried and known:
+            return []  # nearly always
         return remaining_effects(
             self._journal.ledger, carried, self.orders, self._agents, answered=answered
         )
+
+    def unknown_effects(self, but: str = "") -> list[Effect]:
+        """Return the calls of the turn, save those of one order, whose outcome is unknown."""
+        found: list[Effect] = []
+        for order in self.orders:
+            looked_for = order.has_unknown or (self._before is not None and order.ended)
+            if looked_for and order.wo_id != but and order.constraints.tools_allowed:
+                agent = self._agents[order.wo_id]
+                found += unknown_effects(self._journal.ledger, order, agent)
+        return found
 
     def ids(self) -> list[str]:
         """Ids of the turn's orders."""
@@ -238,8 +251,9 @@ class Scheduler:
             for entry in (*entries, dispatched):  # they go on record with the worker's first step
                 buffer.hold(self._journal.prepared(entry))
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
+        given = _with_effects(_with_prior(order, prior), self.unknown_effects(order.wo_id))
         done = await self._agents[order.wo_id].worker.aexecute(
-            _with_prior(order, prior),
+            given,
             on_event=listen,
             guard=self._guard,
             fresh=order.wo_id in self._new,
@@ -370,6 +384,17 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
     ]
     before = order.input_context.get("prior_results") or ()
     return order.with_input({"prior_results": [*results, *before]})
+
+
+def _with_effects(order: WorkOrder, effects: Sequence[Effect]) -> WorkOrder:
+    """Return an order that is shown these effects of its turn too."""
+    assembled = order.input_context.get("assembled_context") or {}
+    shown = list(assembled.get("effects") or ())
+    known = {effect.get("key") for effect in shown}
+    further = [effect.to_dict() for effect in effects if effect.key not in known]
+    if not further:
+        return order
+    return order.with_input({"assembled_context": {**assembled, "effects": [*shown, *further]}})
 
 
 def _without_text(listen: EventSink, event: TurnEvent) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
 from remit.agents.tools.output import json_output
 from remit.agents.tools.tool import (
     Context,
+    OutcomeUnknownError,
     Tool,
     ToolError,
     ToolWaitingError,
@@ -37,7 +38,8 @@ class ToolResult:
     Attributes:
         status: ``ok``, ``error`` (it raised, or the arguments do not fit), ``timeout``,
             ``refused`` (it was not allowed), ``waiting`` (a sub-agent waits for a person: it
-            has not ended), or ``unknown`` (its order ended while it ran).
+            has not ended), or ``unknown`` (its order ended while it ran, or the connection to
+            it was lost).
         output: a JSON value; of ``waiting`` the requests; ``None`` otherwise.
         error: a sentence for the model; empty when ``ok``.
         fault: it failed by its own doing, not by that of what it was asked.
@@ -186,11 +188,16 @@ class _Run:
     async def outcome(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Run it to its end; what it raises is in the result, save its own cancellation."""
         try:
-            if not _is_async(self._tool.function):
-                return await call_in_thread(self._thread, lambda: self._contained(arguments))
             # Neither a check of arguments nor a large output may hold up the loop.
-            prepared = await call_in_thread(self._thread, lambda: self._prepared(arguments))
-            output = await at_home(self._tool.function(**prepared))
+            if _is_async(self._tool.function):
+                prepared = await call_in_thread(self._thread, lambda: self._prepared(arguments))
+                output = self._tool.function(**prepared)
+            else:
+                output = await call_in_thread(self._thread, lambda: self._called(arguments))
+            while inspect.isawaitable(output):  # a plain function can return one too
+                output = await at_home(_awaited(output))
+            if isinstance(output, ToolResult):
+                return output
             return await call_in_thread(self._thread, lambda: self._shaped(output))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -220,9 +227,11 @@ class _Run:
     def _thread(self) -> str:
         return f"remit-tool-{self._tool.tool_id}"
 
-    def _contained(self, arguments: Mapping[str, Any]) -> ToolResult:
+    def _called(self, arguments: Mapping[str, Any]) -> Any:
+        """Call a plain function; return its result, or what it returned that must be awaited."""
         try:
-            return self._shaped(self._tool.function(**self._prepared(arguments)))
+            output = self._tool.function(**self._prepared(arguments))
+            return output if inspect.isawaitable(output) else self._shaped(output)
         except BaseException as error:  # noqa: BLE001 - a tool must not take the runtime down
             return self._raised(error)
 
@@ -242,11 +251,6 @@ class _Run:
         return prepared
 
     def _shaped(self, output: Any) -> ToolResult:
-        if inspect.iscoroutine(output):
-            output.close()
-            return self.failed(
-                f"{self._tool.tool_id} returned a coroutine: make it async.", fault=True
-            )
         made = json_output(output, self._limit)
         return ToolResult("ok", self._hidden(made.value), note=self._hidden(made.note))
 
@@ -261,11 +265,17 @@ class _Run:
         except BaseException:  # noqa: BLE001 - even this is the tool's code
             text = ""
         fault = is_own_fault(error)
+        if isinstance(error, OutcomeUnknownError):
+            return replace(self.failed(text, fault=fault), status="unknown")
         if isinstance(error, RemitError):
             return self.failed(text, fault=fault)
         return self.failed(
             f"{self._tool.tool_id} raised {type(error).__name__}: {text}", fault=fault
         )
+
+
+async def _awaited(output: Awaitable[Any]) -> Any:
+    return await output
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -11,14 +11,15 @@ from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from remit.agents.workorders import NOBODY, ApprovalNeeded, Principal
+from remit.agents.tools.canonical import canonical_arguments
+from remit.agents.workorders import NOBODY, ApprovalNeeded, Effect, Principal
 from remit.kernel.budget import nano_of
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 
 OnUnknown = Literal["retry", "ask", "fail"]
-"""What becomes of a call that began before a crash and whose outcome is unknown."""
+"""What becomes of a call whose outcome is unknown."""
 
 
 _TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -40,6 +41,10 @@ class ToolError(RemitError):
 
 class ToolUnavailableError(ToolError):
     """A tool is out of order, whatever it was asked; where it stays so, sessions go on without."""
+
+
+class OutcomeUnknownError(ToolUnavailableError):
+    """A tool was called and does not know whether the call took effect."""
 
 
 class ToolWaitingError(RemitError):
@@ -70,8 +75,17 @@ class Successor(Protocol):
 class SubAgent(Protocol):
     """What the worker has to know of an agent that is a tool."""
 
+    @property
+    def is_repeatable(self) -> bool:
+        """True if all tools of the agent may run twice without harm."""
+        ...
+
     async def cancel(self, idempotency_key: str) -> None:
         """End what a call of it began and will not be continued."""
+        ...
+
+    def effects(self, idempotency_key: str) -> Sequence[Effect]:
+        """Return what the tools of the agent did in one call, those of its own agents included."""
         ...
 
 
@@ -91,9 +105,9 @@ class Tool:
         describe: says an output in one plain sentence, for models that cannot read data.
         understand: returns the arguments that a user's phrase surely means, or ``None``: for models
             that cannot choose tools by themselves, which are not asked about such a phrase.
-        on_unknown: what becomes of a call that began before a crash and whose outcome is
-            unknown: ``retry`` runs it again, because doing it twice changes nothing; ``ask``
-            leaves it to a person; ``fail`` ends the order.
+        on_unknown: what becomes of a call that began and whose outcome is unknown, after a crash,
+            a cancellation or ``timeout_s``: ``retry`` runs it again, because doing it twice
+            changes nothing; ``ask`` leaves it to a person; ``fail`` ends an order that repeats it.
         timeout_s: longest run, seconds; the setting ``tools.timeout_s`` when left out.
         price_usd: what a call costs beside models, in US dollars: charged to the order's budgets
             as it begins, and refused where they cannot pay it.
@@ -183,6 +197,26 @@ class Tool:
         if problem:
             raise ToolError(problem)
         return arguments
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True if the tool may run twice without harm; of a sub-agent, if all its tools may."""
+        if self.sub_agent is not None:
+            return self.sub_agent.is_repeatable
+        return self.on_unknown == "retry"
+
+    def canonical(self, arguments: Any) -> Any:
+        """Return arguments in one form: equal for calls that mean the same to the function.
+
+        Arguments are converted as for a call and defaults are written out. Arguments that do not
+        fit are returned as they are.
+        """
+        try:
+            return canonical_arguments(
+                self.prepared(arguments), arguments, self.function, self.input_schema
+            )
+        except Exception:  # noqa: BLE001 - a type of the tool's own can raise anything
+            return arguments
 
     def lacks(self, deps: Any) -> str:
         """What is wrong with ``deps`` for it and those behind it; empty where nothing is."""

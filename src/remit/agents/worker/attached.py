@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from remit.agents.tools import Tool, ToolResult
@@ -22,6 +23,7 @@ from remit.ledger import LedgerEntry
 _OF_CALL = (
     "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
 )  # fmt: skip
+_WITHOUT_TEXT = {"non_empty": False, "failures_are_told": False}
 
 
 class AttachedOrder:
@@ -40,8 +42,11 @@ class AttachedOrder:
         order: WorkOrder,
         guard: Callable[[], None],
         buffer: WriteBuffer,
+        gate: Callable[[WorkOrder], Awaitable[WorkOrder]],
     ) -> None:
         self.order = order
+        self._gate = gate
+        self._interrupted: set[str] = set()
         self._services = services
         self._guard = guard
         self._buffer = buffer
@@ -71,6 +76,7 @@ class AttachedOrder:
         fresh = execution.history.began is None
         if not fresh:
             self._remember()
+            self._interrupted = set(execution.history.intents)
         Run(execution).begin()
         if fresh:
             constraints = self.order.constraints
@@ -96,8 +102,7 @@ class AttachedOrder:
 
         Raises:
             WorkParkedError: a person has to decide first; then call again.
-            WorkFailedError: it began before a crash, must not be repeated, and its outcome is
-                unknown.
+            WorkFailedError: it began before, must not be repeated, and its outcome is unknown.
         """
         if not call_id or "/" in call_id:
             raise InvalidInputError(f"{call_id!r} cannot name a tool's call.")
@@ -108,6 +113,7 @@ class AttachedOrder:
         return self._results[key]
 
     async def _use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
+        self._interrupted.discard(key)
         if self._waits:  # what a person decided meanwhile is only on record
             self._waits = bool(self._read().history.undecided)
         toolbox, journal = self._toolbox, self._execution.journal
@@ -136,11 +142,15 @@ class AttachedOrder:
                 self._given.setdefault(key, _text(arguments))
 
     async def end(self, result: Any, error: WorkFailedError | None = None) -> WorkOrder:
-        """Put the end on record, with what all calls of models and tools cost.
+        """Record the end, with what all calls of models and tools cost, and the gate's verdict.
 
         Args:
             result: a text, or any other JSON value; ``None`` for none.
             error: why it failed.
+
+        Returns:
+            The order. An order whose result the quality gate rejects is returned as failed with
+            ``answer_rejected``, without the result.
         """
         await self._execution.journal.flush()
         execution = self._read()
@@ -148,16 +158,21 @@ class AttachedOrder:
         self._note_calls(execution)
         self._allocate(BudgetLimits(turns=0))  # its key may live on: nothing more is called with it
         await execution.journal.flush()
-        output = None
+        output: dict[str, Any] | None = None
         if error is None:
+            is_data = not isinstance(result, (str, type(None)))
             output = {
-                "text": result if isinstance(result, str) else "",
+                "text": _text(result).decode() if is_data else result or "",
                 "finish_reason": "stop",
                 "tool_results": execution.history.tool_results(),
             }
-            if not isinstance(result, (str, type(None))):
+            if is_data:
                 output["output"] = result
-        return await Run(self._read(), self._started).end(output, error)
+        ended = await Run(self._read(), self._started).end(output, error, hold=True)
+        if result is None:  # no text is presented; the order's own criteria hold
+            criteria = {**_WITHOUT_TEXT, **ended.acceptance_criteria}
+            ended = replace(ended, acceptance_criteria=criteria)
+        return await self._gate(ended)
 
     def _note_calls(self, execution: Execution) -> None:
         """Note the calls of models that were made in the order's name, each once."""
@@ -178,7 +193,7 @@ class AttachedOrder:
     def _read(self) -> Execution:
         """Go on from everything that is on record of the order by now."""
         execution = Execution(self._services, self.order, None, self._guard, buffer=self._buffer)
-        self._execution, self._toolbox = execution, Toolbox(execution)
+        self._execution, self._toolbox = execution, Toolbox(execution, self._interrupted)
         return execution
 
     def _allocate(self, limits: BudgetLimits) -> None:

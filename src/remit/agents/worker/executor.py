@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
@@ -173,7 +173,7 @@ class HO1Executor:
             UnknownToolError: there is no such tool.
         """
         (tool,) = self._services.tools.tools([tool_id])
-        return tool.on_unknown == "retry"
+        return tool.is_repeatable
 
     def versions_before(self, name: str, aside: Collection[str]) -> Sequence[str]:
         """The version that stands in for one that is set aside, ``contract@version``, if any."""
@@ -186,14 +186,24 @@ class HO1Executor:
         return () if before is None else (before.name,)
 
     def attach(
-        self, work_order: WorkOrder, guard: Callable[[], None], buffer: WriteBuffer
+        self,
+        work_order: WorkOrder,
+        guard: Callable[[], None],
+        buffer: WriteBuffer,
+        gate: Callable[[WorkOrder], Awaitable[WorkOrder]],
     ) -> AttachedOrder:
-        """A dispatched or interrupted order for a program outside to work on.
+        """Return a dispatched or interrupted order for a program outside to work on.
+
+        Args:
+            work_order: the order.
+            guard: as of :meth:`aexecute`.
+            buffer: as of :meth:`aexecute`.
+            gate: records whether the ended order's answer may be delivered.
 
         Raises:
             IllegalTransitionError: the order was never dispatched, or has ended.
         """
-        return AttachedOrder(self._services, _executing(work_order), guard, buffer)
+        return AttachedOrder(self._services, _executing(work_order), guard, buffer, gate)
 
     def cost(self, work_order: WorkOrder) -> WorkOrderCost:
         """What an order that waits has cost so far, by the record."""

@@ -74,7 +74,7 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
     """Return why a model stopped without an answer that can be used; ``None`` if it did not.
 
     A text that was cut at its length is an answer still, unless it is empty or must be data; see
-    :func:`cut_short`.
+    :func:`cut_short`. No tool runs that an answer without its end asks for.
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
@@ -86,7 +86,7 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
         why = "the model refused, or a content filter stopped its answer"
         return WorkFailedError("content_filter", f"{why}{said}")
     uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
-    if answer.finish_reason in CUT_SHORT and not answer.text.strip() and not uses_tools:
+    if answer.finish_reason in CUT_SHORT and (uses_tools or not answer.text.strip()):
         return cut_short(answer)
     return None
 

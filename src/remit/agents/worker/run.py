@@ -19,11 +19,12 @@ from remit.agents.worker.model_answer import (
 from remit.agents.worker.output import HeldOutput
 from remit.agents.worker.printed import abilities, asks_for_abilities, printed_answer
 from remit.agents.worker.shortening import shortened
-from remit.agents.worker.toolbox import Toolbox, not_run, sendable
+from remit.agents.worker.toolbox import Toolbox, sendable
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
     Answer,
     AnswerRejected,
+    Effect,
     TextDelta,
     WorkOrder,
     WorkOrderCost,
@@ -122,7 +123,7 @@ class Run:
     ) -> WorkOrder:
         """Put the end on record, with what it cost, or hold it for the next write."""
         self._journal.check()
-        if error is not None:
+        if error is not None or self._toolbox.has_unknown:
             await self._toolbox.report_unknown()
         cost = self.cost()
         if error is None:
@@ -137,7 +138,10 @@ class Run:
         else:
             await self._journal.write_all([entry])
         met_fault = self._calls.met_fault or self._toolbox.met_fault
-        return replace(moved_by(self._order, entry), met_fault=met_fault)
+        return replace(
+            moved_by(self._order, entry),
+            met_fault=met_fault, has_unknown=self._toolbox.has_unknown or error is not None,
+        )  # fmt: skip
 
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
         """End an order that will not be resumed, and what its sub-agents left unfinished."""
@@ -194,7 +198,7 @@ class Run:
             (str(turn["user_message"]), str(turn["response"]))
             for turn in assembled.get("turns") or ()
         )
-        effects = effects_text(assembled.get("effects") or ())
+        effects = effects_text([Effect.of_dict(one) for one in assembled.get("effects") or ()])
         small = self._services.config.small_model
         able = self._services.gateway.capabilities(request)
         of_system = bool(tools) or contract.agent_class == "ADMIN"
@@ -285,12 +289,9 @@ class Run:
                 answer = None
                 continue
             messages.append({"role": "assistant", "content": sendable(blocks)})
-            if answer.finish_reason in CUT_SHORT:
-                results = not_run(uses)
-            else:
-                results = await self._toolbox.answer(uses, answer.exchange_entry_id)
-                if self._toolbox.handed_to:
-                    return answer  # another agent goes on
+            results = await self._toolbox.answer(uses, answer.exchange_entry_id)
+            if self._toolbox.handed_to:
+                return answer  # another agent goes on
             messages.append({"role": "user", "content": results})
             if (most := self._services.context_tokens) is not None:
                 messages = shortened(messages, most)

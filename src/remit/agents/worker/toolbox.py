@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from remit.agents.approvals import Permit
 from remit.agents.tools import (
     Context,
     Tool,
+    ToolError,
     ToolResult,
     UnknownToolError,
     given_deps,
@@ -20,6 +22,7 @@ from remit.agents.tools import (
 from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
 from remit.agents.worker.model_answer import tool_arguments, unparsed_text
 from remit.agents.worker.permissions import Permissions, not_run_again
+from remit.agents.worker.repeats import Repeats
 from remit.agents.workorders import (
     Effect,
     OrderHistory,
@@ -31,7 +34,9 @@ from remit.agents.workorders import (
     WorkOrder,
     WorkOrderType,
     action_of,
+    effects_text,
     sub_session_id,
+    with_decision,
 )
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
@@ -39,7 +44,7 @@ from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry, content
 
 _GIVEN_AGAIN = (
-    "this is its result from a turn that ended without an answer. It was not run a second time: "
+    "this is its result from work that ended without an answer. It was not run a second time: "
     "call it once more only if it is to run twice."
 )
 
@@ -54,9 +59,14 @@ class Toolbox:
         calls: how many ran.
         met_fault: whether one of them failed by its own doing.
         held_back: those that the model is not offered, as its session has set them aside.
+
+    Args:
+        execution: the order's.
+        interrupted: keys of its calls before a program outside began again, whose calls have new
+            keys.
     """
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, interrupted: Collection[str] = ()) -> None:
         self._execution = execution
         self._dispatcher = execution.services.tools
         self._order = execution.order
@@ -75,9 +85,10 @@ class Toolbox:
         self._sub_sessions = set(self._history.sub_sessions)
         self._begun_tools = self._history.begun_tools.copy()
         context = execution.order.input_context.get("assembled_context") or {}
-        effects = map(Effect.of_dict, context.get("effects") or ())
-        self._carried = {one.action: one for one in effects if not one.repeatable}
-        self._given_again: set[str] = set()
+        self._repeats = Repeats(
+            [Effect.of_dict(one) for one in context.get("effects") or ()],
+            self._history, self._tool, interrupted,
+        )  # fmt: skip
         self._results: dict[str, dict[str, Any]] = {}
         for key, entry in self._history.tool_calls.items():
             self._count(key, entry.metadata, ran=bool(self._history.intents[key]))
@@ -86,6 +97,12 @@ class Toolbox:
     def results(self) -> list[dict[str, Any]]:
         """Results of tools as data, in the order in which they were asked for."""
         return [self._results[key] for key in sorted(self._results, key=_place)]
+
+    @property
+    def has_unknown(self) -> bool:
+        """True if the outcome of a call, or of one in a sub-agent, may be unknown."""
+        statuses = {result["status"] for result in self._results.values()}
+        return bool(self._sub_sessions or statuses & {"timeout", "unknown"})
 
     def usage(self) -> Usage:
         """What tools cost, and what the sub-agents among them used."""
@@ -159,6 +176,7 @@ class Toolbox:
             WorkParkedError: it waits for a person.
             WorkFailedError: see :meth:`answer`.
         """
+        self._repeats.forget(key)
         if (before := self._history.tool_calls.get(key)) is not None:
             return _recorded_result(before)
         given, problem = tool_arguments(arguments, self._schema_of(tool_id))
@@ -179,6 +197,8 @@ class Toolbox:
             else:
                 refusal, permit = await self._admit(tool_id, given, key)
         if refusal is not None:
+            if refusal.status == "refused":
+                self._repeats.release(key)
             return self._record(tool_id, given, size, refusal, key, ran=False)
         if permit is not None:
             given = permit.instead_of(given)
@@ -208,11 +228,11 @@ class Toolbox:
                 f"This work order may use {left or 'no other tool'}."
             ), None
         (tool,) = self._dispatcher.tools([tool_id])
+        began = self._history.intents[key]
+        if not began and (known := await self._repeated(tool, given, key)) is not None:
+            return known
         if tool.refusal is not None and (why := await tool.refusal()):
             return _refused(f"tool_changed: {why}"), None
-        began = self._history.intents[key]
-        if not began and (known := await self._carried_over(tool, given, key)) is not None:
-            return known
         self._begun += not began
         if self._begun > self._limit:
             return _refused(
@@ -232,33 +252,46 @@ class Toolbox:
         granted = tool.sub_agent is not None or self._permissions.was_granted(tool, key)
         if began and tool.on_unknown == "retry" and (granted or not needs_person):
             return None, None
-        return await self._permissions.ask(tool, given, key, began)
+        return await self._asked(tool, given, key, began)
 
-    async def _carried_over(
+    async def _repeated(
         self, tool: Tool, given: dict[str, Any], key: str
     ) -> tuple[ToolResult | None, Permit | None] | None:
-        """Return what becomes of a call that repeats one of a turn without an answer.
+        """Return what becomes of a call that repeats an earlier one.
 
-        What was done is not done again: the call is given the result, once; a second such call
-        runs. An unknown outcome follows the tool's policy. ``None``: the call is like any other.
+        A call that took effect in work without an answer is not made again: the repetition is
+        given its result, once; a second repetition runs. An unknown outcome follows the tool's
+        policy. ``None``: the call is like any other.
 
         Raises:
             WorkParkedError: the outcome is unknown, and a person has not decided yet.
             WorkFailedError: the outcome is unknown, and the tool's policy is ``fail``.
         """
-        effect = self._carried.get(action_of(tool.tool_id, given)) if self._carried else None
-        if effect is None or effect.decision == "granted":
-            return None
-        if effect.status == "ok" and effect.action not in self._given_again:
-            self._given_again.add(effect.action)
+        effect = self._repeats.match(tool, given, key)
+        if effect is None:
+            denied = self._repeats.denied(tool, given)
+            return None if denied is None else (denied, None)
+        if effect.status == "ok":
             return ToolResult("ok", effect.result, note=_GIVEN_AGAIN), None
-        if not effect.is_unknown:
+        effect = with_decision(effect, self._execution.services.ledger)
+        if effect.decision == "granted":
             return None
         if effect.decision == "denied":
-            return not_run_again(tool.tool_id, effect.decided), None
+            denied = not_run_again(tool.tool_id, effect.decided)
+            self._repeats.deny(tool, given, denied)
+            return denied, None
         if tool.on_unknown == "fail":
             raise _unknown(tool.tool_id)
-        return await self._permissions.ask(tool, given, key, effect.attempt, effect.request_id)
+        return await self._asked(tool, given, key, effect.attempt, effect.request_id)
+
+    async def _asked(
+        self, tool: Tool, given: dict[str, Any], key: str, began: int, instead_of: str = ""
+    ) -> tuple[ToolResult | None, Permit | None]:
+        """Return what a person decided; see :meth:`Permissions.ask`. A "no" holds for the order."""
+        refusal, permit = await self._permissions.ask(tool, given, key, began, instead_of)
+        if refusal is not None and began:
+            self._repeats.deny(tool, given, refusal)
+        return refusal, permit
 
     async def report_unknown(self) -> None:
         """Ask a person about each call whose outcome is unknown, if its tool's policy is ``ask``.
@@ -307,6 +340,7 @@ class Toolbox:
             )
             if problem := await self._permissions.begin(intent, permit, tool):
                 refusal = _refused(problem)
+                self._repeats.release(key)
                 return self._record(tool_id, given, size, refusal, key, ran=False)
             self._execution.emit(ToolStarted(tool_id, given))
             self._running += 1
@@ -323,7 +357,37 @@ class Toolbox:
                 for request in result.output:
                     self._execution.emit(request)
                 raise WorkParkedError(tuple(request.request_id for request in result.output))
-            return self._record(tool_id, given, size, result, key, ran=True)
+            if tool.sub_agent is not None and result.status != "ok":
+                inside = effects_text(tool.sub_agent.effects(key), "Before it ended,")
+                result = replace(result, error=f"{result.error}\n{inside}".rstrip())
+            self._record(tool_id, given, size, result, key, ran=True)
+            await self._note_ended(tool, given, key, attempt, result)
+            return result
+
+    async def _note_ended(
+        self, tool: Tool, given: dict[str, Any], key: str, attempt: int, result: ToolResult
+    ) -> None:
+        """Guard what a call left against repetition; ask a person about an unknown outcome."""
+        unknown = result.status in ("timeout", "unknown")
+        if tool.sub_agent is None and (not unknown or tool.on_unknown == "retry"):
+            return
+        request_id = ""
+        if tool.on_unknown == "ask":
+            request_id = await self._permissions.request(tool, given, key, attempt)
+        status, action = "unknown" if unknown else result.status, action_of(tool.tool_id, given)
+        self._repeats.add(
+            tool,
+            Effect(
+                tool.tool_id, dump(given).decode(), action, status,
+                attempt=attempt, request_id=request_id, key=key,
+            ),
+        )  # fmt: skip
+
+    def _tool(self, tool_id: str) -> Tool | None:
+        """Return a tool of the program; ``None`` if there is none with that id."""
+        with contextlib.suppress(UnknownToolError, ToolError):
+            return self._dispatcher.tools([tool_id])[0]
+        return None
 
     def _record(
         self,
@@ -448,19 +512,6 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         except InvalidInputError:
             kept.append({**block, "input": {}})
     return kept
-
-
-def not_run(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Answers to tool_use blocks of an answer that was cut short: something may be missing."""
-    return [
-        {
-            "type": "tool_result",
-            "tool_use_id": str(block.get("id", "")),
-            "content": "error: your answer was cut short, so the tool was not run. Ask again.",
-            "is_error": True,
-        }
-        for block in blocks
-    ]
 
 
 def result_text(result: ToolResult) -> str:

@@ -70,7 +70,7 @@ class ApprovalNeeded:
 
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED``; what ``remit approve`` takes.
-        kind: ``approval``: it has not run; ``unknown_outcome``: it may have run before a crash.
+        kind: ``approval``: it has not run; ``unknown_outcome``: it began, and may have run.
     """
 
     request_id: str

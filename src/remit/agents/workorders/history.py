@@ -142,8 +142,13 @@ class OrderHistory:
 
     @property
     def undecided(self) -> list[LedgerEntry]:
-        """Requests that wait for a person."""
-        return [entry for entry in self.requests if entry.id not in self.decisions]
+        """Requests that a call waits for; a call that has ended waits for nobody."""
+        return [
+            entry
+            for entry in self.requests
+            if entry.id not in self.decisions
+            and entry.metadata["idempotency_key"] not in self.tool_calls
+        ]
 
     @property
     def untouched(self) -> bool:

@@ -128,6 +128,8 @@ class WorkOrder:
             ``executing`` waits for.
         met_fault: whether a model did not answer it, or a tool failed by its own doing, as far as
             this process has seen.
+        has_unknown: whether the outcome of a tool's call, or of one in a sub-agent, may be unknown,
+            as far as this process has seen.
     """
 
     wo_id: str
@@ -147,6 +149,7 @@ class WorkOrder:
     cost: WorkOrderCost = field(default_factory=WorkOrderCost)
     waiting_for: tuple[str, ...] = ()
     met_fault: bool = False
+    has_unknown: bool = False
 
     @property
     def ended(self) -> bool:

@@ -9,14 +9,23 @@ from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, tex
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
 
-_FINISH = {
+FINISH = {
     "stop": "stop",
     "length": "length",
     "max_tokens": "length",
+    "model_length": "length",
+    "error": "length",
+    "network_error": "length",
+    "insufficient_system_resource": "length",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    "recitation": "content_filter",
 }
+"""Finish reasons of Chat Completions, and of servers that speak it, in neutral words."""
+
 _PLAIN = frozenset(
     {"role", "content", "text", "index", "finish_reason", "logprobs", "content_filter_results"}
 )
@@ -67,7 +76,7 @@ def facts(answer: Any) -> AnswerFacts:
         content = content or any(map(_says, choices))  # type: ignore[arg-type]
         more = True
     finish = choice.get("finish_reason")
-    finish = _FINISH.get(finish, "stop") if type(finish) is str else "stop"
+    finish = FINISH.get(finish, "stop") if type(finish) is str else "stop"
     model, own_id = answer.get("model"), answer.get("id")
     if not more:
         more = not answer.keys() <= _PLAIN_ANSWER and _has_beside(answer)
@@ -76,7 +85,7 @@ def facts(answer: Any) -> AnswerFacts:
     return AnswerFacts(
         text,
         model if type(model) is str else "",
-        "tool_use" if message.get("tool_calls") else finish,
+        "tool_use" if finish == "stop" and message.get("tool_calls") else finish,
         own_id if type(own_id) is str else "",
         _usage_in(answer, content),
         more,

@@ -11,14 +11,17 @@ from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, tex
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
 
-_FINISH = {
+FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
+    "pause_turn": "length",
     "tool_use": "tool_use",
     "refusal": "content_filter",
 }
+"""Stop reasons of the Messages API, in neutral words."""
+
 _PLAIN = frozenset(
     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
 )
@@ -69,7 +72,7 @@ def facts(answer: Any) -> AnswerFacts:
     return AnswerFacts(
         text="".join(found),
         model=string(answer.get("model")),
-        finish_reason=_FINISH.get(reason, "stop") if type(reason) is str else "stop",
+        finish_reason=FINISH.get(reason, "stop") if type(reason) is str else "stop",
         request_id=string(answer.get("id")),
         usage=usage,
         more_than_text=more,

@@ -25,11 +25,6 @@ _HOSTED = {
     "image_generation_call": "image_generation",
     "mcp_call": "mcp",
 }
-_REASONS = {
-    "max_output_tokens": "length",
-    "max_tokens": "length",
-    "content_filter": "content_filter",
-}
 _FIELDS = {
     "response.function_call_arguments": "arguments",
     "response.mcp_call_arguments": "arguments",
@@ -93,9 +88,9 @@ def facts(answer: Any) -> AnswerFacts:
             calls = calls or (type(kind) is str and kind in _CALLS)
     finish = "tool_use" if calls else "stop"
     details = answer.get("incomplete_details")
-    if answer.get("status") == "incomplete" and type(details) is dict:
-        reason = details.get("reason")
-        finish = _REASONS.get(reason, finish) if type(reason) is str else finish
+    if answer.get("status") == "incomplete":
+        reason = details.get("reason") if type(details) is dict else None
+        finish = "content_filter" if reason == "content_filter" else "length"
     return AnswerFacts(
         text="".join(found),
         model=string(answer.get("model")),

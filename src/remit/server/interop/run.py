@@ -115,7 +115,8 @@ class Run:
 
         Raises:
             WorkParkedError: a person has to decide first (``remit approve``); then call again.
-            WorkFailedError: it had begun before a crash and must not run again.
+            WorkFailedError: it had begun before, its outcome is unknown, and its policy is
+                ``fail``.
             InvalidInputError: ``call_id`` is empty or holds a slash.
         """
         loop = asyncio.get_running_loop()  # on which tools that are coroutines run

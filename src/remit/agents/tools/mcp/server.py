@@ -27,7 +27,14 @@ from remit.agents.tools.mcp.results import current_schema, identity, output
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.transports import transport_to
 from remit.agents.tools.pins import Pins, Refused
-from remit.agents.tools.tool import Context, Tool, ToolError, ToolUnavailableError, current_call
+from remit.agents.tools.tool import (
+    Context,
+    OutcomeUnknownError,
+    Tool,
+    ToolError,
+    ToolUnavailableError,
+    current_call,
+)
 from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
@@ -307,10 +314,13 @@ class McpServer(Closeable):
         meta: Any = None if call is None else {_KEY: call.idempotency_key}
         progress = _Progress(call)
         asked: list[str] = []
+        sent = False
 
         async def work(client: Client) -> Any:
+            nonlocal sent
             if isinstance(tool, ContextTool):
                 return await call_context_tool(client, tool.name, arguments)
+            sent = True
             result = await client.call_tool(
                 tool.name, arguments, progress_callback=progress, meta=meta
             )
@@ -319,7 +329,10 @@ class McpServer(Closeable):
         try:
             return await asyncio.wrap_future(connection.submit(work, asked))
         except Exception as error:
-            raise self._failure(error, connection) from error
+            failure = self._failure(error, connection)
+            if sent and isinstance(failure, ToolUnavailableError):  # no answer of the tool
+                raise OutcomeUnknownError(failure.message, next_step=failure.next_step) from error
+            raise failure from error
 
     # -- what went wrong -------------------------------------------------------------------
 

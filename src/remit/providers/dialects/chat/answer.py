@@ -13,7 +13,7 @@ from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import chat_usage, reported
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.chat import facts
+from remit.providers.wire.chat import FINISH, facts
 
 __all__ = [
     "citations_in",
@@ -25,18 +25,12 @@ __all__ = [
     "write_answer",
 ]
 
-_FINISH = {
-    "length": "length",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "content_filter",
-}
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
 
 
 def finish_of(word: Any, calls: bool) -> str:
     """A ``finish_reason`` in neutral words. Some servers say ``stop`` where tools are called."""
-    reason = _FINISH.get(word, "stop") if isinstance(word, str) else "stop"
+    reason = FINISH.get(word, "stop") if isinstance(word, str) else "stop"
     return "tool_use" if calls and reason == "stop" else reason
 
 

@@ -14,26 +14,17 @@ from remit.providers.dialects.seals import read_signature, signature_of
 from remit.providers.dialects.unreadable import failed, shaped
 from remit.providers.dialects.usage import messages_usage, reported
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.messages import facts
+from remit.providers.wire.messages import FINISH, facts
 
 __all__ = ["finish_of", "finish_word", "read_answer", "read_blocks", "write_answer", "write_block"]
 
-_FINISH = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "pause_turn": "length",
-    "tool_use": "tool_use",
-    "refusal": "content_filter",
-}
 _WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
 _SEARCH = "web_search"
 
 
 def finish_of(word: Any) -> str:
     """A ``stop_reason`` in neutral words."""
-    return _FINISH.get(word, "stop") if isinstance(word, str) else "stop"
+    return FINISH.get(word, "stop") if isinstance(word, str) else "stop"
 
 
 def finish_word(reason: str, kinds: set[str]) -> str:

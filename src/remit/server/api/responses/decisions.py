@@ -57,9 +57,9 @@ class ApprovalShape(BaseModel):
     tool_digest: str = Field(description="SHA-256 of the tool's definition, in hex")
     idempotency_key: str
     kind: Literal["approval", "unknown_outcome"] = Field(
-        description="`unknown_outcome`: it began before a crash; it is unknown whether it took "
-        "effect"
+        description="`unknown_outcome`: it began, and it is unknown whether it took effect"
     )
+    unknown_because: str = Field(description="why the outcome is unknown, as a sentence")
     requested_at: str
     people: int = Field(description="how many must grant it")
     signed_by: list[str] = Field(description="those who have, where others are needed too")
