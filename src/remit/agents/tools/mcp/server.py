@@ -220,7 +220,8 @@ class McpServer(Closeable):
         made = self._made(offered)
         connection = self._connection
         if self._pins is not None and connection is not None:
-            if self._refused or offered != self._offered or not self._is_fresh():
+            waiting = self._refused or self._texts.refused()
+            if waiting or offered != self._offered or not self._is_fresh():
                 # Before the tools: instructions that a known server adds are a change.
                 self._texts.initialized(_initialized(connection.ready.result(0)))
                 self._refused = self._pins.check(self.name, self._origin(), made)

@@ -155,8 +155,9 @@ class PinnedTexts:
         reason, pin = self._refused[identity]
         pinned = pin.read() if pin is not None else None
         if pinned is None:
-            named = {"name": key.get("uri") or key["uriTemplate"]} if "name" not in key else {}
-            return {**key, **(named if key else {}), "description": f"Held back: {reason}"}
+            # MCP requires a name of every item.
+            named = {"name": name for name in key.values()}
+            return {**named, **key, "description": f"Held back: {reason}"}
         stated = {name: one for name, one in pinned.stated.items() if name != "inputSchema"}
         return {**key, "description": pinned.description, **stated}
 
