@@ -13,7 +13,7 @@ from typing import Any
 from mcp import Client, MCPError
 from mcp.types import Tool as Offered
 
-from remit.agents.tools.mcp.results import said, said_resource
+from remit.agents.tools.mcp.results import illustrated, said, said_resource
 from remit.agents.tools.mcp.texts import PinnedTexts
 
 _MOST = 1000  # resources or prompts of one list
@@ -88,16 +88,16 @@ async def call_context_tool(
         await asyncio.to_thread(texts.lists, await text_lists(client, prompts=False))
         texts.require_resource(uri)
         read = await client.read_resource(uri)
-        return "\n".join(said_resource(content) for content in read.contents)
+        text = "\n".join(said_resource(content) for content in read.contents)
+        return illustrated(text, read.contents)
     found = await asyncio.to_thread(texts.lists, await text_lists(client, resources=False))
     if name == "list_prompts":
         return {"prompts": _plain(found["prompts/list"])}
     given = {str(key): str(value) for key, value in (arguments.get("arguments") or {}).items()}
     prompt = await client.get_prompt(str(arguments["name"]), given)
-    await asyncio.to_thread(
-        texts.require_prompt, str(arguments["name"]), given, _dumped(prompt)
-    )
-    return "\n".join(f"{message.role}: {said(message.content)}" for message in prompt.messages)
+    await asyncio.to_thread(texts.require_prompt, str(arguments["name"]), given, _dumped(prompt))
+    text = "\n".join(f"{message.role}: {said(message.content)}" for message in prompt.messages)
+    return illustrated(text, [message.content for message in prompt.messages])
 
 
 async def text_lists(

@@ -156,7 +156,7 @@ class PinnedTexts:
         pinned = pin.read() if pin is not None else None
         if pinned is None:
             # MCP requires a name of every item.
-            named = {"name": name for name in key.values()}
+            named = {"name": next(iter(key.values()))} if key else {}
             return {**named, **key, "description": f"Held back: {reason}"}
         stated = {name: one for name, one in pinned.stated.items() if name != "inputSchema"}
         return {**key, "description": pinned.description, **stated}
