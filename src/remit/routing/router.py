@@ -203,6 +203,7 @@ class Router:
             "model_id": result.model_id,
             "provider_id": response.provider_id,
             "response": response.content,
+            "finish_reason": response.finish_reason,
             "scores": dict(result.scores),
             "fallback_attempts": result.fallback_attempts,
             "latency_ms": result.latency_ms,

@@ -188,3 +188,10 @@ def test_pins_of_tools_that_an_earlier_version_made_stay_valid(
             "definition_hash": tool.digest, "definition": "{}"}  # fmt: skip
     ledger.write(LedgerEntry("TOOL_PINNED", "mcp:t", "PINNED", "x", metadata=data))
     assert not Pins(ledger).tools("t")[0].change
+
+
+def test_lists_that_a_server_announces_and_does_not_have_are_empty(
+    server: McpServer, file: Path
+) -> None:
+    file.write_text(json.dumps({"tools/list": TEXTS["tools/list"]}))
+    assert not server.refused()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp import Client, MCPError
+from mcp.types import METHOD_NOT_FOUND
 from mcp.types import Tool as Offered
 
 from remit.agents.tools.mcp.results import illustrated, said, said_resource
@@ -122,7 +123,12 @@ async def _all(page_at: Callable[[str | None], Awaitable[Any]], name: str) -> li
     found: list[Any] = []
     cursor, seen = None, set[str]()
     while len(found) < _MOST:
-        page = await page_at(cursor)
+        try:
+            page = await page_at(cursor)
+        except MCPError as error:
+            if error.code == METHOD_NOT_FOUND:  # some say that they have them, and have none
+                break
+            raise
         found += getattr(page, name)
         cursor = page.next_cursor
         if not cursor or cursor in seen:

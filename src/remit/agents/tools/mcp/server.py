@@ -380,7 +380,8 @@ class McpServer(Closeable):
 
 def _initialized(client: Client) -> dict[str, Any]:
     """Return the texts of a server's answer to ``initialize``."""
-    about = client.server_info.model_dump(mode="json", by_alias=True, exclude_none=True)
+    info = client.server_info
+    about = {} if info is None else info.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {"instructions": client.instructions, "serverInfo": about}
 
 
