@@ -359,11 +359,13 @@ class ModelCapabilities:
         structured_output: can be held to a JSON Schema.
         prose: can be trusted to speak for the system. One that cannot chooses tools by schema,
             and code prints their results.
+        images: takes images, in a tool's result too.
     """
 
     native_tools: bool = True
     structured_output: bool = True
     prose: bool = True
+    images: bool = True
 
 
 class GatewayPort(Protocol):

@@ -153,7 +153,8 @@ _TABLE = (
     Event("TOOL_PINNED", "tools",
           ("server", "origin", "tool_id", "definition_hash", "definition"),
           "The definition of an MCP server's tool at its first use; or, with the decision "
-          "`CHANGED`, one that differs, refused until somebody accepts it (`ACCEPTED`, `by`).",
+          "`CHANGED`, one that differs, refused until somebody accepts it (`ACCEPTED`, `by`). "
+          "Other texts of a server (`server:prompt:NAME`) are pinned alike.",
           ("stated_hashes", "replaces", "by")),
     Event("APPROVAL_REQUESTED", "worker or server",
           (*_WO, "tool_id", "arguments", "idempotency_key", "kind"),

@@ -65,7 +65,9 @@ class LocalProvider(WireDialect):
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
         """Structured output always; tools as the model's template allows."""
-        return ModelCapabilities(self._settings.native_tools, prose=self._settings.prose)
+        return ModelCapabilities(
+            self._settings.native_tools, prose=self._settings.prose, images=False
+        )
 
     def speaks(self, endpoint: Endpoint) -> bool:
         """Chat Completions alone."""

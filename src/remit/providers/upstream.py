@@ -65,7 +65,10 @@ class UpstreamProvider(WireDialect):
     def capabilities(self, model_id: str) -> ModelCapabilities:
         """What its models can do, as configured."""
         return ModelCapabilities(
-            self._settings.native_tools, self._settings.structured_output, self._settings.prose
+            self._settings.native_tools,
+            self._settings.structured_output,
+            self._settings.prose,
+            self._settings.images,
         )
 
     async def aclose(self) -> None:

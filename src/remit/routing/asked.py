@@ -115,13 +115,22 @@ def _needs_of(request: PromptRequest) -> list[str]:
     """What a call needs that not every model has: ``images``, ``tools``."""
     needs = ["tools"] if request.tools else []
     for message in request.messages or ():
-        content = message.get("content")
-        if not isinstance(content, str) and any(
-            isinstance(block, Mapping) and block.get("type") == "image" for block in content or ()
-        ):
+        if _has_image(message.get("content")):
             needs.append("images")
             break
     return needs
+
+
+def _has_image(content: Any) -> bool:
+    """Return True if an image is among content blocks, or in the result of a tool among them."""
+    return isinstance(content, (list, tuple)) and any(
+        isinstance(block, Mapping)
+        and (
+            block.get("type") == "image"
+            or (block.get("type") == "tool_result" and _has_image(block.get("content")))
+        )
+        for block in content
+    )
 
 
 def new_request(agent_id: str = "", session_id: str = "", **fields: Any) -> PromptRequest:

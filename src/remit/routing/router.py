@@ -87,14 +87,18 @@ class Router:
 
         Those that cannot are passed over when the call needs it.
         """
+        candidates = [
+            candidate
+            for candidate in _left(self.candidates(request.model_id or _AUTO), request.set_aside)
+            if candidate.provider_id in self._gateway.providers
+        ]
         each = [
             self._gateway.capabilities(
                 replace(
                     request, provider_id=candidate.provider_id, model_id=candidate.provider_model
                 )
             )
-            for candidate in _left(self.candidates(request.model_id or _AUTO), request.set_aside)
-            if candidate.provider_id in self._gateway.providers
+            for candidate in candidates
         ]
         if not each:
             return ModelCapabilities()
@@ -102,6 +106,7 @@ class Router:
             native_tools=any(model.native_tools for model in each),
             structured_output=any(model.structured_output for model in each),
             prose=all(model.prose for model in each),  # any of them may be the one that answers
+            images=any(candidate.images for candidate in candidates),
         )
 
     async def aroute(
@@ -198,6 +203,7 @@ class Router:
             "model_id": result.model_id,
             "provider_id": response.provider_id,
             "response": response.content,
+            "finish_reason": response.finish_reason,
             "scores": dict(result.scores),
             "fallback_attempts": result.fallback_attempts,
             "latency_ms": result.latency_ms,

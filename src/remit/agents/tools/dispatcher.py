@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from remit.agents.tools.faults import is_own_fault
 from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
-from remit.agents.tools.output import json_output
+from remit.agents.tools.output import Illustrated, json_output
 from remit.agents.tools.tool import (
     Context,
     OutcomeUnknownError,
@@ -44,6 +44,7 @@ class ToolResult:
         error: a sentence for the model; empty when ``ok``.
         fault: it failed by its own doing, not by that of what it was asked.
         note: what was converted or cut in ``output``, to follow "The tool ran;"; or empty.
+        images: content blocks of images that ``output`` names; not part of ``TOOL_CALL``.
     """
 
     status: Literal["ok", "error", "timeout", "refused", "waiting", "unknown"]
@@ -51,6 +52,7 @@ class ToolResult:
     error: str = ""
     fault: bool = False
     note: str = ""
+    images: tuple[Mapping[str, Any], ...] = ()
 
 
 class ToolDispatcher:
@@ -251,8 +253,12 @@ class _Run:
         return prepared
 
     def _shaped(self, output: Any) -> ToolResult:
+        images: tuple[Mapping[str, Any], ...] = ()
+        if isinstance(output, Illustrated):
+            output, images = output.value, output.images
         made = json_output(output, self._limit)
-        return ToolResult("ok", self._hidden(made.value), note=self._hidden(made.note))
+        note = self._hidden(made.note)
+        return ToolResult("ok", self._hidden(made.value), note=note, images=images)
 
     def _hidden(self, value: Any) -> Any:
         return value if self._secrets is None else self._secrets.hidden(value)

@@ -48,6 +48,19 @@ class Output:
     note: str = ""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Illustrated:
+    """A tool's result with images; a model that takes none reads the value alone.
+
+    Attributes:
+        value: the result, in which each image is named.
+        images: content blocks of the type ``image``.
+    """
+
+    value: Any
+    images: tuple[Mapping[str, Any], ...]
+
+
 def json_output(result: Any, limit: int) -> Output:
     """Return ``result`` as JSON data of at most ``limit`` bytes in canonical form.
 

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 
@@ -36,6 +36,35 @@ def _hash(value: Any) -> str:
         return sha256_hex(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
+class Offered(Protocol):
+    """A definition as a server offers it now: a :class:`remit.Tool`, or another text."""
+
+    @property
+    def tool_id(self) -> str:
+        """Its id, see :class:`Pin`."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """The text that a model is shown."""
+        ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the arguments; empty for a text that is no tool."""
+        ...
+
+    @property
+    def stated(self) -> Mapping[str, Any]:
+        """Everything else that the server states."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """See :attr:`remit.Tool.digest`."""
+        ...
+
+
 class Pinned(NamedTuple):
     """A definition as it was pinned: what a model is shown, and what else its server stated."""
 
@@ -51,7 +80,8 @@ class Pin:
     Attributes:
         entry_id: of the ``TOOL_PINNED`` that holds it.
         server: name of the MCP server, as in ``[mcp.NAME]``.
-        tool_id: the tool's id here, ``{server}__{tool}``.
+        tool_id: the tool's id here, ``{server}__{tool}``; of another text
+            ``{server}:{kind}:{name}``.
         digest: :attr:`remit.Tool.digest`.
         stated: hashes of what else its server stated of it, see :func:`stated_hashes`; ``None``
             in pins of earlier versions, which did not cover that.

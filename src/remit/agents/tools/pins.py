@@ -6,6 +6,9 @@ called until a person accepts the difference. A definition is all that the serve
 what a model is shown, and the rest, such as annotations that say it only reads. Packages may name
 what a model is shown by its hash, as ``server__tool@sha256:…`` among their permitted tools; then
 that one is the first.
+
+Other texts of a server that reach a model are pinned alike, see
+:class:`remit.agents.tools.mcp.texts.PinnedTexts`.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from remit.agents.tools.pin import Pin, PinnedTool, stated_hashes
-from remit.agents.tools.tool import Tool, ToolError
+from remit.agents.tools.pin import Offered, Pin, PinnedTool, stated_hashes
+from remit.agents.tools.tool import ToolError
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
@@ -31,6 +34,8 @@ _EVENT = "TOOL_PINNED"
 _PINNED, _CHANGED, _ACCEPTED = "PINNED", "CHANGED", "ACCEPTED"
 _LAST = f"SELECT max(seq) FROM entries WHERE submission_id = ? AND event_type = '{_EVENT}'"
 _MARK = "@sha256:"
+INSTRUCTIONS = ":instructions"
+"""End of the id under which a server's instructions are pinned; it follows the server's name."""
 
 
 class PinError(ToolError):
@@ -58,7 +63,7 @@ class Pins:
         self._ledger = ledger
         self._named = named
 
-    def check(self, server: str, origin: str, tools: Iterable[Tool]) -> dict[str, Refused]:
+    def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, Refused]:
         """Hold what a server offers now against the pins: what must not be called, by tool id.
 
         A tool without a pin gets one. What differs goes on record, once, for a person to accept.
@@ -181,7 +186,7 @@ class Pins:
 def _compare(
     server: str,
     origin: str,
-    offered: list[Tool],
+    offered: list[Offered],
     states: dict[tuple[str, str], PinnedTool],
     named: dict[str, set[str]],
 ) -> tuple[dict[str, Refused], list[LedgerEntry]]:
@@ -204,7 +209,10 @@ def _compare(
                 continue
             # A pin of an earlier version: the rest of the definition joins it.
             decision, by = _PINNED, pin.by
-        elif same_origin and not shown and permitted and (pin is None or allowed):
+        elif (
+            same_origin and not shown and permitted
+            and (allowed or (pin is None and not _are_late(tool, origins)))
+        ):  # fmt: skip
             decision = _PINNED  # the first use, or a package names the new definition
         else:
             decision = _CHANGED
@@ -219,13 +227,20 @@ def _compare(
     return refused, new
 
 
-def _reason(server: str, origin: str, tool: Tool, pin: Pin | None, allowed: set[str]) -> str:
+def _are_late(offered: Offered, origins: set[str]) -> bool:
+    """Return True for instructions of a server of which something was pinned without them."""
+    return bool(origins) and offered.tool_id.endswith(INSTRUCTIONS)
+
+
+def _reason(server: str, origin: str, tool: Offered, pin: Pin | None, allowed: set[str]) -> str:
     step = (
         f"A person has to look at it with `remit mcp diff {server}`, and can accept it with "
         f"`remit mcp accept {server} {tool.tool_id}`."
     )
     if pin is not None and pin.origin != origin:
         return f"{tool.tool_id} comes from another server than before under this name. {step}"
+    if pin is None and _are_late(tool, {origin}):
+        return f"The instructions of the MCP server {server!r} are not pinned yet. {step}"
     if pin is None and not allowed:
         return f"{tool.tool_id} is new, and from another server than the tools known here. {step}"
     if allowed:
@@ -237,7 +252,7 @@ def _submission(server: str) -> str:
     return f"mcp:{server}"
 
 
-def _text(tool: Tool) -> str:
+def _text(tool: Offered) -> str:
     parameters, stated = dict(tool.input_schema), dict(tool.stated)
     if stated.get("inputSchema") == parameters:
         del stated["inputSchema"]

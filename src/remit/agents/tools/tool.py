@@ -246,16 +246,21 @@ class Tool:
         JCS cannot carry (an integer beyond 2**53, say) is hashed as Python's JSON text instead,
         with sorted keys.
         """
-        definition = {
-            "description": self.description,
-            "parameters": dict(self.input_schema),
-            "tool_id": self.tool_id,
-        }
-        try:
-            return sha256_hex(canonical_json(definition))
-        except NotCanonicalError:
-            text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
-            return sha256_hex(text.encode())
+        return definition_digest(self.tool_id, self.description, self.input_schema)
+
+
+def definition_digest(tool_id: str, description: str, parameters: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a definition, see :attr:`Tool.digest`."""
+    definition = {
+        "description": description,
+        "parameters": dict(parameters),
+        "tool_id": tool_id,
+    }
+    try:
+        return sha256_hex(canonical_json(definition))
+    except NotCanonicalError:
+        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+        return sha256_hex(text.encode())
 
 
 _Deps = TypeVar("_Deps")

@@ -289,7 +289,10 @@ class Run:
                 answer = None
                 continue
             messages.append({"role": "assistant", "content": sendable(blocks)})
-            results = await self._toolbox.answer(uses, answer.exchange_entry_id)
+            able = self._services.gateway.capabilities(request)
+            results = await self._toolbox.answer(
+                uses, answer.exchange_entry_id, takes_images=able.images
+            )
             if self._toolbox.handed_to:
                 return answer  # another agent goes on
             messages.append({"role": "user", "content": results})

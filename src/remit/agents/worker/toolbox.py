@@ -129,7 +129,11 @@ class Toolbox:
         return self._dispatcher.tools(offered)
 
     async def answer(
-        self, blocks: Sequence[Mapping[str, Any]], exchange_entry_id: str
+        self,
+        blocks: Sequence[Mapping[str, Any]],
+        exchange_entry_id: str,
+        *,
+        takes_images: bool = False,
     ) -> list[dict[str, Any]]:
         """Answer the tool_use blocks of one exchange with tool_result blocks, in their order.
 
@@ -154,7 +158,7 @@ class Toolbox:
             {
                 "type": "tool_result",
                 "tool_use_id": str(block.get("id", "")),
-                "content": self._shown(key, result),
+                "content": _with_images(self._shown(key, result), result, takes_images),
                 "is_error": result.status != "ok",
             }
             for block, result, key in zip(blocks, results, keys, strict=True)
@@ -476,6 +480,15 @@ def _results_or_raise(outcomes: Sequence[ToolResult | BaseException]) -> list[To
         parked = [problem for problem in problems if isinstance(problem, WorkParkedError)]
         raise WorkParkedError(tuple(id_ for problem in parked for id_ in problem.request_ids))
     return [outcome for outcome in outcomes if isinstance(outcome, ToolResult)]
+
+
+def _with_images(text: str, result: ToolResult, takes_images: bool) -> str | list[dict[str, Any]]:
+    """Return the content of a result: its text, and its images if the model takes any."""
+    if not result.images:
+        return text
+    if not takes_images:
+        return f"{text}\n(Images are left out: this model takes none.)"
+    return [{"type": "text", "text": text}, *map(dict, result.images)]
 
 
 def _recorded_result(entry: LedgerEntry) -> ToolResult:

@@ -65,6 +65,11 @@ class ProviderSettings(Section):
     native_tools: bool = Field(description="false makes the worker choose tools by schema")
     prose: bool = Field(True, description=_PROSE)
     structured_output: bool = Field(description="false where JSON Schema output is not supported")
+    images: bool = Field(
+        True,
+        description="false where models take no images; images in tools' results are then "
+        "named to the model and left out",
+    )
     responses: bool = Field(
         True, description="false where the server has no Responses API: such calls are translated"
     )

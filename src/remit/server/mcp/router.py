@@ -92,6 +92,7 @@ class RouterTools:
                 "model_id": "the model that answered",
                 "provider_id": "its provider",
                 "response": "its answer",
+                "finish_reason": "why the answer ended: stop, length, refusal or content_filter",
                 "scores": "of all candidates",
                 "fallback_attempts": "models that were asked before and failed",
                 "latency_ms": "how long it took, milliseconds",

@@ -126,7 +126,8 @@ class ToolRunner:
             )
         arguments = _with_integers(tool.tool.input_schema, arguments)
         try:
-            problem = first_problem(tool.tool.input_schema, arguments)
+            # Arguments may be large: other clients are served while they are checked.
+            problem = await asyncio.to_thread(first_problem, tool.tool.input_schema, arguments)
         except (RecursionError, ValueError, OverflowError):
             problem = "they cannot be checked"
         problem = problem or _line_end(tool.tool.input_schema, arguments)

@@ -18,14 +18,17 @@ from remit.agents.tools.mcp.origin import origin_of
 from remit.agents.tools.mcp.results import current_schema, identity
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.server import McpServer
+from remit.agents.tools.mcp.texts import LISTS, PinnedTexts
 from remit.agents.tools.mcp.transports import transport_to
 from remit.agents.tools.pin import Pin, PinnedTool
 from remit.agents.tools.pins import PinError, Pins
 
 __all__ = [
+    "LISTS",
     "McpServer",
     "Pin",
     "PinError",
+    "PinnedTexts",
     "PinnedTool",
     "Pins",
     "Secrets",

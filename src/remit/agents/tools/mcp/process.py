@@ -22,13 +22,21 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    jsonrpc_message_adapter,
+)
 
 from remit.agents.tools.tool import ToolError
+from remit.kernel.json_text import member
 from remit.kernel.settings import McpServerSettings
 
 _Received = MemoryObjectSendStream[SessionMessage | Exception]
 
+_UNREADABLE = "Its answer is no JSON-RPC, or a number in it has too many digits to be read."
 _CHUNK = 65536
 _LAST_BYTES = 8192
 _LAST_LINES = 5
@@ -118,8 +126,7 @@ class ServerProcess:
                 line = await stdout.readuntil()
                 # A server that prints to stdout; what it says may be secret.
                 for one in _batched(line):
-                    with contextlib.suppress(ValueError):
-                        message = jsonrpc_message_adapter.validate_json(one, by_name=False)
+                    if (message := _message(one)) is not None:
                         await received.send(SessionMessage(message))
         except asyncio.LimitOverrunError:
             limit = self._settings.max_message_bytes
@@ -165,6 +172,26 @@ class ServerProcess:
                 return False
             await asyncio.sleep(_LOOK_S)
         return True
+
+
+def _message(line: bytes) -> JSONRPCMessage | None:
+    """Return the message of a line, or an error if an answer cannot be read; ``None`` for text.
+
+    An answer that is dropped would leave its request waiting until its time is up.
+    """
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        pass
+    if not line.lstrip().startswith(b"{"):
+        return None
+    with contextlib.suppress(ValueError, IndexError, RecursionError):
+        found = member(line, "id")
+        answered = None if found is None else json.loads(line[found.value : found.end])
+        if isinstance(answered, (int, str)) and member(line, "method") is None:
+            error = ErrorData(code=INTERNAL_ERROR, message=_UNREADABLE)
+            return JSONRPCError(jsonrpc="2.0", id=answered, error=error)
+    return None
 
 
 def _batched(line: bytes) -> list[bytes]:

@@ -6,13 +6,16 @@ They have the names that other frameworks give them: ``list_resources``, ``read_
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp import Client, MCPError
+from mcp.types import METHOD_NOT_FOUND
 from mcp.types import Tool as Offered
 
-from remit.agents.tools.mcp.results import said, said_resource
+from remit.agents.tools.mcp.results import illustrated, said, said_resource
+from remit.agents.tools.mcp.texts import PinnedTexts
 
 _MOST = 1000  # resources or prompts of one list
 _NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
@@ -69,29 +72,63 @@ def _tool(name: str, schema: dict[str, Any], description: str) -> ContextTool:
     return ContextTool(name=name, input_schema=schema, description=description)
 
 
-async def call_context_tool(client: Client, name: str, arguments: Mapping[str, Any]) -> Any:
-    """What one of these tools gives, as JSON."""
+async def call_context_tool(
+    client: Client, name: str, arguments: Mapping[str, Any], texts: PinnedTexts
+) -> Any:
+    """Return the result of one of these tools, as JSON.
+
+    Raises:
+        ToolError: the prompt or the resource is not as it was pinned.
+    """
     if name == "list_resources":
-        resources = await _all(lambda at: client.list_resources(cursor=at), "resources")
-        templates = await _all(
-            lambda at: client.list_resource_templates(cursor=at), "resource_templates"
-        )
-        return {"resources": _plain(resources), "templates": _plain(templates)}
+        found = await asyncio.to_thread(texts.lists, await text_lists(client, prompts=False))
+        return {"resources": _plain(found["resources/list"]),
+                "templates": _plain(found["resources/templates/list"])}  # fmt: skip
     if name == "read_resource":
-        read = await client.read_resource(str(arguments["uri"]))
-        return "\n".join(said_resource(content) for content in read.contents)
+        uri = str(arguments["uri"])
+        await asyncio.to_thread(texts.lists, await text_lists(client, prompts=False))
+        texts.require_resource(uri)
+        read = await client.read_resource(uri)
+        text = "\n".join(said_resource(content) for content in read.contents)
+        return illustrated(text, read.contents)
+    found = await asyncio.to_thread(texts.lists, await text_lists(client, resources=False))
     if name == "list_prompts":
-        return {"prompts": _plain(await _all(lambda at: client.list_prompts(cursor=at), "prompts"))}
+        return {"prompts": _plain(found["prompts/list"])}
     given = {str(key): str(value) for key, value in (arguments.get("arguments") or {}).items()}
     prompt = await client.get_prompt(str(arguments["name"]), given)
-    return "\n".join(f"{message.role}: {said(message.content)}" for message in prompt.messages)
+    await asyncio.to_thread(texts.require_prompt, str(arguments["name"]), given, _dumped(prompt))
+    text = "\n".join(f"{message.role}: {said(message.content)}" for message in prompt.messages)
+    return illustrated(text, [message.content for message in prompt.messages])
+
+
+async def text_lists(
+    client: Client, *, resources: bool = True, prompts: bool = True
+) -> dict[str, list[dict[str, Any]]]:
+    """Return what a server lists besides tools, as it sent it, by request."""
+    offers = client.server_capabilities
+    found: dict[str, list[dict[str, Any]]] = {}
+    if resources and offers.resources is not None:
+        found["resources/list"] = await _all(
+            lambda at: client.list_resources(cursor=at), "resources"
+        )
+        found["resources/templates/list"] = await _all(
+            lambda at: client.list_resource_templates(cursor=at), "resource_templates"
+        )
+    if prompts and offers.prompts is not None:
+        found["prompts/list"] = await _all(lambda at: client.list_prompts(cursor=at), "prompts")
+    return {request: [_dumped(item) for item in items] for request, items in found.items()}
 
 
 async def _all(page_at: Callable[[str | None], Awaitable[Any]], name: str) -> list[Any]:
     found: list[Any] = []
     cursor, seen = None, set[str]()
     while len(found) < _MOST:
-        page = await page_at(cursor)
+        try:
+            page = await page_at(cursor)
+        except MCPError as error:
+            if error.code == METHOD_NOT_FOUND:  # some say that they have them, and have none
+                break
+            raise
         found += getattr(page, name)
         cursor = page.next_cursor
         if not cursor or cursor in seen:
@@ -100,9 +137,13 @@ async def _all(page_at: Callable[[str | None], Awaitable[Any]], name: str) -> li
     return found[:_MOST]
 
 
-def _plain(items: list[Any]) -> list[dict[str, Any]]:
-    left_out = {"icons", "meta", "annotations"}
+def _dumped(sent: Any) -> dict[str, Any]:
+    return dict(sent.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+
+def _plain(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    left_out = ("icons", "_meta", "annotations")
     return [
-        item.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
+        {name: value for name, value in item.items() if name not in left_out and value is not None}
         for item in items
     ]

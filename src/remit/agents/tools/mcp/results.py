@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mcp.types import (
@@ -19,8 +19,18 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from remit.agents.tools.output import Illustrated
 from remit.agents.tools.tool import ToolError
+from remit.kernel.json_text import JsonTextError, load_exact
 
+# Images that providers take, by the bytes with which the data begins.
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+_MAX_IMAGES = 20  # of one result
+_MAX_IMAGE_BYTES = 3_700_000  # 5 MB of base64, the lowest limit of the large providers
 _LONGEST_ID = 64
 _DIGEST = 8
 _DECLINED = "[While it ran, the server asked, and nobody could answer: {}]"
@@ -42,7 +52,7 @@ def identity(server: str, name: str) -> str:
 def output(result: CallToolResult, asked: Sequence[str] = ()) -> Any:
     """Return the answer of a server's tool: its data, its texts, or both if they differ.
 
-    Media become a short note.
+    Media become a short note; images that a provider can take follow as content blocks.
 
     Args:
         result: the server's answer.
@@ -59,9 +69,45 @@ def output(result: CallToolResult, asked: Sequence[str] = ()) -> Any:
         raise ToolError("\n".join([text, *notes]))
     data = result.structured_content
     if data is None:
-        return "\n".join([*texts, *notes])
+        return illustrated("\n".join([*texts, *notes]), result.content)
     shown = data if _repeats(texts, data) else {"text": "\n".join(texts), "structuredContent": data}
-    return {**shown, "unanswered_questions": [*asked]} if notes else shown
+    shown = {**shown, "unanswered_questions": [*asked]} if notes else shown
+    return illustrated(shown, result.content)
+
+
+def illustrated(value: Any, blocks: Iterable[Any]) -> Any:
+    """Return a value, together with the images among content blocks or resources."""
+    images = [image for block in blocks if (image := _image(block))]
+    return Illustrated(value, tuple(images[:_MAX_IMAGES])) if images else value
+
+
+def _image(block: Any) -> dict[str, Any] | None:
+    if isinstance(block, EmbeddedResource):
+        block = block.resource
+    if isinstance(block, ImageContent):
+        data = block.data
+    elif isinstance(block, BlobResourceContents) and (block.mime_type or "").startswith("image/"):
+        data = block.blob
+    else:
+        return None
+    media_type, plain = _read_image(data)
+    if not media_type:
+        return None
+    source = {"type": "base64", "media_type": media_type, "data": plain}
+    return {"type": "image", "source": source}
+
+
+def _read_image(data: str) -> tuple[str, str]:
+    """Return the media type by the data itself, and the data; empty if no provider takes it."""
+    try:
+        read = base64.b64decode(data, validate=True)
+    except ValueError:
+        return "", ""
+    is_webp = read[:4] == b"RIFF" and read[8:12] == b"WEBP"
+    found = next((kind for start, kind in _IMAGES.items() if read.startswith(start)), "")
+    if len(read) > _MAX_IMAGE_BYTES:
+        return "", ""
+    return ("image/webp" if is_webp else found), data
 
 
 def _repeats(texts: Sequence[str], data: Mapping[str, Any]) -> bool:
@@ -78,8 +124,8 @@ def _repeats(texts: Sequence[str], data: Mapping[str, Any]) -> bool:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return load_exact(text.encode("utf-8", "replace"))
+    except JsonTextError:
         return text
 
 
@@ -87,13 +133,15 @@ def said(block: Any) -> str:
     """A block of content as text; media become a short note."""
     if isinstance(block, TextContent):
         return block.text
+    if isinstance(block, ImageContent) and _read_image(block.data)[0]:
+        return f"[image, {block.mime_type}, {_size(block.data):,} bytes]"
     if isinstance(block, (ImageContent, AudioContent)):
         return _note(block.type, block.mime_type, block.data)
     if isinstance(block, ResourceLink):
         about = [block.title, block.description, block.mime_type]
         return f"[resource {block.name}: {'; '.join([str(block.uri), *filter(None, about)])}]"
     if isinstance(block, EmbeddedResource):
-        return said_resource(block.resource)
+        return f"[resource {block.resource.uri}]\n{said_resource(block.resource)}"
     return f"[{type(block).__name__}]"
 
 
@@ -105,8 +153,11 @@ def said_resource(contents: TextResourceContents | BlobResourceContents) -> str:
 
 
 def _note(kind: str, media_type: str, base64: str) -> str:
-    size = len(base64) * 3 // 4 - base64[-2:].count("=")
-    return f"[{kind}, {media_type}, {size:,} bytes, not shown]"
+    return f"[{kind}, {media_type}, {_size(base64):,} bytes, not shown]"
+
+
+def _size(base64: str) -> int:
+    return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
 def current_schema(schema: Any) -> Any:

@@ -9,10 +9,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from mcp import Client, MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
@@ -22,9 +22,15 @@ from pydantic import ValidationError
 from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
 from remit.agents.tools.mcp.origin import origin_of
 from remit.agents.tools.mcp.process import ServerProcess
-from remit.agents.tools.mcp.resources import ContextTool, call_context_tool, context_tools
+from remit.agents.tools.mcp.resources import (
+    ContextTool,
+    call_context_tool,
+    context_tools,
+    text_lists,
+)
 from remit.agents.tools.mcp.results import current_schema, identity, output
 from remit.agents.tools.mcp.secrets import Secrets
+from remit.agents.tools.mcp.texts import PinnedTexts
 from remit.agents.tools.mcp.transports import transport_to
 from remit.agents.tools.pins import Pins, Refused
 from remit.agents.tools.tool import (
@@ -41,6 +47,7 @@ from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
 
 _log = logging.getLogger("remit.tools")
+_T = TypeVar("_T")
 _KEY = "remit/idempotency_key"
 # Answers of a server that is well: it knows the call, or says what is wrong with it.
 _OWN_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
@@ -74,6 +81,7 @@ class McpServer(Closeable):
         self._checked: tuple[Connection, float] | None = None
         self._settings = settings
         self._secrets = Secrets(name)
+        self._texts = PinnedTexts(name, self._origin, pins)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._process: ServerProcess | None = None
@@ -111,14 +119,15 @@ class McpServer(Closeable):
         return [self._shown(tool) for tool in self._checked_tools()]
 
     def refused(self) -> dict[str, Refused]:
-        """What must not be called of what the server offers now, by tool id. Blocks.
+        """Return the tools and other texts of the server that wait for a person, by id. Blocks.
 
         Raises:
             ToolError: as :meth:`tools`.
         """
         self._closed = False
         self._checked_tools()
-        return dict(self._refused)
+        self._texts.lists(self._asked(text_lists, "texts"))
+        return {**self._refused, **self._texts.refused()}
 
     def close(self) -> None:
         """End the connection, and the server if it was started here, with all its children."""
@@ -188,15 +197,26 @@ class McpServer(Closeable):
         return self._list(self._connected())
 
     def _list(self, connection: Connection) -> list[Offered]:
-        seconds = self._settings.start_timeout_s
         connection.changed = False  # before they are listed: what changes then counts
-        future = connection.submit(_all_tools)
+        return self._answer(connection, _all_tools, "tools")
+
+    def _asked(self, work: Callable[[Client], Coroutine[Any, Any, _T]], listed: str) -> _T:
+        return self._answer(self._connected(), work, listed)
+
+    def _answer(
+        self,
+        connection: Connection,
+        work: Callable[[Client], Coroutine[Any, Any, _T]],
+        listed: str,
+    ) -> _T:
+        seconds = self._settings.start_timeout_s
+        future = connection.submit(work)
         try:
             return future.result(seconds)
         except TimeoutError:
             future.cancel()
             raise ToolError(
-                f"The MCP server {self.name!r} did not list its tools within {seconds:g} s."
+                f"The MCP server {self.name!r} did not list its {listed} within {seconds:g} s."
             ) from None
         except Exception as error:
             raise self._failure(error, connection) from error
@@ -207,12 +227,17 @@ class McpServer(Closeable):
         made = self._made(offered)
         connection = self._connection
         if self._pins is not None and connection is not None:
-            if self._refused or offered != self._offered or not self._is_fresh():
-                origin = origin_of(self._settings, self._secrets.redacted)
-                self._refused = self._pins.check(self.name, origin, made)
+            waiting = self._refused or self._texts.refused()
+            if waiting or offered != self._offered or not self._is_fresh():
+                # Before the tools: instructions that a known server adds are a change.
+                self._texts.initialized(_initialized(connection.ready.result(0)))
+                self._refused = self._pins.check(self.name, self._origin(), made)
                 self._checked = connection, time.monotonic()
             self._offered = offered
         return made
+
+    def _origin(self) -> str:
+        return origin_of(self._settings, self._secrets.redacted)
 
     def _is_fresh(self) -> bool:
         """Whether this connection's tools were held against the pins lately."""
@@ -319,7 +344,7 @@ class McpServer(Closeable):
         async def work(client: Client) -> Any:
             nonlocal sent
             if isinstance(tool, ContextTool):
-                return await call_context_tool(client, tool.name, arguments)
+                return await call_context_tool(client, tool.name, arguments, self._texts)
             sent = True
             result = await client.call_tool(
                 tool.name, arguments, progress_callback=progress, meta=meta
@@ -364,6 +389,13 @@ class McpServer(Closeable):
         if isinstance(error, (MCPError, ToolError, RuntimeError)):  # the SDK's own are plain ones
             return self._secrets.redacted(str(error))
         return f"{type(error).__name__}."
+
+
+def _initialized(client: Client) -> dict[str, Any]:
+    """Return the texts of a server's answer to ``initialize``."""
+    info = client.server_info
+    about = {} if info is None else info.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {"instructions": client.instructions, "serverInfo": about}
 
 
 async def _all_tools(client: Client) -> list[Offered]:

@@ -79,7 +79,8 @@ class ToolCalls:
             why = f"There is no tool {name[:64]!r} here."
             await self._record.refuse(name, arguments, why)
             raise MCPError(INVALID_PARAMS, why)  # as MCP says, and as the server would
-        verdict = self._served.rules.decide(self._caller.identity, name, arguments)
+        rules, who = self._served.rules, self._caller.identity
+        verdict = await asyncio.to_thread(rules.decide, who, name, arguments)
         if why := definition.refusal or verdict.reason:
             return await self._refused(name, arguments, why)
         permit = None
@@ -125,7 +126,8 @@ class ToolCalls:
     async def _ended(
         self, name: str, begun: Begun, definition: Definition, result: dict[str, Any]
     ) -> dict[str, Any]:
-        problem = _problem(definition, result)
+        # A result may be large: other clients are served while it is checked.
+        problem = await asyncio.to_thread(_problem, definition, result)
         failed = bool(problem) or result.get("isError") is True
         call_id = await self._record.end(begun, "error" if failed else "ok", result, problem)
         if problem:

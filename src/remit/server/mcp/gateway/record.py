@@ -17,7 +17,7 @@ from remit.gateway.auth import Identity
 from remit.gateway.budget import TokenBudgeter
 from remit.gateway.tenancy import default_session
 from remit.kernel.budget import BudgetScope, TokenUsage
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.secrets import redact_secrets
 from remit.ledger import LedgerClient, LedgerEntry, Prepared, Transaction
@@ -179,8 +179,8 @@ class Record:
             **shown,
             status=status,
             result=result,
-            arguments_bytes=len(canonical_json(shown["arguments"])),
-            result_bytes=len(canonical_json(result)),
+            arguments_bytes=len(exact_json(shown["arguments"])),
+            result_bytes=len(exact_json(result)),
             tool_error=redact_secrets(error),
         )
 
@@ -224,7 +224,7 @@ class Record:
 def _recordable(value: Any) -> Any:
     """``value``, or its JSON text where it is a value that the record cannot carry as it is."""
     try:
-        canonical_json(value)
+        exact_json(value)
     except InvalidInputError:
         return json.dumps(value, default=str)
     return value

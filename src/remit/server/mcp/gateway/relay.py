@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.types import INTERNAL_ERROR
 
 from remit.agents.approvals import ApprovalQueue
-from remit.agents.tools.mcp import Pins
+from remit.agents.tools.mcp import LISTS, PinnedTexts, Pins
 from remit.gateway.budget import TokenBudgeter
 from remit.kernel.errors import RemitError
 from remit.kernel.secrets import ConfiguredSecrets, redact_secrets
@@ -76,6 +77,7 @@ class Relay:
         self._definitions = Definitions(
             served.name, self.upstream.origin, served.pins, always=bool(served.settings.command)
         )
+        self._texts = PinnedTexts(served.name, self.upstream.origin, served.pins)
         self._calls = ToolCalls(served, caller, self._record, self._definitions)
 
     @property
@@ -105,11 +107,14 @@ class Relay:
             result = await ask(method, params)
             if method == "tools/list":
                 return self._calls.visible(await self._definitions.checked(result))
+            result = await asyncio.to_thread(self._accepted, method, params or {}, result)
         except MCPError as error:
             if method in _WITH_CONTENT:
                 await self._record.message(method, params, error=error.error.message)
             raise
         except RemitError as error:
+            if method in _WITH_CONTENT:
+                await self._record.message(method, params, error=str(error))
             raise MCPError(INTERNAL_ERROR, redact_secrets(str(error))) from error
         except Exception as error:
             _log.error("%s through the gateway failed: %s", method, type(error).__name__)
@@ -120,6 +125,26 @@ class Relay:
             self.upstream.version = result["protocolVersion"]
         if method in _WITH_CONTENT:
             await self._record.message(method, params, result)
+        return result
+
+    def _accepted(
+        self, method: str, params: Mapping[str, Any], result: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return a result with the texts that are pinned or that a person accepted.
+
+        Raises:
+            ToolError: a prompt or a resource is not as it was pinned.
+        """
+        if method in ("initialize", "server/discover"):
+            return self._texts.initialized(result)
+        if method in LISTS:
+            member = LISTS[method][0]
+            return {**result, member: self._texts.listed(method, result.get(member))}
+        if method == "resources/read":
+            self._texts.require_resource(str(params.get("uri")))
+        if method == "prompts/get" and "messages" in result:
+            name, given = str(params.get("name")), params.get("arguments")
+            self._texts.require_prompt(name, given, result)
         return result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
