@@ -7,13 +7,16 @@ and tool calls get distinct ids.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.agents.worker.execution import WorkFailedError
 from remit.agents.workorders import Answer
 from remit.kernel.exchange import Message
-from remit.kernel.json_text import JsonTextError, load_exact, sound, sound_text
+from remit.kernel.json_text import JsonTextError, load_said, sound_text
+
+_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
 
 CUT_SHORT = ("length", "max_tokens")
 """Reasons for the end of an answer that is not complete."""
@@ -41,17 +44,17 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
     if text is not None:
         text = sound_text(text)
         try:
-            value = load_exact(text.encode()) if text.strip() else {}
+            value = load_said(text) if text.strip() else {}
         except JsonTextError as error:
             why = error.message.removeprefix("The text is not JSON: ").rstrip(".")
             return {"_unparsed": text}, f"The arguments are not JSON ({why}): {_shown(text)}."
     if value is None and not (schema.get("properties") or schema.get("required")):
         return {}, ""
     if isinstance(value, dict) and isinstance(given, str):
-        return sound(value), ""
+        return value, ""
     text = str(value) if text is None else text
     if isinstance(value, dict):
-        why = "they are nested too deep, hold an infinite number, or a member '_unparsed'"
+        why = "they are nested too deep, or hold a member '_unparsed'"
         return {"_unparsed": text}, f"The arguments are JSON that cannot be used: {why}."
     kind = _KINDS.get(type(value), "a number")
     problem = f"The arguments are not a JSON object but {kind}: {_shown(text)}."
@@ -68,6 +71,16 @@ def unparsed_text(given: Any) -> str | None:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
+
+def said_value(text: str) -> Any:
+    """Return the value of an answer that is JSON, with or without a code fence.
+
+    Raises:
+        JsonTextError: the answer is not JSON.
+    """
+    fenced = _FENCED.match(text)
+    return load_said(fenced[1] if fenced else text)
 
 
 def stop_problem(answer: Answer) -> WorkFailedError | None:
