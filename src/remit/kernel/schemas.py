@@ -29,7 +29,7 @@ from referencing.jsonschema import DRAFT202012
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
-from remit.kernel.json_text import dump, load_exact
+from remit.kernel.json_text import dump, load_exact, sound
 from remit.kernel.metaschema import plainly_schema
 
 _MOST_COMPILED = 256
@@ -119,8 +119,7 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
     except _OutOfStepsError:
         return (
             [],
-            f"it cannot be checked in {steps:,} steps: the schema has too many "
-            "alternatives",
+            f"it cannot be checked in {steps:,} steps: the schema has too many alternatives",
         )
 
 
@@ -259,13 +258,16 @@ def _compiled(schema: bytes) -> _Compiled:
         Unresolvable: a reference leads to nothing in the schema.
     """
     loaded = load_exact(schema)
+    if b"\\u" in schema and sound(loaded) != loaded:
+        raise InvalidInputError("a text in it holds half of a surrogate pair")
     if not plainly_schema(loaded):
         jsonschema.Draft202012Validator.check_schema(loaded)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
     validator = _Linear(loaded, registry=registry)
     after: dict[int, list[int]] = {}
-    held, references, keywords = [(loaded, validator._resolver)], [], 0
+    held, keywords = [(loaded, validator._resolver)], 0
+    references: list[tuple[int, str, Any]] = []
     while held or references:
         if not held:
             start, wanted, resolver = references.pop()

@@ -23,6 +23,7 @@ from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, 
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import sound
 from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
 from remit.ledger import LedgerClient
 
@@ -267,7 +268,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Returns:
             The order: its ``state``, ``output_result``, ``error`` and ``cost``.
         """
-        context = {"user_input": task} if isinstance(task, str) else dict(task)
+        context = sound({"user_input": task} if isinstance(task, str) else dict(task))
         step = self._step if contract is None else replace(self._step, contract_id=contract)
         output = _output(output_type) or (self._output if contract is None else None)
         schema = None if output is None else output.schema

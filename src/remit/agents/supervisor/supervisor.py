@@ -22,6 +22,7 @@ from remit.agents.supervisor.threads import KnownThreads, consolidate
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import sound_text
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerEntry, LedgerError
 
@@ -79,6 +80,7 @@ class HO2Supervisor:
             LeaseBusyError: another process works on the session for too long.
             LedgerError: the record could not be kept; nothing further was done.
         """
+        user_message = sound_text(user_message)
         if not user_message.strip():
             raise InvalidInputError("The message is blank.", next_step="Say something.")
 
