@@ -522,6 +522,7 @@ def _enum(validator: Any, values: list[Any], value: Any, schema: Any) -> Iterato
             known = indexes[id(values)] = frozenset(plain)
         fits = _form(value) in known
     else:
+        _check.get().spend(len(values) // _SIZE_OF_STEP)
         fits = next(_KEYWORDS["enum"](validator, values, value, schema), None) is None
     if not fits:
         yield ValidationError(f"{_quoted(value)} is not one of {_quoted(values)}")

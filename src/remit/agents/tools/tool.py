@@ -15,8 +15,8 @@ from remit.agents.workorders import NOBODY, ApprovalNeeded, Principal
 from remit.kernel.budget import nano_of
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
+from remit.kernel.json_text import sound_text
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.ledger import is_plain_text
 
 OnUnknown = Literal["retry", "ask", "fail"]
 """What becomes of a call that began before a crash and whose outcome is unknown."""
@@ -146,11 +146,9 @@ class Tool:
                 f"{self.tool_id!r} cannot be a tool's id.",
                 next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",
             )
-        if not is_plain_text(self.description):
-            raise ToolError(
-                f"The description of {self.tool_id} is not a text, or holds NUL or half of a "
-                "surrogate pair."
-            )
+        if not isinstance(self.description, str):
+            raise ToolError(f"The description of {self.tool_id} is not a text.")
+        object.__setattr__(self, "description", sound_text(self.description))
         if not isinstance(self.input_schema, Mapping):
             raise ToolError(
                 f"input_schema of {self.tool_id} is a {type(self.input_schema).__name__}; it takes "

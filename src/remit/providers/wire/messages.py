@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
+from remit.kernel.json_text import JsonTextError, elements, load_said, member, value_at
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, anthropic_usage, fallen
@@ -35,6 +36,38 @@ _BLOCKS = {
 
 _INPUT = "input_json_delta"
 _CONTENT = ("text", "thinking", "data", "partial_json")
+
+
+def keep_texts(answer: Any, raw: bytes) -> None:
+    """Put the text of a tool's input in its place if an object in it has a name twice.
+
+    So it does for a number that cannot be kept. The value would not say what the model said.
+
+    Args:
+        answer: read from ``raw``.
+        raw: a whole answer.
+    """
+    if b'"tool_use"' not in raw or not is_answer(answer) or type(answer["content"]) is not list:
+        return
+    for block, text in zip(answer["content"], elements(value_at(raw, ["content"]) or b"[]")):
+        _keep_text(block, text)
+
+
+def _keep_text(block: Any, text: bytes | None) -> None:
+    if type(block) is not dict or block.get("type") != "tool_use" or text is None:
+        return
+    found = member(text, "input")
+    given = "" if found is None else text[found.value : found.end].decode()
+    if given and not _can_be_read(given):
+        block["input"] = given
+
+
+def _can_be_read(text: str) -> bool:
+    try:
+        load_said(text)
+    except JsonTextError:
+        return False
+    return True
 
 
 def is_answer(answer: Any) -> bool:
@@ -118,6 +151,8 @@ class MessageSum:
         if kind == "content_block_delta":
             self._add_delta(event)
         elif kind == "content_block_start":
+            if b'"tool_use"' in data:
+                _keep_text(event.get("content_block"), value_at(data, ["content_block"]))
             self._begin(event)
         elif kind == "message_start":
             message = event.get("message")
@@ -304,8 +339,8 @@ class MessageSum:
         for at, block in self._in_order():
             whole = settled(block)
             if pieces := "".join(self._input.get(at, ())):
-                value = read(pieces.encode("utf-8", "surrogatepass"))
-                whole["input"] = pieces if value is None else value
+                text = pieces.encode("utf-8", "surrogatepass")
+                whole["input"] = read(text) if _can_be_read(pieces) else pieces
             content.append(whole)
         answer = dict(self._message)
         if answer or content:
