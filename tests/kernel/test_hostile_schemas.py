@@ -234,7 +234,7 @@ def test_a_schema_that_cannot_be_used_is_refused_as_it_is_made(schema: Any, why:
     assert bool(why) == bool(problem)
     if not why:
         return
-    with pytest.raises(ToolError, match="is not a JSON Schema: .*[^.].$"):
+    with pytest.raises(ToolError, match=r"is not a JSON Schema: .*[^.]\.$"):
         Tool("odd", "Odd.", schema, print)
 
 

@@ -63,7 +63,13 @@ def chat_stream(odd: Odd) -> Raw:
         call if isinstance(call.arguments, str) else Call(call.name, "", call.call_id)
         for call in odd.calls
     )
-    return completion_stream(chat(Odd(odd.name, odd.text, calls, odd.refusal, odd.stop)))
+    stream = completion_stream(chat(Odd(odd.name, odd.text, calls, odd.refusal, odd.stop)))
+    if odd.refusal:
+        head = {"id": "c", "object": "chat.completion.chunk", "model": "m"}
+        chunks = [{**head, "choices": [{"index": 0, "delta": {"refusal": piece}}]}
+                  for piece in _pieces(odd.refusal)]  # fmt: skip
+        stream.chunks[-3:-3] = [f"data: {json.dumps(each)}\n\n".encode() for each in chunks]
+    return stream
 
 
 def messages(odd: Odd) -> Raw:
@@ -73,7 +79,7 @@ def messages(odd: Odd) -> Raw:
     text = json.dumps(body)
     for call in odd.calls:
         text = text.replace(json.dumps(_MARK), _written(call.arguments), 1)
-    return Raw(text.encode())
+    return Raw(text.encode("utf-8", "backslashreplace"))
 
 
 def messages_stream(odd: Odd, *, whole_input: bool = False) -> Raw:
@@ -106,7 +112,7 @@ def messages_stream(odd: Odd, *, whole_input: bool = False) -> Raw:
     text = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events)
     for call in odd.calls:
         text = text.replace(json.dumps(_MARK), _written(call.arguments), 1)
-    return Raw(text.encode(), content_type="text/event-stream")
+    return Raw(text.encode("utf-8", "backslashreplace"), content_type="text/event-stream")
 
 
 def responses(odd: Odd) -> dict[str, Any]:
@@ -173,11 +179,12 @@ def _written(arguments: Any) -> str:
     """Return the JSON text of arguments: as the model wrote them, if that is JSON."""
     if isinstance(arguments, str):
         try:
-            json.loads(arguments, parse_int=float)
+            value = json.loads(arguments, parse_int=float)
         except ValueError:
             return json.dumps(arguments)
-        if "NaN" not in arguments and "Infinity" not in arguments:
-            return arguments
+        is_plain = "NaN" not in arguments and "Infinity" not in arguments
+        if is_plain and not isinstance(value, str):  # the API's own text is the arguments' text
+            return arguments.replace("\n", " ")  # an event's data is one line
     return json.dumps(arguments)
 
 

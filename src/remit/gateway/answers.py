@@ -15,7 +15,7 @@ from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import counted_once
 from remit.providers.wire.answers import error_in, facts
 from remit.providers.wire.endpoint import MESSAGES
-from remit.providers.wire.messages import keep_texts
+from remit.providers.wire.messages import read_inputs
 
 __all__ = ["read_result", "response", "whole"]
 
@@ -40,7 +40,7 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         if body.endpoint.form and reply.content_type.startswith("text/"):
             value = raw.decode("utf-8", "replace")  # a transcript
     if neutral and body.endpoint.name == MESSAGES.name:
-        keep_texts(value, raw)
+        read_inputs(value, raw)
     came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = came

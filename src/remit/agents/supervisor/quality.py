@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from remit.agents.supervisor.claims import hidden_failure, unsourced
+from remit.agents.worker import IGNORABLE, visible
 from remit.agents.workorders import WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
@@ -82,25 +83,12 @@ _MOST_NAMED = 5
 _MARKUP = re.compile(r"\A(?:\s|[>*_`~]|(?:(?<=```)|(?<=~~~))[\w+.-]+[ \t]*\n)*")
 """White space, quotes, emphasis and code fences at the start of a text."""
 
-_IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+2800, a blank
-    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
-    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff]"
-)
-
-
-def _visible(text: str) -> str:
-    """Return a text without the characters that nobody sees, and space at its ends."""
-    if text.isascii():
-        return text.strip().strip("\0")
-    return _IGNORABLE.sub("", text).strip().strip("\0")
-
 
 def _folded(text: str) -> str:
     """Return a text in the form in which two are compared."""
     if text.isascii():
         return text.lower()
-    folded = unicodedata.normalize("NFKC", _IGNORABLE.sub("", text)).casefold()
+    folded = unicodedata.normalize("NFKC", IGNORABLE.sub("", text)).casefold()
     return unicodedata.normalize("NFKC", folded)
 
 
@@ -128,7 +116,7 @@ class QualityGate:
             return [f"{error.get('code', 'failed')}: {error.get('message', 'the order failed')}"]
         criteria = {**DEFAULT_CRITERIA, **order.acceptance_criteria}
         text = answer_text(order)
-        text, delivered = _visible(text), text
+        text, delivered = visible(text), text
         if criteria["non_empty"] and not text:
             return ["the answer is empty"]
         result = order.output_result if isinstance(order.output_result, Mapping) else {}

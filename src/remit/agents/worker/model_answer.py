@@ -18,6 +18,13 @@ from remit.kernel.json_text import JsonTextError, load_said, sound_text
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
 
+IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+2800, a blank
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+"""Characters that nobody sees."""
+
 CUT_SHORT = ("length", "max_tokens")
 """Reasons for the end of an answer that is not complete."""
 
@@ -73,6 +80,11 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
+def visible(text: str) -> str:
+    """Return a text without the characters that nobody sees, and space at its ends."""
+    return (text if text.isascii() else IGNORABLE.sub("", text)).strip().strip("\0")
+
+
 def said_value(text: str) -> Any:
     """Return the value of an answer that is JSON, with or without a code fence.
 
@@ -91,22 +103,22 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
-    words = "".join([answer.text, *refusals])
+    words = " ".join(filter(None, [answer.text, *refusals]))
     if refusals:
         return WorkFailedError("refusal", f"the model refused to answer: {words}".rstrip(": "))
     if answer.finish_reason == "content_filter":
-        said = f"; as far as it came: {words}" if words else ""
+        said = f"; as far as it came: {words}" if visible(words) else ""
         why = "the model refused, or a content filter stopped its answer"
         return WorkFailedError("content_filter", f"{why}{said}")
     uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
-    if answer.finish_reason in CUT_SHORT and not answer.text.strip() and not uses_tools:
+    if answer.finish_reason in CUT_SHORT and not visible(answer.text) and not uses_tools:
         return cut_short(answer)
     return None
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
     """Return the error of an answer that reached its longest length before its end."""
-    said = f"; as far as it came: {answer.text}" if answer.text.strip() else ""
+    said = f"; as far as it came: {answer.text}" if visible(answer.text) else ""
     return WorkFailedError(
         "length", f"the answer was cut at the most tokens that it may have (max_tokens){said}"
     )

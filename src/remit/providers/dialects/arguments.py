@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import orjson
 
-from remit.kernel.json_text import JsonTextError, load_said, sound_text
+from remit.kernel.json_text import JsonTextError, dump, load_said, sound_text
 
 _MAX_DEPTH = 100
 
@@ -19,7 +18,7 @@ def json_text(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except (TypeError, ValueError):  # lone surrogates, great whole numbers
-        return json.dumps(value, separators=(",", ":"))
+        return dump(value).decode()
 
 
 def read_arguments(text: str) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def input_of(given: Any) -> dict[str, Any]:
     """
     if given is None:
         return {}
-    if type(given) is dict:
+    if type(given) is dict and "_unparsed" not in given and _is_shallow(given, _MAX_DEPTH):
         return given
     return read_arguments(given if type(given) is str else json_text(given))
 

@@ -76,7 +76,7 @@ def facts(answer: Any) -> AnswerFacts:
     return AnswerFacts(
         text,
         model if type(model) is str else "",
-        "tool_use" if message.get("tool_calls") else finish,
+        "tool_use" if message.get("tool_calls") and finish == "stop" else finish,
         own_id if type(own_id) is str else "",
         _usage_in(answer, content),
         more,

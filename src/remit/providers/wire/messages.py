@@ -38,36 +38,33 @@ _INPUT = "input_json_delta"
 _CONTENT = ("text", "thinking", "data", "partial_json")
 
 
-def keep_texts(answer: Any, raw: bytes) -> None:
-    """Put the text of a tool's input in its place if an object in it has a name twice.
-
-    So it does for a number that cannot be kept. The value would not say what the model said.
+def read_inputs(answer: Any, raw: bytes) -> None:
+    """Read the inputs of an answer's tool calls again, as exactly as texts of arguments are read.
 
     Args:
         answer: read from ``raw``.
         raw: a whole answer.
     """
-    if b'"tool_use"' not in raw or not is_answer(answer) or type(answer["content"]) is not list:
-        return
-    for block, text in zip(answer["content"], elements(value_at(raw, ["content"]) or b"[]")):
-        _keep_text(block, text)
+    if b'"tool_use"' in raw and is_answer(answer) and type(answer["content"]) is list:
+        texts = elements(value_at(raw, ["content"]) or b"[]")
+        for block, text in zip(answer["content"], texts, strict=False):
+            _read_input(block, text)
 
 
-def _keep_text(block: Any, text: bytes | None) -> None:
-    if type(block) is not dict or block.get("type") != "tool_use" or text is None:
-        return
-    found = member(text, "input")
-    given = "" if found is None else text[found.value : found.end].decode()
-    if given and not _can_be_read(given):
-        block["input"] = given
+def _read_input(block: Any, text: bytes | None) -> None:
+    if type(block) is dict and block.get("type") == "tool_use" and text is not None:
+        found = member(text, "input")
+        if found is not None and text[found.value : found.value + 1] != b'"':
+            block["input"] = _input(text[found.value : found.end].decode())
 
 
-def _can_be_read(text: str) -> bool:
+def _input(text: str) -> Any:
+    """Return the object that a text holds; the text if it holds anything else."""
     try:
-        load_said(text)
+        value = load_said(text)
     except JsonTextError:
-        return False
-    return True
+        return text
+    return value if type(value) is dict else text
 
 
 def is_answer(answer: Any) -> bool:
@@ -152,7 +149,7 @@ class MessageSum:
             self._add_delta(event)
         elif kind == "content_block_start":
             if b'"tool_use"' in data:
-                _keep_text(event.get("content_block"), value_at(data, ["content_block"]))
+                _read_input(event.get("content_block"), value_at(data, ["content_block"]))
             self._begin(event)
         elif kind == "message_start":
             message = event.get("message")
@@ -339,8 +336,7 @@ class MessageSum:
         for at, block in self._in_order():
             whole = settled(block)
             if pieces := "".join(self._input.get(at, ())):
-                text = pieces.encode("utf-8", "surrogatepass")
-                whole["input"] = read(text) if _can_be_read(pieces) else pieces
+                whole["input"] = _input(pieces)
             content.append(whole)
         answer = dict(self._message)
         if answer or content:
