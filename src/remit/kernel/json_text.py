@@ -31,6 +31,8 @@ _MARKS = re.compile(_STRING.pattern + rb"|[,\[{]", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
 _CONSTANTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?Infinity|NaN')
 
+_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
+
 _raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -118,6 +120,16 @@ def load_unique(text: bytes) -> Any:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
+
+
+def load_answer(text: str) -> Any:
+    """Return the value of a model's answer that is JSON, with or without a code fence.
+
+    Raises:
+        JsonTextError: as :func:`load_said` raises it.
+    """
+    fenced = _FENCED.match(text)
+    return load_said(fenced[1] if fenced else text)
 
 
 def load_said(text: str) -> Any:

@@ -16,8 +16,6 @@ from remit.agents.workorders import Answer
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import JsonTextError, load_said, sound_text
 
-_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
-
 IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+2800, a blank
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -83,16 +81,6 @@ def _shown(text: str) -> str:
 def visible(text: str) -> str:
     """Return a text without the characters that nobody sees, and space at its ends."""
     return (text if text.isascii() else IGNORABLE.sub("", text)).strip().strip("\0")
-
-
-def said_value(text: str) -> Any:
-    """Return the value of an answer that is JSON, with or without a code fence.
-
-    Raises:
-        JsonTextError: the answer is not JSON.
-    """
-    fenced = _FENCED.match(text)
-    return load_said(fenced[1] if fenced else text)
 
 
 def stop_problem(answer: Answer) -> WorkFailedError | None:

@@ -10,10 +10,9 @@ import orjson
 from pydantic_core import from_json
 
 from remit.agents.worker.execution import WorkFailedError
-from remit.agents.worker.model_answer import said_value
 from remit.agents.workorders import PartialOutput
 from remit.kernel.exchange import Message
-from remit.kernel.json_text import JsonTextError
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.loops import call_in_thread
 from remit.kernel.schemas import first_problem
 
@@ -66,7 +65,7 @@ class HeldOutput:
     async def problem(self, text: str) -> str:
         """Return why an answer's text cannot be used; empty if it can."""
         try:
-            data = said_value(text)
+            data = load_answer(text)
         except JsonTextError as error:
             why = error.message.replace("The text", "it", 1).rstrip(".")
             return why if text.strip() else "it is empty"
@@ -76,7 +75,7 @@ class HeldOutput:
 
     def data(self, text: str) -> Any:
         """The data of an answer's text that has no problem."""
-        return said_value(text)
+        return load_answer(text)
 
     def repair(self, messages: list[Message], answer: str, problem: str) -> None:
         """Add an answer that cannot be used, and the request for another.

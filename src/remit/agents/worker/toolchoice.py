@@ -21,10 +21,10 @@ from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.candidates import Offer, choose
 from remit.agents.worker.english import with_digits
 from remit.agents.worker.execution import Execution
-from remit.agents.worker.model_answer import said_value, stop_problem
+from remit.agents.worker.model_answer import stop_problem
 from remit.agents.worker.toolbox import Toolbox, result_text
 from remit.kernel.exchange import Message, conversation
-from remit.kernel.json_text import JsonTextError
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased
 
@@ -172,7 +172,7 @@ class ToolChooser:
         if (stopped := stop_problem(answer)) is not None:
             raise stopped
         try:
-            value = said_value(answer.text)
+            value = load_answer(answer.text)
         except JsonTextError:
             return None
         return value if not first_problem(schema, value) else None
