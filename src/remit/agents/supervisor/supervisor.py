@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
 from remit.kernel.loops import run_blocking
-from remit.ledger import LedgerEntry, LedgerError
+from remit.ledger import LedgerClosedError, LedgerEntry, LedgerError
 
 _T = TypeVar("_T")
 
@@ -273,11 +274,14 @@ class HO2Supervisor:
                 turn.scheduler.restore()  # what this process could not go on with ends too
                 await turn.scheduler.end_all()
         except asyncio.CancelledError:
-            lease.check()
-            await turn.scheduler.end_all()
-            await self._journal.flush()
-            effects = turn.remaining_effects(answered=False)
-            await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled", effects=effects)
+            with contextlib.suppress(LedgerClosedError):  # else the turn stays to be resumed
+                lease.check()
+                await turn.scheduler.end_all()
+                await self._journal.flush()
+                effects = turn.remaining_effects(answered=False)
+                await self._session.aadd_turn(
+                    message, _CANCELLED, outcome="cancelled", effects=effects
+                )
             raise
         if turn.waiting:
             return turn.result("", self._session.turn_count + 1)
