@@ -92,7 +92,11 @@ ARGUMENTS: list[tuple[str, Any, Any]] = [
     ("visit", '{"city": "Wien", "days": "3"}', {"city": "Wien", "days": 3}),
     ("visit", '{"city": "\\ud83d"}', {"city": "\ufffd", "days": 1}),
     ("visit", '{"city": "\\ud83d\\ude00"}', {"city": "😀", "days": 1}),
-    ("visit", '{"city": "a", "city": "b"}', {"city": "b", "days": 1}),
+    ("visit", '{"city": "a", "city": "b"}', f"{REFUSED} JSON (an object has the name 'city' twice"),
+    ("visit", '{"city": "a", "c\\u0069ty": "b"}', f"{REFUSED} JSON (an object has the name"),
+    ("sweep", '{"a": [{"b": 1, "b": 1}]}', f"{REFUSED} JSON (an object has the name 'b' twice"),
+    ("sweep", f'{{"days": {"9" * 4301}}}', f"{REFUSED} JSON (an integer has 4,301 digits"),
+    ("sweep", '{"days": 1e999}', f"{REFUSED} JSON (a number is too great"),
     *((name, text, f"{REFUSED} JSON (") for name in ("ping", "sweep", "visit") for text in (
         '{"days": 3650, "dry_run": tru', '{"city": "Wien"', '{"city": "a\nb"}', "{}{}", "{'a': 1}",
         '{"days": NaN}', '{"days": Infinity}', '{"days": 1,}', "days=1", "<days>1</days>", "\x00",

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
+from remit.agents.outputs import OutputType
+from remit.agents.tools import Tool, ToolError
+from remit.agents.tools import tool as make_tool
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, problems, schema_problem
 from tests.support.soak import is_soak
 
@@ -123,7 +129,7 @@ def test_unique_items_and_references() -> None:
     tree = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}
     assert first_problem(tree, [[[]], []]) == ""
     assert first_problem(tree, [[1]]) == "0/0: 1 is not of type 'array'"
-    assert "too deep" in first_problem(_ROUND, 1)
+    assert "leads back to itself" in first_problem(_ROUND, 1)
 
 
 def _condition(levels: int) -> dict[str, Any]:
@@ -160,15 +166,91 @@ def test_the_problem_is_that_of_the_branch_that_was_meant(value: Any, problem: s
 @pytest.mark.parametrize(
     ("items", "item", "steps"),
     [
-        ({"anyOf": [{"const": n} for n in range(10_000)]}, "x", "10,100"),
-        ({"oneOf": [{"required": [f"a{n}"]} for n in range(10_000)]}, {}, "10,100"),
-        ({"enum": [{"n": n} for n in range(100_000)]}, {"n": 1}, "15,100"),
+        ({"anyOf": [{"minItems": n} for n in range(10_000, 0, -1)]}, ["x"], "25,102"),
+        ({"oneOf": [{"required": [f"a{n}"]} for n in range(10_000)]}, {"a9999": 1}, "25,102"),
+        ({"enum": [{"n": n} for n in range(100_000)]}, {"n": 1}, "15,102"),
     ],
 )
 def test_a_check_ends_when_its_steps_are_used_up(items: Any, item: Any, steps: str) -> None:
-    # 5,000 steps, and 100 for each value in the list of 50, and for the list.
-    problem = first_problem({"items": items}, [item] * 50)
+    # 5,000 steps, 100 for each value in the list of 50, and for the list, and 1 for each keyword.
+    problem = first_problem({"items": items}, [copy.deepcopy(item) for _ in range(50)])
     assert problem.startswith(f"it cannot be checked in {steps} steps")
+
+
+_LONG: list[tuple[Any, Any, str]] = [
+    ({"anyOf": [{"const": n} for n in range(10_000)]}, 9_999, ""),
+    ({"anyOf": [{"const": n} for n in range(10_000)]}, 10_000, ": 10000 is not valid under"),
+    ({"anyOf": [{"const": n} for n in range(10_000)]}, True, ": True is not valid under"),
+    ({"anyOf": [{"const": n} for n in range(10_000)]}, [1], ": [1] is not valid under"),
+    ({"oneOf": [{"enum": [f"a{n}", "b"]} for n in range(10_000)]}, "a9", ""),
+    ({"oneOf": [{"enum": [f"a{n}", "b"]} for n in range(10_000)]}, "b", ": 'b' fits more than"),
+    ({"anyOf": [{"const": n} for n in range(10_000)] + [{"type": "string"}]}, "x", ""),
+    ({"enum": [*range(20_000)]}, 19_999, ""),
+    ({"enum": [*range(20_000)]}, 1.5, ": 1.5 is not one of"),
+    ({"anyOf": [{"type": "object", "required": ["k"], "properties": {"k": {"const": n}}}
+                for n in range(10_000)]}, {"k": 9_999}, ""),
+    ({"anyOf": [{"type": "object", "required": ["k"], "properties": {"k": {"const": n}}}
+                for n in range(10_000)]}, {"k": "a"}, "/k: 'a' is not one of"),
+    ({"properties": {f"p{n}": {"type": "integer"} for n in range(10_000)}}, {"p9": 1}, ""),
+    ({"properties": {f"p{n}": {"type": "integer"} for n in range(10_000)}}, {"p9": "a"},
+     "/p9: 'a' is not of type 'integer'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("items", "item", "problem"), _LONG)
+def test_a_long_list_of_constants_costs_no_more_than_a_short_one(
+    items: Any, item: Any, problem: str
+) -> None:
+    # 1,000 values would take ten million steps if each constant were tried.
+    found = first_problem({"items": items}, [copy.deepcopy(item) for _ in range(1_000)])
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"pattern": "^(?=x)x$"}, "cannot be checked in linear time"),
+        ({"pattern": r"(a)\1"}, "cannot be checked in linear time"),
+        ({"patternProperties": {"(?!x)": {}}}, "cannot be checked in linear time"),
+        ({"properties": {"enum": {"pattern": "(?<=x)"}}}, "cannot be checked in linear time"),
+        ({"$ref": "#/nowhere"}, "leads to nothing in the schema"),
+        ({"items": {"$ref": "https://example.com/s"}}, "leads to nothing in the schema"),
+        ({"$ref": "#"}, "leads back to itself"),
+        ({"not": {"$ref": "#"}}, "leads back to itself"),
+        ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
+         "leads back to itself"),
+        ({"$ref": "#/parts/a", "parts": {"a": {"type": "strange"}}}, "'strange' is not valid"),
+        ({"exclusiveMinimum": True}, "exclusiveMinimum: True is not of type 'number'"),
+        ({"items": [{}]}, "items: [{}] is not of type"),
+        ({"title": "\ud83d"}, "half of a surrogate pair"),
+        ({"properties": {"x": {"$ref": "#"}, "pattern": {"type": "string"}}}, ""),
+        ({"$ref": "#/parts/a", "parts": {"a": {"type": "string"}}}, ""),
+        ({"$anchor": "n", "properties": {"n": {"$dynamicRef": "#n"}}}, ""),
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_used_is_refused_as_it_is_made(schema: Any, why: str) -> None:
+    problem = schema_problem(schema)
+    assert why in problem
+    assert bool(why) == bool(problem)
+    if not why:
+        return
+    with pytest.raises(ToolError, match=r"is not a JSON Schema: .*[^.]\.$"):
+        Tool("odd", "Odd.", schema, print)
+
+
+@pytest.mark.parametrize("pattern", ["(?=x)x", r"(a)\1", "("])
+def test_a_type_with_a_pattern_that_cannot_be_used_is_refused_as_it_is_made(pattern: str) -> None:
+    wanted = Annotated[str, Field(pattern=pattern)]
+
+    def odd(x: wanted) -> str:  # type: ignore[valid-type]
+        """Odd."""
+        return "odd"
+
+    with pytest.raises(ToolError, match="The type of the parameter 'x'"):
+        make_tool(odd)
+    with pytest.raises(InvalidInputError, match="cannot be described by JSON Schema: "):
+        OutputType(wanted)
 
 
 def test_a_check_may_take_more_steps_for_a_longer_value() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 from remit.contracts.language import fence
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import Message
+from remit.kernel.json_text import sound_text
 
+_MEDIA_TYPE = re.compile(r"[!-.0-~]+/[!-.0-~]+( *;[ -~]*)?")
 _MOST_BYTES = 20 * 1024 * 1024  # base64 of it fits into providers' largest requests
 
 
@@ -41,8 +44,11 @@ class File:
             raise InvalidInputError(
                 f"The file {self.name!r} is empty, longer than 20 MiB, or not bytes."
             )
-        if not isinstance(self.media_type, str) or self.media_type.count("/") != 1:
+        if not isinstance(self.media_type, str) or not _MEDIA_TYPE.fullmatch(self.media_type):
             raise InvalidInputError(f"{self.media_type!r} is not a media type, such as image/png.")
+        if not isinstance(self.name, str):
+            raise InvalidInputError(f"The name of a file is a text, not {self.name!r}.")
+        object.__setattr__(self, "name", sound_text(self.name))
 
     @classmethod
     def read(cls, path: str | Path, media_type: str = "") -> File:

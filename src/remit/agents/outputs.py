@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Generic
 
 import orjson
-from pydantic import PydanticUserError, TypeAdapter
-from pydantic.errors import PydanticUndefinedAnnotation
+from pydantic import TypeAdapter
 from typing_extensions import TypeVar
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_text import dump
+from remit.kernel.json_text import dump, sound_text
 from remit.kernel.schemas import schema_problem
 from remit.kernel.validation import validated
 
@@ -42,7 +41,7 @@ class OutputType(Generic[OutputT]):
         try:
             self._adapter: TypeAdapter[OutputT] = TypeAdapter(wanted)
             schema = orjson.loads(orjson.dumps(self._adapter.json_schema()))
-        except (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError) as error:
+        except Exception as error:  # pydantic raises errors of many kinds, and types their own
             raise self._unusable(str(error).partition("\n")[0]) from error
         if problem := schema_problem(schema):
             raise self._unusable(problem)
@@ -85,7 +84,8 @@ class OutputType(Generic[OutputT]):
 
     def _unusable(self, why: str) -> InvalidInputError:
         return InvalidInputError(
-            f"The output type {self.name} cannot be described by JSON Schema: {why}",
+            f"The output type {sound_text(self.name)} cannot be described by JSON Schema: "
+            f"{why.rstrip('.')}.",
             next_step="Use a Pydantic model, dataclass, TypedDict, or lists, unions, enums, dates, "
             "numbers and texts.",
         )

@@ -14,6 +14,8 @@ from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import counted_once
 from remit.providers.wire.answers import error_in, facts
+from remit.providers.wire.endpoint import MESSAGES
+from remit.providers.wire.messages import read_inputs
 
 __all__ = ["read_result", "response", "whole"]
 
@@ -37,6 +39,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         value, is_json = None, False
         if body.endpoint.form and reply.content_type.startswith("text/"):
             value = raw.decode("utf-8", "replace")  # a transcript
+    if neutral and body.endpoint.name == MESSAGES.name:
+        read_inputs(value, raw)
     came = Reply(body.endpoint.name, reply.status, passed_on(reply.headers), raw, is_json)
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = came

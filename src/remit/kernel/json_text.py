@@ -8,7 +8,9 @@ keys, escapes and numbers of any size. The functions that take positions expect 
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +30,8 @@ _OPEN = b"[{"
 _MARKS = re.compile(_STRING.pattern + rb"|[,\[{]", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
 _CONSTANTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?Infinity|NaN')
+
+_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
 
 _raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -118,11 +122,61 @@ def load_unique(text: bytes) -> Any:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
 
+def load_answer(text: str) -> Any:
+    """Return the value of a model's answer that is JSON, with or without a code fence.
+
+    Raises:
+        JsonTextError: as :func:`load_said` raises it.
+    """
+    fenced = _FENCED.match(text)
+    return load_said(fenced[1] if fenced else text)
+
+
+def load_said(text: str) -> Any:
+    """Return the value of a JSON text that a model, a tool or a client wrote.
+
+    Integers are exact, and texts valid Unicode (:func:`sound_text`).
+
+    Raises:
+        JsonTextError: the text is not JSON, an object in it has a name twice, or a number in it
+            cannot be kept: a fraction beyond a double, or an integer with more digits than Python
+            reads (4,300, unless the program changed it).
+    """
+    try:
+        value = json.loads(
+            sound_text(text), object_pairs_hook=_unique, parse_float=_finite,
+            parse_int=_whole, parse_constant=_no_constant,
+        )  # fmt: skip
+        return value if text.isascii() and "\\u" not in text else _sound(value)
+    except RecursionError:
+        raise JsonTextError("The text is not JSON: it is nested too deep.") from None
+    except ValueError as error:
+        raise JsonTextError(f"The text is not JSON: {error}.") from error
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("an object has a name twice")
+        twice = next(name for name in found if [each for each, _ in pairs].count(name) > 1)
+        raise ValueError(f"an object has the name {twice!r} twice")
     return found
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number is too great for a 64-bit float")
+    return number
+
+
+def _whole(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:
+        most = sys.get_int_max_str_digits()
+        raise ValueError(
+            f"an integer has {len(digits.lstrip('-')):,} digits, and at most {most:,} can be read"
+        ) from None
 
 
 def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 0) -> bytes:

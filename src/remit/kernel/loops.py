@@ -66,9 +66,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
     try:
         return future.result()
     except BaseException:
-        if not future.done():
-            future.cancel()
-            _wait_for_end(loop)
+        cancel_background(future)
         raise
 
 
@@ -115,8 +113,14 @@ def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.F
     return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
 
-def _wait_for_end(loop: asyncio.AbstractEventLoop) -> None:
-    """Give a cancelled coroutine time to put its end on record."""
+def cancel_background(future: concurrent.futures.Future[Any]) -> None:
+    """Cancel what the background loop runs, and give it time to record its end."""
+    if future.done():
+        return
+    future.cancel()
+    loop, thread = _background()
+    if threading.current_thread() is thread:
+        return  # which would wait for itself
 
     async def others() -> None:
         me = asyncio.current_task()

@@ -11,9 +11,10 @@ import contextlib
 import functools
 import itertools
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import jsonschema
@@ -24,19 +25,28 @@ from pydantic_core import SchemaError as PatternError
 from pydantic_core import SchemaValidator, core_schema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
-from remit.kernel.json_text import dump, load_exact
+from remit.kernel.json_text import dump, load_exact, sound
 from remit.kernel.metaschema import plainly_schema
 
 _MOST_COMPILED = 256
 _STEPS, _STEPS_PER_VALUE = 5_000, 100
-"""Steps of one check: for any value, and for each value in it. A step is one keyword applied."""
+"""Steps of one check: for any value, and for each value in it; each keyword of the schema adds one.
+A step is one keyword applied."""
 
 _SIZE_OF_STEP = 64  # entries of a keyword's list or object that cost a further step
-_LONGEST_PATTERN = 200  # characters shown
-_DATA = ("enum", "const", "default", "examples")
+_INDEXED = frozenset({"anyOf", "oneOf", "enum", "properties"})  # found by the value, not in turn
+_FEW_BRANCHES = 8  # tried in turn without an index
+_LONGEST_SHOWN = 200  # characters of a pattern, or of a problem of a schema
+_SCHEMAS = ("additionalProperties", "contains", "items", "propertyNames", "unevaluatedItems",
+            "unevaluatedProperties", "contentSchema")  # fmt: skip
+_SCHEMAS_OF_SAME = ("not", "if", "then", "else")
+_LISTS_OF_SAME = ("allOf", "anyOf", "oneOf")
+_NAMED = ("$defs", "definitions", "properties", "patternProperties")
+"""Keywords that hold schemas: of parts of the value, or of the same value."""
 _COMPARED = 20  # problems of which the most telling is shown
 
 
@@ -49,11 +59,21 @@ def shipped_schema(name: str) -> dict[str, Any]:
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:
-    """What makes ``schema`` unusable as a JSON Schema; empty when nothing."""
+    """Return why ``schema`` cannot be used as a JSON Schema; an empty text if it can."""
     try:
         _compiled(dump(dict(schema)))
-    except (SchemaError, InvalidInputError) as error:
-        return f"not a JSON Schema: {error.message}"
+    except SchemaError as error:
+        return f"not a JSON Schema: {_place(error)}: {error.message[:_LONGEST_SHOWN]}"
+    except InvalidInputError as error:
+        return f"not a JSON Schema: {error.message.rstrip('.')}"
+    except Unresolvable as error:
+        return (
+            f"not a JSON Schema: the reference {error.ref!r} leads to nothing in the schema, and "
+            "nothing is fetched"
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        return f"not a JSON Schema: {why.rstrip('.')}"
     return ""
 
 
@@ -78,16 +98,17 @@ def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
 def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[ValidationError], str]:
     """Return where ``value`` fails ``schema``, or why that cannot be said."""
     try:
-        compiled, remembers = _compiled(dump(dict(schema)))
+        compiled = _compiled(dump(dict(schema)))
         if _fits(schema, value):
             return [], ""
-        check = _Check(_steps_for(value), remembers)
+        steps = compiled.keywords + _steps_for(value)
+        check = _Check(steps, compiled)
         _check.set(check)
-        failed = next(compiled.iter_errors(value), None)
+        failed = next(compiled.validator.iter_errors(value), None)
         if failed is None:
             return [], ""
         check.describes = True
-        found = _taken(compiled.iter_errors(value), most)
+        found = _taken(compiled.validator.iter_errors(value), most)
         return found or [failed], ""
     except (SchemaError, InvalidInputError) as invalid:
         return [], f"the schema itself is invalid: {invalid.message}"
@@ -98,8 +119,7 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
     except _OutOfStepsError:
         return (
             [],
-            f"it cannot be checked in {_steps_for(value):,} steps: the schema has too many "
-            "alternatives",
+            f"it cannot be checked in {steps:,} steps: the schema has too many alternatives",
         )
 
 
@@ -141,8 +161,8 @@ def _fits(schema: Any, value: Any) -> bool:
                 return False
         elif keyword == "properties":
             if type(value) is dict:
-                for name, inner in stated.items():
-                    if name in value and not _fits(inner, value[name]):
+                for name in stated if len(stated) <= len(value) else value:
+                    if name in stated and name in value and not _fits(stated[name], value[name]):
                         return False
             elif type(value) not in _PLAIN:
                 return False
@@ -181,19 +201,36 @@ class _OutOfStepsError(Exception):
 
 
 @dataclass(slots=True)
+class _Compiled:
+    """A schema that can be used.
+
+    Attributes:
+        validator: checks values against it.
+        remembers: whether a verdict holds wherever the same part meets the same value.
+        keywords: how many its parts have in all.
+        indexes: of its long lists of branches and values, by their identity.
+    """
+
+    validator: Any
+    remembers: bool
+    keywords: int
+    indexes: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class _Check:
     """One check of one value.
 
     Attributes:
         steps: how many are left.
-        remembers: whether a verdict holds wherever the same part meets the same value.
+        schema: the schema that the value is held to.
         verdicts: whether a part of the value fits a part of the schema, by their identities: both
             live as long as the check.
         describes: whether errors will be shown. If not, the first one ends the check.
     """
 
     steps: int
-    remembers: bool
+    schema: _Compiled
     verdicts: dict[tuple[int, int], bool] = field(default_factory=dict)
     describes: bool = False
 
@@ -206,22 +243,81 @@ class _Check:
 _check: ContextVar[_Check] = ContextVar("remit_schema_check")
 
 
-def _place(error: ValidationError) -> str:
+def _place(error: ValidationError | SchemaError) -> str:
     return "/".join(str(part) for part in error.absolute_path) or "value"
 
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
-def _compiled(schema: bytes) -> tuple[Any, bool]:
-    """Return the validator of a schema's JSON text, and whether its verdicts can be remembered."""
+def _compiled(schema: bytes) -> _Compiled:
+    """Return a schema, given as JSON text, ready for use.
+
+    Raises:
+        SchemaError: it is not a JSON Schema.
+        InvalidInputError: a pattern cannot be checked in linear time; or a part refers to itself
+            without going to a part of the value.
+        Unresolvable: a reference leads to nothing in the schema.
+    """
     loaded = load_exact(schema)
+    if b"\\u" in schema and sound(loaded) != loaded:
+        raise InvalidInputError("a text in it holds half of a surrogate pair")
     if not plainly_schema(loaded):
         jsonschema.Draft202012Validator.check_schema(loaded)
-    for pattern in _patterns(loaded):
-        _finder(pattern)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
+    validator = _Linear(loaded, registry=registry)
+    after: dict[int, list[int]] = {}
+    held, keywords = [(loaded, validator._resolver)], 0
+    references: list[tuple[int, str, Any]] = []
+    while held or references:
+        if not held:
+            start, wanted, resolver = references.pop()
+            target = resolver.lookup(wanted)
+            after[start].append(id(target.contents))
+            if id(target.contents) not in after:  # a place where no keyword has a schema
+                jsonschema.Draft202012Validator.check_schema(target.contents)
+                held.append((target.contents, target.resolver))
+            continue
+        part, resolver = held.pop()
+        if type(part) is not dict or id(part) in after:
+            continue
+        if part is not loaded:
+            resolver = resolver.in_subresource(DRAFT202012.create_resource(part))
+        keywords += len(part)
+        of_same, others = _parts(part)
+        after[id(part)] = [*map(id, of_same)]
+        held += [(each, resolver) for each in (*of_same, *others)]
+        references += [(id(part), part[word], resolver) for word in ("$ref", "$dynamicRef")
+                       if word in part]  # fmt: skip
+        for pattern in (part.get("pattern"), *part.get("patternProperties", ())):
+            if pattern is not None:
+                _finder(pattern)
+    _require_end(after)
     # A dynamic reference means something else along another path.
-    return _Linear(loaded, registry=registry), b'"$dynamicRef"' not in schema
+    return _Compiled(validator, b'"$dynamicRef"' not in schema, keywords)
+
+
+def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the schemas in a schema: those for the same value, and those for parts of it."""
+    same = [schema[word] for word in _SCHEMAS_OF_SAME if word in schema]
+    same += [each for word in _LISTS_OF_SAME for each in schema.get(word, ())]
+    same += schema.get("dependentSchemas", {}).values()
+    others = [schema[word] for word in _SCHEMAS if word in schema]
+    others += [each for word in _NAMED for each in schema.get(word, {}).values()]
+    return same, others + list(schema.get("prefixItems", ()))
+
+
+def _require_end(after: Mapping[int, Sequence[int]]) -> None:
+    """Raise InvalidInputError if a part of a schema leads back to itself for the same value.
+
+    Args:
+        after: the parts that each part applies to the same value, all by their identity.
+    """
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError:
+        raise InvalidInputError(
+            "a '$ref' leads back to itself without going to a part of the value"
+        ) from None
 
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
@@ -239,24 +335,10 @@ def _finder(pattern: str) -> Callable[[str], Any]:
         return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
     except PatternError as error:
         raise InvalidInputError(
-            f"The pattern {pattern[:_LONGEST_PATTERN]!r} is not a regular expression, or cannot "
+            f"The pattern {pattern[:_LONGEST_SHOWN]!r} is not a regular expression, or cannot "
             "be checked in linear time.",
             next_step="Leave out look-around and back-references.",
         ) from error
-
-
-def _patterns(schema: Any) -> Iterator[str]:
-    """Yield every regular expression of a schema."""
-    if type(schema) is list:
-        for item in schema:
-            yield from _patterns(item)
-    elif type(schema) is dict:
-        for keyword, stated in schema.items():
-            if keyword == "pattern" and type(stated) is str:
-                yield stated
-            elif keyword not in _DATA:
-                yield from _patterns(stated)
-                yield from stated if keyword == "patternProperties" else ()
 
 
 def _holds(validator: Any, schema: Any, value: Any) -> bool:
@@ -270,7 +352,7 @@ def _holds(validator: Any, schema: Any, value: Any) -> bool:
             verdict = next(validator.descend(value, schema), None) is None
         finally:
             check.describes = described
-        if check.remembers:
+        if check.schema.remembers:
             check.verdicts[pair] = verdict
     return verdict
 
@@ -286,24 +368,65 @@ def _reference(validator: Any, wanted: str, value: Any, schema: Any) -> Iterator
         verdict = True
         for error in validator._validate_reference(ref=wanted, instance=value):
             verdict = False
-            if check.remembers:
+            if check.schema.remembers:
                 check.verdicts[pair] = False
             yield error
-        if check.remembers:
+        if check.schema.remembers:
             check.verdicts[pair] = verdict
 
 
 def _any_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[ValidationError]:
-    if not any(_holds(validator, branch, value) for branch in branches):
+    if not any(_holds(validator, one, value) for one in _possible(validator, branches, value)):
         yield from _closest(validator, branches, value)
 
 
 def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[ValidationError]:
-    fitting = (branch for branch in branches if _holds(validator, branch, value))
+    possible = _possible(validator, branches, value)
+    fitting = (branch for branch in possible if _holds(validator, branch, value))
     if next(fitting, _NONE) is _NONE:
         yield from _closest(validator, branches, value)
     elif next(fitting, _NONE) is not _NONE:
         yield ValidationError(f"{_quoted(value)} fits more than one of the given schemas")
+
+
+def _possible(validator: Any, branches: list[Any], value: Any) -> Iterable[Any]:
+    """Return the branches that ``value`` may fit: of a long list, found by its constants.
+
+    A branch that lists plain values fits none but these. A branch for objects that requires a
+    member, and lists plain values of it, fits no object with another value there.
+    """
+    if len(branches) <= _FEW_BRANCHES:
+        return branches
+    indexes = _check.get().schema.indexes
+    if (index := indexes.get(id(branches))) is None:
+        index = indexes[id(branches)] = _index(validator, branches)
+    numbers = list(index.get((), ()))
+    if type(value) in _SCALARS:
+        numbers += index.get(("", _form(value)), ())
+    elif type(value) is dict:
+        for name, member in value.items():
+            if type(member) in _SCALARS:
+                numbers += index.get((name, _form(member), "member"), ())
+    return [branches[number] for number in sorted(numbers)]
+
+
+def _index(validator: Any, branches: list[Any]) -> dict[Any, list[int]]:
+    """Return the numbers of branches by the values that they list; under ``()`` all others."""
+    index: dict[Any, list[int]] = {}
+    for number, given in enumerate(branches):
+        branch = _resolved(validator, given)
+        keys: Iterable[Any] = [()]
+        for name, values in _tags({"properties": {"": branch}}).items():
+            if _SCALARS.issuperset(map(type, values)):
+                keys = {(name, _form(each)) for each in values}
+        if type(branch) is dict and branch.get("type") == "object":
+            for name, values in _tags(branch).items():
+                if name in branch.get("required", ()) and _SCALARS.issuperset(map(type, values)):
+                    keys = {(name, _form(each), "member") for each in values}
+                    break
+        for key in keys:
+            index.setdefault(key, []).append(number)
+    return index
 
 
 def _not(validator: Any, refused: Any, value: Any, _: Any) -> Iterator[ValidationError]:
@@ -392,12 +515,28 @@ def _type(validator: Any, kinds: Any, value: Any, _: Any) -> Iterator[Validation
 
 
 def _enum(validator: Any, values: list[Any], value: Any, schema: Any) -> Iterator[ValidationError]:
-    if type(value) is str:
-        fits = value in values
+    if type(value) in _SCALARS:
+        indexes = _check.get().schema.indexes
+        if (known := indexes.get(id(values))) is None:
+            plain = (_form(each) for each in values if type(each) in _SCALARS)
+            known = indexes[id(values)] = frozenset(plain)
+        fits = _form(value) in known
     else:
+        _check.get().spend(len(values) // _SIZE_OF_STEP)
         fits = next(_KEYWORDS["enum"](validator, values, value, schema), None) is None
     if not fits:
         yield ValidationError(f"{_quoted(value)} is not one of {_quoted(values)}")
+
+
+def _properties(
+    validator: Any, properties: dict[str, Any], value: Any, _: Any
+) -> Iterator[ValidationError]:
+    if type(value) is dict:
+        for name in properties if len(properties) <= len(value) else value:
+            if name in properties and name in value:
+                yield from validator.descend(
+                    value[name], properties[name], path=name, schema_path=name
+                )
 
 
 def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[ValidationError]:
@@ -497,13 +636,14 @@ _short.maxstring = _short.maxother = _short.maxlong = 300
 _short.maxlist = _short.maxdict = _short.maxtuple = 50
 _short.maxlevel = 4
 _NONE = object()
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
-def _counted(keyword: Callable[..., Any]) -> Callable[..., Iterator[ValidationError]]:
+def _counted(word: str, keyword: Callable[..., Any]) -> Callable[..., Iterator[ValidationError]]:
     """Return a keyword that spends a step each time it is applied; more if it lists much."""
 
     def apply(validator: Any, stated: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
-        sized = type(stated) in (list, dict)
+        sized = type(stated) in (list, dict) and word not in _INDEXED
         _check.get().spend(1 + len(stated) // _SIZE_OF_STEP if sized else 1)
         yield from keyword(validator, stated, value, schema) or ()
 
@@ -516,8 +656,9 @@ _OWN: Mapping[str, Callable[..., Any]] = {
     "if": _if, "type": _type, "enum": _enum, "pattern": _pattern,
     "patternProperties": _pattern_properties, "additionalProperties": _additional_properties,
     "unevaluatedProperties": _unevaluated_properties, "uniqueItems": _unique_items,
+    "properties": _properties,
 }  # fmt: skip
 _Linear = extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
-    {name: _counted(_OWN.get(name, keyword)) for name, keyword in _KEYWORDS.items()},
+    {name: _counted(name, _OWN.get(name, keyword)) for name, keyword in _KEYWORDS.items()},
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.calls import is_own
 from remit.learning.held_out import is_whole
@@ -95,8 +95,8 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
 
     def by_schema(entry: LedgerEntry, text: str) -> float:
         try:
-            return float(not first_problem(schema, json.loads(text)))
-        except (ValueError, RecursionError):  # no JSON, or nested too deeply
+            return float(not first_problem(schema, load_answer(text)))
+        except JsonTextError:
             return 0.0
 
     return by_schema

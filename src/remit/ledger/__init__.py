@@ -33,7 +33,7 @@ from remit.ledger.prepared import Prepared
 from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
 from remit.ledger.reader import as_bytes, pages
-from remit.ledger.record import is_plain_text
+from remit.ledger.record import is_plain_text, require_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
 from remit.ledger.schema import STATE_TABLES
@@ -126,6 +126,7 @@ __all__ = [
     "readable",
     "reason_of",
     "remember_place",
+    "require_plain_text",
     "settled",
     "until_failure",
     "utc_now",

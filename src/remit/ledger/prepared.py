@@ -31,7 +31,7 @@ from remit.ledger.record import (
     Columns,
     columns_of,
     content_scope,
-    is_plain_text,
+    require_plain_text,
 )
 from remit.ledger.usage import key_of, usage_of
 
@@ -144,10 +144,8 @@ def prepare(
     prompts = list(entry.prompts_used) if isinstance(entry.prompts_used, (list, tuple)) else [0]
     if prompts and not all(type(item) is str for item in prompts):
         raise InvalidInputError("The entry's prompts_used is not a list of texts.")
-    if subject_id is not None and not is_plain_text(subject_id):
-        raise InvalidInputError(
-            "The subject_id is not a text, or holds a NUL character or a lone surrogate."
-        )
+    if subject_id is not None:
+        require_plain_text("subject_id", subject_id)
     walk = _Walk(content_keys)
     metadata = walk.object(entry.metadata, 0)
     columns = columns_of(metadata)

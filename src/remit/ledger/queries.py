@@ -16,7 +16,7 @@ from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
 from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
-from remit.ledger.record import is_plain_text
+from remit.ledger.record import require_plain_text
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Filter, Store
@@ -278,10 +278,8 @@ def _build_filter(
     if limit is not None and limit < 0:
         raise InvalidInputError("limit is negative.")
     for name, value in equals.items():
-        if value is not None and not is_plain_text(value):
-            raise InvalidInputError(
-                f"{name} is not a text, or holds a NUL character or a lone surrogate."
-            )
+        if value is not None:
+            require_plain_text(name, value)
     return Filter(
         equals={name: str(value) for name, value in equals.items() if value is not None},
         since=instant(since),

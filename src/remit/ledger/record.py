@@ -14,6 +14,7 @@ from remit.kernel.canonical import (
     is_plain_float,
     number_text,
 )
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import is_commitment
 
 MAX_RECORD_BYTES = 65_535
@@ -59,6 +60,14 @@ def is_plain_text(value: Any) -> bool:
         and "\x00" not in value
         and not any("\ud800" <= char <= "\udfff" for char in value)
     )
+
+
+def require_plain_text(name: str, value: Any) -> None:
+    """Raise InvalidInputError if ``value`` is not a text that every database keeps."""
+    if not is_plain_text(value):
+        raise InvalidInputError(
+            f"{name} is not a text, or holds a NUL character or a lone surrogate."
+        )
 
 
 def record_problem(record: Any) -> str:

@@ -13,6 +13,7 @@ import orjson
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.routing.calls import JUDGE_PART, Answer, Calls
 from remit.routing.candidate import Candidate
 from remit.routing.errors import ModelCallError
@@ -213,8 +214,8 @@ async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptReques
     if found is None:
         return None
     try:
-        best = orjson.loads(found[1].content)["best"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        best = load_answer(found[1].content)["best"]
+    except (JsonTextError, KeyError, TypeError, IndexError):
         return None
     return best - 1 if type(best) is int and 1 <= best <= len(answers) else None
 
@@ -276,12 +277,9 @@ def join_by_fields(answers: Sequence[str]) -> tuple[int, str] | None:
 
 
 def _object(answer: str) -> dict[str, Any] | None:
-    text = answer.strip()
-    if text.startswith("```"):  # models like to fence what they were asked for
-        text = text.partition("\n")[2].rpartition("```")[0]
     try:
-        value = orjson.loads(text)
+        value = load_answer(answer)
         canonical_json(value)
-    except (orjson.JSONDecodeError, RemitError):
+    except RemitError:
         return None
     return value if isinstance(value, dict) else None

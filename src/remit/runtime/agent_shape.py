@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from remit.agents.outputs import OutputType
 from remit.agents.supervisor import Planner, PlanStep
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import SupervisorSettings
+from remit.ledger import require_plain_text
+
+_LONGEST_ID = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,14 @@ class AgentShape:
     context_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        check_kind("agent_id", self.agent_id, str)
+        if not self.agent_id.strip() or len(self.agent_id) > _LONGEST_ID:
+            raise InvalidInputError(
+                f"{self.agent_id[:_LONGEST_ID]!r} cannot be an agent's id: it takes 1 to "
+                f"{_LONGEST_ID} characters."
+            )
+        if self.planner is not None and not callable(self.planner):
+            raise InvalidInputError(f"planner is {self.planner!r}; it takes a function.")
         for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
             check_limit(f"session_{what}", value)
         retries = self.supervisor.max_retries
@@ -40,6 +52,15 @@ class AgentShape:
         most = self.context_tokens
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidInputError(f"context_tokens is {most!r}; it takes 1 or more.")
+
+
+def check_kind(name: str, value: Any, *kinds: type) -> None:
+    """Raise InvalidInputError if an argument is none of ``kinds``, or a text that is not plain."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+        raise InvalidInputError(f"{name} is {value!r}; it takes {wanted}.")
+    if isinstance(value, str):
+        require_plain_text(name, value)
 
 
 def check_limit(name: str, value: float | None) -> None:

@@ -23,7 +23,14 @@ from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, 
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
+from remit.kernel.json_text import sound
+from remit.kernel.loops import (
+    Closeable,
+    blocking,
+    cancel_background,
+    run_blocking,
+    start_background,
+)
 from remit.ledger import LedgerClient
 
 if TYPE_CHECKING:
@@ -152,6 +159,8 @@ class Conversation(Closeable, Generic[OutputT]):
             self.aturn(message, output_type=output_type, on_event=events.put_nowait, deps=deps)
         )
         task.add_done_callback(lambda _: events.put_nowait(None))
+        # A turn whose iterator nobody reads to its end has nobody to raise its error to.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while (event := await events.get()) is not None:
                 yield event
@@ -175,7 +184,7 @@ class Conversation(Closeable, Generic[OutputT]):
                 yield event
             yield TurnEnded(future.result())
         finally:
-            future.cancel()
+            cancel_background(future)
 
     async def aanswer(self, message: str, *, deps: Any = None) -> str:
         """The answer to the only message of a sub-agent's session, whichever process began it.
@@ -267,7 +276,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Returns:
             The order: its ``state``, ``output_result``, ``error`` and ``cost``.
         """
-        context = {"user_input": task} if isinstance(task, str) else dict(task)
+        context = sound({"user_input": task} if isinstance(task, str) else dict(task))
         step = self._step if contract is None else replace(self._step, contract_id=contract)
         output = _output(output_type) or (self._output if contract is None else None)
         schema = None if output is None else output.schema

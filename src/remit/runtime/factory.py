@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import ModelCapabilities
 from remit.packages import Registry
 from remit.runtime.agent import Agent
-from remit.runtime.agent_shape import AgentShape
+from remit.runtime.agent_shape import AgentShape, check_kind
 from remit.runtime.resources import Resources
 
 if TYPE_CHECKING:
@@ -85,12 +85,17 @@ class AgentFactory:
                     f"{name} takes a list, and was given {given!r}.",
                     next_step=f"Write {name}=[…].",
                 )
+        for name, names in (("mcp", mcp), ("approve", approve)):
+            for each in names:
+                check_kind(f"An entry of {name}", each, str)
         own: list[Tool] = []
         ids: list[str] = []
         for item in tools:
             if isinstance(item, str):
                 ids.append(item)
                 continue
+            if item is None:
+                raise ToolError("None is not a function, so it cannot be a tool.")
             own.append(item if isinstance(item, Tool) else tool(item))
             ids.append(own[-1].tool_id)
         for name in mcp:

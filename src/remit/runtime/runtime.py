@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Self
 
 from typing_extensions import override
@@ -32,7 +32,7 @@ from remit.ledger import RetentionSchedule, open_root_ledger
 from remit.packages import policy_epoch, record_settings, require_ownership
 from remit.packages.gates import GateContext
 from remit.runtime.agent import Agent
-from remit.runtime.agent_shape import AgentShape
+from remit.runtime.agent_shape import AgentShape, check_kind
 from remit.runtime.conversation import Conversation
 from remit.runtime.factory import AgentFactory
 from remit.runtime.installation import gate_context, make_root, recover_packages
@@ -263,8 +263,20 @@ class Runtime(Closeable):
             UnknownToolError: there is no such tool.
             ContractError: the contract cannot be used.
             ConfigError: no provider runs the model, or there is no such MCP server.
-            InvalidInputError: JSON Schema cannot describe the output type.
+            InvalidInputError: an argument is of the wrong kind, or JSON Schema cannot describe the
+                output type.
         """
+        for name, value, *kinds in (
+            ("instructions", instructions, str), ("contract", contract, str),
+            ("contracts", contracts, str, Path, NoneType), ("model", model, str, NoneType),
+            ("acceptance", acceptance, Mapping, NoneType), ("classify", classify, bool),
+            ("verify", verify, bool, NoneType), ("shares_sessions", shares_sessions, bool),
+        ):  # fmt: skip
+            check_kind(name, value, *kinds)
+        # An iterator would be empty when it is read again.
+        mcp, approve = (
+            tuple(each) if isinstance(each, Iterator) else each for each in (mcp, approve)
+        )
         settings = self.loaded.settings
         own, ids = self._agents.tools_of(tools, mcp, approve)
         loader = self._contracts if contracts is None else self._loader(Path(contracts))

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
-
-import pytest
-
-from remit.kernel.identity import OPERATOR
-from remit.kernel.schemas import first_problem
-from remit.kernel.settings import McpServerSettings
-from remit.server.mcp.gateway.rules import Rules
 
 _ITEM = {
     "anyOf": [

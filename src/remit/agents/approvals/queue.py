@@ -31,6 +31,7 @@ from remit.agents.approvals.policy import Policy, Vote, same
 from remit.agents.approvals.webhook import Webhook
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import sound_text
 from remit.kernel.settings import ApprovalSettings, default_settings
 from remit.ledger import (
     Erased,
@@ -39,6 +40,7 @@ from remit.ledger import (
     content,
     is_authentic,
     parse_entry_id,
+    require_plain_text,
 )
 
 __all__ = ["Approval", "ApprovalError", "ApprovalQueue", "asked"]
@@ -263,6 +265,8 @@ class ApprovalQueue:
             raise ApprovalError(
                 "The name of the person who decides is missing.", next_step="Give it as `by`."
             )
+        require_plain_text("by", by)
+        reason = sound_text(reason)
         while True:
             request, said = self._request(request_id), self._said(request_id)
             approval = self._approval(request, said)

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.json_text import sound_text
+from remit.ledger import require_plain_text
 
 __all__ = [
     "ENDED", "LIVE", "STATES", "OrderNotFoundError", "OrderState", "OrderStateError", "OrderStatus",
@@ -119,8 +121,13 @@ class Submission:
     max_attempts: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.task, str):
+            raise InvalidInputError(f"The task is a text, not a {type(self.task).__name__}.")
+        object.__setattr__(self, "task", sound_text(self.task))
         if not self.task.strip():
             raise InvalidInputError("The task is blank.", next_step="Say what is to be done.")
+        require_plain_text("user", self.user_id)
+        require_plain_text("subject_id", self.subject_id)
         if not self.agent_id or len(self.agent_id) > 200:
             raise InvalidInputError(f"{self.agent_id!r} cannot be an agent's id.")
         for what, name in (("queue", self.queue), ("kind", self.kind)):
@@ -211,6 +218,7 @@ def order_id_of(agent_id: str, key: str = "") -> str:
     if not key:
         digest = secrets.token_bytes(10)
     else:
+        require_plain_text("key", key)
         digest = hashlib.sha256(f"{agent_id}\0{key}".encode()).digest()[:10]
     return f"ORD-{base64.b32encode(digest).decode()}"
 

@@ -11,7 +11,10 @@ from remit.kernel.errors import RemitError
 
 _log = logging.getLogger("remit.supervisor")
 
-_MAY_PASS = frozenset({"output_schema_invalid", "SERVER_ERROR", "RATE_LIMITED"})
+OF_PROVIDER = frozenset({"SERVER_ERROR", "RATE_LIMITED"})
+"""Failures of a provider that another attempt may not meet."""
+
+_MAY_PASS = OF_PROVIDER | {"output_schema_invalid"}
 """Failures that another attempt may not meet. All others stay: a spent budget, an open circuit,
 a tool that is not there; and a call that took too long may have been paid for."""
 

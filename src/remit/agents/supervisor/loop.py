@@ -17,6 +17,7 @@ from remit.agents.supervisor.classification import Treatment
 from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.failures import (
     LOOP_FAILURES,
+    OF_PROVIDER,
     LoopFailedError,
     can_change,
     loop_failure,
@@ -122,13 +123,14 @@ class TurnLoop:
         if answering.acceptance.get("must_not_contain"):
             self._withheld = []  # a text that must not be said is not streamed either
         context = self._input(attention or self._attend(), answering)
-        reasons: list[str] = []
+        rejected: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
                 record = attention.record if attention else None
                 order = await self.scheduler.run_plan(plan, context, self._listen, record)
             else:
-                again = self._with_effects({**context, "rejected_because": reasons})
+                again = {**context, "rejected_because": rejected} if rejected else context
+                again = self._with_effects(again)
                 order = await self.scheduler.retry(answering, order, again, attempt, self._listen)
             order, answering, context = await self._handed_over(order, answering, context, attempt)
             requests = self.scheduler.waiting_for()
@@ -136,13 +138,15 @@ class TurnLoop:
                 self._park(requests)
                 return
             error = order.error or {}
-            code = error.get("code", "")
+            code = str(error.get("code", ""))
             if code in LOOP_FAILURES:
                 raise LoopFailedError(code, error.get("message", ""))
             reasons = await self._verify(order, attempt)
             if not reasons:
                 self._deliver(order)
                 return
+            if code not in OF_PROVIDER:  # a failure of a provider is not an answer of the model
+                rejected = reasons
             again_left = attempt <= self._config.max_retries and can_change(order)
             if answering.output_schema is not None and code == "output_schema_invalid":
                 again_left = False  # the worker has asked for it a second time

@@ -3,15 +3,15 @@
 Criteria of a plan, all optional:
 
 ``non_empty``, ``no_error_marker``, ``claims_need_tools``
-    booleans: there is a text; it does not begin like a failure; it does not claim to have read or
-    checked something when no tool gave a result in this order;
+    booleans: there is a text that can be seen; it does not begin like a failure; it does not claim
+    to have read or checked something when no tool gave a result in this order;
 ``values_need_source``, ``failures_are_told``
     booleans, for a text of an agent that has tools: ids, amounts and figures stand in a message or
     a tool's result of the turn; where the last tool failed, the text says so;
 ``min_chars``, ``max_chars``
     integers, of the text;
 ``must_contain``, ``must_not_contain``
-    lists of texts, looked for without regard to case;
+    lists of texts, looked for without regard to case, width (NFKC) and invisible characters;
 ``tools_used``
     list of tool ids that must have given a result;
 ``output_schema``
@@ -21,10 +21,12 @@ Criteria of a plan, all optional:
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from remit.agents.supervisor.claims import hidden_failure, unsourced
+from remit.agents.worker import IGNORABLE, visible
 from remit.agents.workorders import WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
@@ -78,6 +80,16 @@ def answer_text(order: WorkOrder) -> str:
 
 
 _MOST_NAMED = 5
+_MARKUP = re.compile(r"\A(?:\s|[>*_`~]|(?:(?<=```)|(?<=~~~))[\w+.-]+[ \t]*\n)*")
+"""White space, quotes, emphasis and code fences at the start of a text."""
+
+
+def _folded(text: str) -> str:
+    """Return a text in the form in which two are compared."""
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKC", IGNORABLE.sub("", text)).casefold()
+    return unicodedata.normalize("NFKC", folded)
 
 
 class QualityGate:
@@ -104,6 +116,7 @@ class QualityGate:
             return [f"{error.get('code', 'failed')}: {error.get('message', 'the order failed')}"]
         criteria = {**DEFAULT_CRITERIA, **order.acceptance_criteria}
         text = answer_text(order)
+        text, delivered = visible(text), text
         if criteria["non_empty"] and not text:
             return ["the answer is empty"]
         result = order.output_result if isinstance(order.output_result, Mapping) else {}
@@ -111,10 +124,11 @@ class QualityGate:
         if result.get("finish_reason") == "content_filter":
             reasons.append("the provider filtered the answer")
         if criteria["no_error_marker"]:
+            start = _MARKUP.sub("", text, count=1)
             reasons += [
                 f"the answer begins with the error marker {marker!r}"
                 for marker in self._markers
-                if text.startswith(marker)
+                if start.startswith(marker)
             ]
         used = {tool["tool_id"] for tool in order.tool_results if tool["status"] == "ok"}
         results = [*_earlier_results(order), *order.tool_results]
@@ -128,7 +142,7 @@ class QualityGate:
                 reasons.append(f"the tool {failed} failed, and the answer does not say so")
             if criteria["values_need_source"]:
                 reasons += _unsourced(order, text, gave, shown)
-        return reasons + _unmet(criteria, text, used, order.output_result)
+        return reasons + _unmet(criteria, delivered, used, order.output_result)
 
     def _claim(self, text: str) -> str:
         for pattern in self._claims:
@@ -170,7 +184,7 @@ def _unsourced(
 
 
 def _unmet(criteria: Mapping[str, Any], text: str, used: set[str], output: Any) -> list[str]:
-    folded = text.casefold()
+    folded = _folded(text)
     reasons = []
     if len(text) < criteria.get("min_chars", 0):
         reasons.append(f"the answer is shorter than {criteria['min_chars']} characters")
@@ -179,12 +193,12 @@ def _unmet(criteria: Mapping[str, Any], text: str, used: set[str], output: Any) 
     reasons += [
         f"the answer does not contain {wanted!r}"
         for wanted in criteria.get("must_contain", ())
-        if str(wanted).casefold() not in folded
+        if _folded(str(wanted)) not in folded
     ]
     reasons += [
         f"the answer contains {unwanted!r}"
         for unwanted in criteria.get("must_not_contain", ())
-        if str(unwanted).casefold() in folded
+        if _folded(str(unwanted)) in folded
     ]
     reasons += [
         f"the tool {tool_id} gave no result"

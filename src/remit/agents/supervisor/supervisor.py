@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,8 +23,9 @@ from remit.agents.supervisor.threads import KnownThreads, consolidate
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import sound_text
 from remit.kernel.loops import run_blocking
-from remit.ledger import LedgerEntry, LedgerError
+from remit.ledger import LedgerClosedError, LedgerEntry, LedgerError
 
 _T = TypeVar("_T")
 
@@ -79,6 +81,7 @@ class HO2Supervisor:
             LeaseBusyError: another process works on the session for too long.
             LedgerError: the record could not be kept; nothing further was done.
         """
+        user_message = sound_text(user_message)
         if not user_message.strip():
             raise InvalidInputError("The message is blank.", next_step="Say something.")
 
@@ -271,11 +274,14 @@ class HO2Supervisor:
                 turn.scheduler.restore()  # what this process could not go on with ends too
                 await turn.scheduler.end_all()
         except asyncio.CancelledError:
-            lease.check()
-            await turn.scheduler.end_all()
-            await self._journal.flush()
-            effects = turn.remaining_effects(answered=False)
-            await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled", effects=effects)
+            with contextlib.suppress(LedgerClosedError):  # else the turn stays to be resumed
+                lease.check()
+                await turn.scheduler.end_all()
+                await self._journal.flush()
+                effects = turn.remaining_effects(answered=False)
+                await self._session.aadd_turn(
+                    message, _CANCELLED, outcome="cancelled", effects=effects
+                )
             raise
         if turn.waiting:
             return turn.result("", self._session.turn_count + 1)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
-from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
@@ -238,7 +237,7 @@ class _Signature:
                 "Arguments", __config__=ConfigDict(extra="forbid", frozen=True), **fields
             )
             model.model_json_schema(schema_generator=_Schema)
-        except (PydanticUserError, TypeError, ValueError) as error:
+        except Exception as error:  # pydantic raises errors of many kinds, and types their own
             first = str(error).partition("\n")[0]
             raise ToolError(
                 f"The type of {what} of {self._name} cannot come from JSON: {first}",

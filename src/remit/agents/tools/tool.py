@@ -16,7 +16,8 @@ from remit.agents.workorders import NOBODY, ApprovalNeeded, Effect, Principal
 from remit.kernel.budget import nano_of
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
-from remit.kernel.schemas import first_problem
+from remit.kernel.json_text import sound_text
+from remit.kernel.schemas import first_problem, schema_problem
 
 OnUnknown = Literal["retry", "ask", "fail"]
 """What becomes of a call whose outcome is unknown."""
@@ -159,6 +160,18 @@ class Tool:
                 f"{self.tool_id!r} cannot be a tool's id.",
                 next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",
             )
+        if not isinstance(self.description, str):
+            raise ToolError(f"The description of {self.tool_id} is not a text.")
+        object.__setattr__(self, "description", sound_text(self.description))
+        if not isinstance(self.input_schema, Mapping):
+            raise ToolError(
+                f"input_schema of {self.tool_id} is a {type(self.input_schema).__name__}; it takes "
+                "a JSON Schema as a dict."
+            )
+        if problem := schema_problem(self.input_schema):
+            raise ToolError(f"input_schema of {self.tool_id} is {problem}.")
+        if not callable(self.function):
+            raise ToolError(f"The function of {self.tool_id} cannot be called.")
         most = self.max_calls
         if most is not None and (type(most) is not int or most < 0):
             raise ToolError(f"max_calls of {self.tool_id} is {most!r}; it takes 0 or more.")

@@ -36,7 +36,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
-from remit.ledger import LedgerPort, LedgerWriteError
+from remit.ledger import LedgerClosedError, LedgerPort, LedgerWriteError
 
 _log = logging.getLogger("remit.worker")
 _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
@@ -159,7 +159,7 @@ class HO1Executor:
             execution.check()
             await run.end(None, _CANCELLED)
             raise
-        except (LedgerWriteError, WorkLostError):
+        except (LedgerClosedError, LedgerWriteError, WorkLostError):
             raise  # nothing can or may be recorded: the order stays open
         except Exception as failed:  # noqa: BLE001 - an order never stays open without a reason
             error = _failure(failed)

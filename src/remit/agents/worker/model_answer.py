@@ -7,13 +7,21 @@ and tool calls get distinct ids.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.agents.worker.execution import WorkFailedError
 from remit.agents.workorders import Answer
 from remit.kernel.exchange import Message
-from remit.kernel.json_text import JsonTextError, load_exact, sound, sound_text
+from remit.kernel.json_text import JsonTextError, load_said, sound_text
+
+IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+2800, a blank
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+"""Characters that nobody sees."""
 
 CUT_SHORT = ("length", "max_tokens")
 """Reasons for the end of an answer that is not complete."""
@@ -41,17 +49,17 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
     if text is not None:
         text = sound_text(text)
         try:
-            value = load_exact(text.encode()) if text.strip() else {}
+            value = load_said(text) if text.strip() else {}
         except JsonTextError as error:
             why = error.message.removeprefix("The text is not JSON: ").rstrip(".")
             return {"_unparsed": text}, f"The arguments are not JSON ({why}): {_shown(text)}."
     if value is None and not (schema.get("properties") or schema.get("required")):
         return {}, ""
     if isinstance(value, dict) and isinstance(given, str):
-        return sound(value), ""
+        return value, ""
     text = str(value) if text is None else text
     if isinstance(value, dict):
-        why = "they are nested too deep, hold an infinite number, or a member '_unparsed'"
+        why = "they are nested too deep, or hold a member '_unparsed'"
         return {"_unparsed": text}, f"The arguments are JSON that cannot be used: {why}."
     kind = _KINDS.get(type(value), "a number")
     problem = f"The arguments are not a JSON object but {kind}: {_shown(text)}."
@@ -70,6 +78,11 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
+def visible(text: str) -> str:
+    """Return a text without the characters that nobody sees, and space at its ends."""
+    return (text if text.isascii() else IGNORABLE.sub("", text)).strip().strip("\0")
+
+
 def stop_problem(answer: Answer) -> WorkFailedError | None:
     """Return why a model stopped without an answer that can be used; ``None`` if it did not.
 
@@ -78,22 +91,22 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
-    words = "".join([answer.text, *refusals])
+    words = " ".join(filter(None, [answer.text, *refusals]))
     if refusals:
         return WorkFailedError("refusal", f"the model refused to answer: {words}".rstrip(": "))
     if answer.finish_reason == "content_filter":
-        said = f"; as far as it came: {words}" if words else ""
+        said = f"; as far as it came: {words}" if visible(words) else ""
         why = "the model refused, or a content filter stopped its answer"
         return WorkFailedError("content_filter", f"{why}{said}")
     uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
-    if answer.finish_reason in CUT_SHORT and (uses_tools or not answer.text.strip()):
+    if answer.finish_reason in CUT_SHORT and (uses_tools or not visible(answer.text)):
         return cut_short(answer)
     return None
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
     """Return the error of an answer that reached its longest length before its end."""
-    said = f"; as far as it came: {answer.text}" if answer.text.strip() else ""
+    said = f"; as far as it came: {answer.text}" if visible(answer.text) else ""
     return WorkFailedError(
         "length", f"the answer was cut at the most tokens that it may have (max_tokens){said}"
     )

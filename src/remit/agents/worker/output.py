@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +12,10 @@ from pydantic_core import from_json
 from remit.agents.worker.execution import WorkFailedError
 from remit.agents.workorders import PartialOutput
 from remit.kernel.exchange import Message
-from remit.kernel.json_text import JsonTextError, load_exact, sound
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.loops import call_in_thread
 from remit.kernel.schemas import first_problem
 
-_FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
 _REPAIR = "Your answer could not be used: "
 _STEP = 20  # a longer text is read again when it has grown by a twentieth
 
@@ -67,16 +65,17 @@ class HeldOutput:
     async def problem(self, text: str) -> str:
         """Return why an answer's text cannot be used; empty if it can."""
         try:
-            data = _read(text)
-        except JsonTextError:
-            return "it is not JSON" if text.strip() else "it is empty"
+            data = load_answer(text)
+        except JsonTextError as error:
+            why = error.message.replace("The text", "it", 1).rstrip(".")
+            return why if text.strip() else "it is empty"
         check = self._check or functools.partial(first_problem, self._schema)
         # No check may hold up the loop.
         return await call_in_thread("remit-answer", lambda: check(data))
 
     def data(self, text: str) -> Any:
         """The data of an answer's text that has no problem."""
-        return _read(text)
+        return load_answer(text)
 
     def repair(self, messages: list[Message], answer: str, problem: str) -> None:
         """Add an answer that cannot be used, and the request for another.
@@ -95,8 +94,3 @@ class HeldOutput:
     def _asked_for(self) -> str:
         schema = orjson.dumps(self._schema).decode()
         return f"Answer with JSON alone, without a code fence, that fits this schema:\n{schema}"
-
-
-def _read(text: str) -> Any:
-    fenced = _FENCED.match(text)
-    return sound(load_exact((fenced[1] if fenced else text).encode()))

@@ -21,8 +21,10 @@ from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.candidates import Offer, choose
 from remit.agents.worker.english import with_digits
 from remit.agents.worker.execution import Execution
+from remit.agents.worker.model_answer import stop_problem
 from remit.agents.worker.toolbox import Toolbox, result_text
 from remit.kernel.exchange import Message, conversation
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased
 
@@ -149,7 +151,11 @@ class ToolChooser:
         history: Sequence[Message],
         schema: Mapping[str, Any],
     ) -> Any:
-        """One question; an answer outside the schema counts as none."""
+        """Ask one question; return ``None`` for an answer outside the schema.
+
+        Raises:
+            WorkFailedError: the model refused, or stopped without an answer.
+        """
         answer = self._history.last_answer(contract_id)
         if answer is None:
             contract = self._contracts.load(contract_id)
@@ -163,9 +169,11 @@ class ToolChooser:
             finally:
                 self._journal.prompts_used = before
         self._asked_in = answer.exchange_entry_id
+        if (stopped := stop_problem(answer)) is not None:
+            raise stopped
         try:
-            value = orjson.loads(answer.text)
-        except orjson.JSONDecodeError:
+            value = load_answer(answer.text)
+        except JsonTextError:
             return None
         return value if not first_problem(schema, value) else None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.agents.workorders.usage import Usage
 from remit.kernel.budget import BudgetScope
-from remit.ledger import LedgerPort
+from remit.ledger import LedgerPort, require_plain_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,9 @@ class Caller:
 class Principal:
     """For whom a session works.
 
+    Raises:
+        InvalidInputError: the user or the person is not a text that every database keeps.
+
     Attributes:
         user_id: the user whose budget its calls count in; empty: nobody's.
         subject_id: the person of whom its content speaks, for erasure; empty: nobody.
@@ -59,6 +62,10 @@ class Principal:
     key_id: str = ""
     team_id: str = ""
     organisation_id: str = ""
+
+    def __post_init__(self) -> None:
+        require_plain_text("user", self.user_id)
+        require_plain_text("subject_id", self.subject_id)
 
     @property
     def charged_to(self) -> tuple[str, ...]:

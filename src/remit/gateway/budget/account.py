@@ -168,9 +168,10 @@ class Account:
             if amount.nano is None:
                 if allow_unpriced:
                     return busy
-                message = f"has a limit in US dollars, and {name} has no price; run `remit price set"
+                message = f"has a limit in US dollars, and {name} has no price"
                 how = f"{model} --provider {provider}" if provider else "MODEL"
-                return refused("UNPRICED", f"{message} {how} --input … --output …`")
+                command = f"remit price set {how} --input … --output …"
+                return refused("UNPRICED", f"{message}; run `{command}`")
             nano_left = self.nano_limit - self.spent_nano - self.reserved_nano
             if amount.nano > nano_left:
                 left_usd, needed_usd = usd_of(nano_left), usd_of(amount.nano)

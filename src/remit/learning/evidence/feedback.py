@@ -16,6 +16,7 @@ import orjson
 
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.json_text import sound_text
 from remit.learning.evidence.target import TargetType, find_target, not_found
 from remit.ledger import (
     Content,
@@ -217,6 +218,7 @@ def _entry(
         metadata["label"] = label
     if score is None and not label:
         raise InvalidInputError("Feedback needs a score or a label.")
+    reason = sound_text(reason) if isinstance(reason, str) else reason
     for name, text, most in (
         ("reason", reason, _MOST_REASON), ("by", by, _MOST_NAME),
         ("idempotency key", idempotency_key, _MOST_NAME),

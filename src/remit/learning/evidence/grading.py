@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.evidence.feedback import Feedback, FeedbackError, Source, give_feedback
 from remit.learning.evidence.target import find_target
@@ -54,8 +55,8 @@ def grade_by_schema(
         raise InvalidInputError(f"The schema is {problem}.")
     answer = answer_of(ledger, target)
     try:
-        found = float(not first_problem(schema, orjson.loads(answer)))
-    except ValueError:
+        found = float(not first_problem(schema, load_answer(answer)))
+    except JsonTextError:
         found = 0.0
     return _give(ledger, target, "schema", found, by)
 

@@ -6,7 +6,6 @@ of the session and person of what they judge, so that an erasure reaches the cop
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, text_of
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.learning.calls import cost_of, terms_of
 from remit.learning.evidence import FeedbackError, feedback_on, give_feedback
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
@@ -196,8 +196,8 @@ def _asked(prompt: Any) -> str:
 
 def _grade(text: str) -> tuple[float, str] | None:
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = load_answer(text)
+    except JsonTextError:
         return None
     score = value.get("score") if isinstance(value, dict) else None
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:

@@ -14,6 +14,7 @@ import orjson
 
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.canonical import canonical_json
+from remit.kernel.json_text import JsonTextError, load_answer
 from remit.learning.evidence import Sample, read_samples
 from remit.learning.meta.requirements import (
     Requirement,
@@ -232,8 +233,8 @@ def answer_value(answer: Any) -> str | None:
     if not isinstance(answer, str):
         return None
     try:
-        value = orjson.loads(answer)
-    except ValueError:
+        value = load_answer(answer)
+    except JsonTextError:
         return _text_value(answer)
     return canonical_json(_json_value(value)).decode()
 
@@ -246,7 +247,10 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, str):
         return _text_value(value) or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:.12g}"
+        try:
+            return f"{value:.12g}"
+        except OverflowError:
+            return str(value)
     return value
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Any
 
 import orjson
 
-from remit.kernel.json_text import JsonTextError, load_exact, sound, sound_text
+from remit.kernel.json_text import JsonTextError, dump, load_said, sound_text
 
 _MAX_DEPTH = 100
 
@@ -20,7 +18,7 @@ def json_text(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except (TypeError, ValueError):  # lone surrogates, great whole numbers
-        return json.dumps(value, separators=(",", ":"))
+        return dump(value).decode()
 
 
 def read_arguments(text: str) -> dict[str, Any]:
@@ -33,23 +31,21 @@ def read_arguments(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = load_exact(text.encode())
+        value = load_said(text)
     except JsonTextError:
         return {"_unparsed": text}
     # A text that has the form of a kept text would be taken for one: keep it entire too.
-    if type(value) is dict and "_unparsed" not in value and _can_be_used(value, _MAX_DEPTH):
-        return value if text.isascii() and "\\u" not in text else sound(value)
+    if type(value) is dict and "_unparsed" not in value and _is_shallow(value, _MAX_DEPTH):
+        return value
     return {"_unparsed": text}
 
 
-def _can_be_used(value: Any, depth: int) -> bool:
-    """Return False for infinite numbers and for values nested too deep."""
+def _is_shallow(value: Any, depth: int) -> bool:
+    """Return False if objects and lists are nested in more levels than ``depth``."""
     kind = type(value)
-    if kind is float:
-        return math.isfinite(value)
     if kind is dict or kind is list:
         items = value.values() if kind is dict else value
-        return depth > 0 and all(_can_be_used(item, depth - 1) for item in items)
+        return depth > 0 and all(_is_shallow(item, depth - 1) for item in items)
     return True
 
 
@@ -60,7 +56,7 @@ def input_of(given: Any) -> dict[str, Any]:
     """
     if given is None:
         return {}
-    if type(given) is dict:
+    if type(given) is dict and "_unparsed" not in given and _is_shallow(given, _MAX_DEPTH):
         return given
     return read_arguments(given if type(given) is str else json_text(given))
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import orjson
 from msgspec import Struct
 
-from remit.kernel.json_text import JsonTextError, load
+from remit.kernel.json_text import JsonTextError, load_exact
 from remit.providers.wire.delta import Pieces
 from remit.providers.wire.usage import Usage
 
@@ -114,7 +114,7 @@ def read(data: bytes) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
-            value = load(data)
+            value = load_exact(data)
         except JsonTextError:
             return None
     return counted_once(data, value)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
+from remit.kernel.json_text import JsonTextError, elements, load_said, member, value_at
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
@@ -38,6 +39,35 @@ _BLOCKS = {
 
 _INPUT = "input_json_delta"
 _CONTENT = ("text", "thinking", "data", "partial_json")
+
+
+def read_inputs(answer: Any, raw: bytes) -> None:
+    """Read the inputs of an answer's tool calls again, as exactly as texts of arguments are read.
+
+    Args:
+        answer: read from ``raw``.
+        raw: a whole answer.
+    """
+    if b'"tool_use"' in raw and is_answer(answer) and type(answer["content"]) is list:
+        texts = elements(value_at(raw, ["content"]) or b"[]")
+        for block, text in zip(answer["content"], texts, strict=False):
+            _read_input(block, text)
+
+
+def _read_input(block: Any, text: bytes | None) -> None:
+    if type(block) is dict and block.get("type") == "tool_use" and text is not None:
+        found = member(text, "input")
+        if found is not None and text[found.value : found.value + 1] != b'"':
+            block["input"] = _input(text[found.value : found.end].decode())
+
+
+def _input(text: str) -> Any:
+    """Return the object that a text holds; the text if it holds anything else."""
+    try:
+        value = load_said(text)
+    except JsonTextError:
+        return text
+    return value if type(value) is dict else text
 
 
 def is_answer(answer: Any) -> bool:
@@ -121,6 +151,8 @@ class MessageSum:
         if kind == "content_block_delta":
             self._add_delta(event)
         elif kind == "content_block_start":
+            if b'"tool_use"' in data:
+                _read_input(event.get("content_block"), value_at(data, ["content_block"]))
             self._begin(event)
         elif kind == "message_start":
             message = event.get("message")
@@ -294,8 +326,7 @@ class MessageSum:
         for at, block in self._in_order():
             whole = settled(block)
             if pieces := "".join(self._input.get(at, ())):
-                value = read(pieces.encode("utf-8", "surrogatepass"))
-                whole["input"] = pieces if value is None else value
+                whole["input"] = _input(pieces)
             content.append(whole)
         answer = dict(self._message)
         if answer or content:

@@ -20,6 +20,7 @@ from remit.ledger import (
     LedgerReader,
     is_plain_text,
     parse_entry_id,
+    require_plain_text,
 )
 from remit.routing.trail.record import (
     ThoughtNotFoundError,
@@ -188,10 +189,8 @@ def iter_thought_records(
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit is {limit!r}; give a whole number from 1 on.")
-    if task_id is not None and not is_plain_text(task_id):
-        raise InvalidInputError(
-            "task_id is not a text, or holds a NUL character or a lone surrogate."
-        )
+    if task_id is not None:
+        require_plain_text("task_id", task_id)
     return itertools.islice(_records(ledger, task_id), limit)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import RemitError
 from remit.ledger import (
     Erased,
     Finding,
@@ -15,11 +15,11 @@ from remit.ledger import (
     LedgerFormatError,
     Progress,
     imported_size,
-    is_plain_text,
     keep_mark,
     left_of,
     parse_entry_id,
     read_mark,
+    require_plain_text,
 )
 from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
 from remit.routing.trail.table import (
@@ -135,10 +135,8 @@ def verify_trail(
     Raises:
         InvalidInputError: ``task_id`` is not a text that can be on record.
     """
-    if task_id is not None and not is_plain_text(task_id):
-        raise InvalidInputError(
-            "task_id is not a text, or holds a NUL character or a lone surrogate."
-        )
+    if task_id is not None:
+        require_plain_text("task_id", task_id)
     last = last_seq(ledger)
     known: dict[str, Any] = {}
     if since_mark and task_id is None:
