@@ -46,7 +46,8 @@ def main() -> int:
     spent_s = time.process_time() - began
     print(
         f"{said.runs} runs of {said.processes} processes: {events} events, {commits} commits, "
-        f"{failed} runs with violations; {refusals} calls refused by a budget, in {short} runs; {took_s:.0f} s of virtual time in {spent_s:.1f} s of CPU "
+        f"{failed} runs with violations; {refusals} calls refused by a budget, in {short} runs; "
+        f"{took_s:.0f} s of virtual time in {spent_s:.1f} s of CPU "
         f"({events / spent_s:.0f} events/s)"
     )
     if len(waits_s) > 1:
