@@ -297,7 +297,7 @@ def test_what_a_whole_answer_says() -> None:
         "max_tokens": "length",
         "tool_use": "tool_use",
         "refusal": "content_filter",
-        "pause_turn": "stop",
+        "pause_turn": "length",
         "new": "stop",
         "model_context_window_exceeded": "length",
     }.items():
