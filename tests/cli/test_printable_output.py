@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import mcp.client.stdio  # noqa: F401 - binds the standard error of its import, not of a command
 import pytest
 
 from remit.agents.approvals import ApprovalQueue

@@ -120,7 +120,9 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as wrong:
         if isinstance(wrong, click.UsageError) and wrong.ctx is not None:
             path = wrong.ctx.command_path
-            note(f"{wrong.ctx.get_usage()}\nTry '{path} --help' for help.\n")
+            note(wrong.ctx.get_usage())
+            note(f"Try '{path} --help' for help.")
+            note("")
         note(f"Error: {wrong.format_message()}")
         sys.exit(wrong.exit_code)
     except (click.Abort, KeyboardInterrupt):
