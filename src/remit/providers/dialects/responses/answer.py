@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.kernel.exchange import text_of
+from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
@@ -74,6 +75,10 @@ def read_output_item(item: Any, where: str) -> list[dict[str, Any]]:
     Raises:
         DialectError: it does not have the API's form.
     """
+    if isinstance(item, dict) and item.get("type") == "function_call":
+        given = item.get("arguments")  # absent, or an object, as some servers write it
+        if not isinstance(given, str):
+            item = {**item, "arguments": "" if given is None else json_text(given)}
     role, content = read_item(item, where)
     if role != "assistant":
         return []
