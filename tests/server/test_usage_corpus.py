@@ -1,4 +1,4 @@
-"""The bill of every provider's usage object, to the nano-dollar; and what refusals cost: nothing."""
+"""The bill of every provider's usage object, to the nano-dollar, and refusals, which are free."""
 
 from __future__ import annotations
 
@@ -257,24 +257,28 @@ def _json(value: Any, status: str = "200 OK") -> bytes:
     return whole(json.dumps(value).encode(), status=status)
 
 
+_WAYS = [(shape, stream) for shape in PATHS for stream in (False, True)]
+_CODES = (400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 529)
 REFUSALS: dict[str, tuple[str, bool, bytes]] = {
-    **{f"HTTP {code}, {shape}, {'streamed' if stream else 'whole'}":
+    **{f"HTTP {code}, {shape}, streamed: {stream}":
        (shape, stream, _json({"type": "error", "error": _ERROR}, f"{code} No"))
-       for code in (400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 529)
-       for shape in PATHS for stream in (False, True) if shape == "chat" or code in (400, 429, 529)},
-    **{f"200 with {name}, {shape}, {'streamed' if stream else 'whole'}": (shape, stream, _json(value))
+       for code in _CODES for shape, stream in _WAYS
+       if shape == "chat" or code in (400, 429, 529)},
+    **{f"200 with {name}, {shape}, streamed: {stream}": (shape, stream, _json(value))
        for name, value in {
            "an error": {"error": _ERROR}, "a typed error": {"type": "error", "error": _ERROR},
-           "an error in words": {"error": "no"}, "a list": [{"error": {"code": 503, "message": "no"}}],
+           "an error in words": {"error": "no"},
+           "a list": [{"error": {"code": 503, "message": "no"}}],
            "an error object": {"object": "error", "message": "no", "code": 500},
            "a status": {"choices": None, "base_resp": {"status_code": 1004, "status_msg": "no"}},
            "no success": {"success": False, "code": 1301, "msg": "no"},
            "an error in the choice": {**_CHUNK, "choices": [{"index": 0, "error": _ERROR,
                "finish_reason": "error", "message": {"role": "assistant", "content": ""}}]},
-       }.items() for shape in PATHS for stream in (False, True)},
+       }.items() for shape, stream in _WAYS},
     "200 with a failed response": ("responses", False, _json(_FAILED)),
     "first event, chat": ("chat", True, _sse({"error": _ERROR})),
-    "first event beside no choices": ("chat", True, _sse({**_CHUNK, "choices": [], "error": _ERROR})),
+    "first event beside no choices": ("chat", True, _sse(
+        {**_CHUNK, "choices": [], "error": _ERROR})),
     "first event in the choice": ("chat", True, _sse({**_CHUNK, "choices": [
         {"index": 0, "delta": {"content": ""}, "finish_reason": "error", "error": _ERROR}]})),
     "behind an empty chunk": ("chat", True, _sse({**_CHUNK, "choices": [
@@ -284,8 +288,7 @@ REFUSALS: dict[str, tuple[str, bool, bytes]] = {
     "first event, messages": ("messages", True, _sse({"type": "error", "error": _ERROR})),
     "behind message_start": ("messages", True, _sse({"type": "message_start", "message": _MESSAGE},
                                                     {"type": "error", "error": _ERROR})),
-    "first event, responses": ("responses", True, _sse({"type": "error", **_ERROR,
-                                                        "type": "error"})),  # noqa: F601
+    "first event, responses": ("responses", True, _sse({**_ERROR, "type": "error"})),
     "response.failed": ("responses", True, _sse(
         {"type": "response.created", "response": _RESPONSE},
         {"type": "response.failed", "response": _FAILED})),
