@@ -329,6 +329,9 @@ class ApprovalQueue:
         Raises:
             InvalidInputError: a name is missing, both are one, or it would last too long.
         """
+        require_plain_text("by", by)
+        require_plain_text("to", to)
+        reason = sound_text(reason)
         if not same(by) or not same(to) or same(by) == same(to):
             raise InvalidInputError(
                 "A delegation is from one person to another.", next_step="Name both, by two names."

@@ -126,6 +126,7 @@ class Submission:
         object.__setattr__(self, "task", sound_text(self.task))
         if not self.task.strip():
             raise InvalidInputError("The task is blank.", next_step="Say what is to be done.")
+        require_plain_text("agent_id", self.agent_id)
         require_plain_text("user", self.user_id)
         require_plain_text("subject_id", self.subject_id)
         if not self.agent_id or len(self.agent_id) > 200:
