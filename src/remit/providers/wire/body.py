@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,8 @@ from remit.kernel.json_text import (
     load,
     members,
     remove_member,
+    repeated_member,
+    repeats_a_name,
     set_member,
     spans,
     value_at,
@@ -101,10 +104,17 @@ class Body(Struct, gc=False):
         """Read a body; only what costs depend on is judged here.
 
         Raises:
-            BodyError: it is not a JSON object with a model and something to answer, or a limit of
-                its output is not a positive integer.
+            BodyError: it is not a JSON object with a model and something to answer, a limit of
+                its output is not a positive integer, or a member that costs depend on is there
+                twice: servers disagree which of the two counts.
         """
         value = object_in(raw)
+        if (twice := repeated_member(raw)) is not None:
+            raise BodyError(f"{twice[:100]} is there twice.", twice[:100])
+        if value.get("tools"):
+            start, end = spans(raw, ("tools",))["tools"]
+            if repeats_a_name(raw[start:end]):
+                raise BodyError("An object in tools has a member twice.", "tools")
         model = value.get("model", endpoint.model)
         if type(model) is not str or not model.strip():
             raise BodyError("model is missing, or is not a text.", "model")
@@ -157,6 +167,20 @@ class Body(Struct, gc=False):
                 [*self.changed, change],
             )  # fmt: skip
         return self._changed(set_member(raw, path, text), path, reason)
+
+    def with_elements_member(
+        self, name: str, places: Iterable[int], member: str, text: bytes, reason: str
+    ) -> Body:
+        """Return this body with one member set in some elements of a list, and the changes noted."""
+        (start, end), raw = spans(self.raw, (name,))[name], self.raw
+        parts, changed = elements(raw[start:end]), [*self.changed]
+        for place in places:
+            path = (name, str(place), member)
+            changed.append(_change(path, reason, value_at(parts[place], (member,))))
+            parts[place] = set_member(parts[place], (member,), text)
+        listed = b"[%b]" % b",".join(parts)
+        value = {**self.value, name: load(listed)}
+        return Body(self.endpoint, raw[:start] + listed + raw[end:], value, changed)
 
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
         """This body without one member, and the change noted; itself where it has none."""
