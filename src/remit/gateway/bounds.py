@@ -44,8 +44,9 @@ _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.transl
 
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens"})
 _BY_REFERENCE = ("previous_response_id", "conversation", "container")
-_OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks")
-"""By these, servers that route let a call choose another model than the one that is priced."""
+_OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
+                 "enable_search")  # fmt: skip
+"""By these, servers let a call choose another model than the one that is priced, or search."""
 
 _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
@@ -175,7 +176,7 @@ def bound_of(
             answers, odd = _answers(endpoint, body)
             unbounded = unbounded or odd
             more = _predicted(body)
-    if endpoint in _SOUND_IN:
+    if endpoint in _SOUND_IN and (price is None or not price.per_second):
         other = other or "file"  # bytes say nothing of its tokens
     cause = cause or _cause(other, media)
     window = price.context_window if price is not None and writes else None
@@ -193,14 +194,14 @@ def bound_of(
                      for value in (given if isinstance(given, list) else [given])]  # fmt: skip
             tokens_in += IMAGE_TOKENS * sum(isinstance(value, Mapping) for value in files)
             limit = max(limit, IMAGE_TOKENS)
-        if endpoint in _SOUND_IN and (media.seconds is None or body.get("url")):
-            field = "file, whose length cannot be read" if media.seconds is None else "url"
-            unbounded = unbounded or field
-        elif price is not None and (price.per_second or price.per_character):
-            if endpoint in _SOUND_IN:
-                nano_tools += price.sound_nano(media.seconds or 0)
+        if price is not None and endpoint in _UNLIMITED:
+            if endpoint in _SOUND_IN and price.per_second:
+                if media.seconds is None or body.get("url"):
+                    field = "file, whose length cannot be read" if not body.get("url") else "url"
+                    unbounded = unbounded or field
+                cause, nano_tools = "sound", nano_tools + price.sound_nano(media.seconds or 0)
                 tokens_in, limit = 0, 1
-            elif endpoint in _UNLIMITED:
+            elif price.per_character:
                 nano_tools += price.sound_nano(characters=size)
                 tokens_in, limit = 0, 1
         if not limit:

@@ -299,7 +299,7 @@ _MASTERS = {_CLUSTER, 0x18538067, 0x1549A966, 0x1654AE6B, 0xA0, 0xAE}
 
 def _webm(data: bytes) -> float:
     """Add up the Opus packets of each block."""
-    at, scale, latest, stated, seconds, clusters = 0, 1_000_000, 0, 0.0, 0.0, 0
+    at, scale, time, latest, stated, seconds, clusters = 0, 1_000_000, 0, 0, 0.0, 0.0, 0
     codecs: list[bytes] = []
     while at < len(data):
         name, _, at = _varint(data, at)
@@ -318,8 +318,10 @@ def _webm(data: bytes) -> float:
         elif name == _DURATION:
             (stated,) = struct.unpack(">d" if size == 8 else ">f", content)
         elif name == _TIMESTAMP:
-            latest = max(latest, int.from_bytes(content, "big"))
+            time = int.from_bytes(content, "big")
+            latest = max(latest, time)
         elif name in _BLOCKS:
+            latest = max(latest, time + int.from_bytes(content[1:3], "big", signed=True))
             laced = content[0] < 0x80 or content[3] & 0x06
             seconds += (
                 (content[4] + 1) * _OPUS_PACKET_S
