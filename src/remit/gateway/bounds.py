@@ -61,7 +61,7 @@ _ORDINARY = ("default", "standard", "standard_only", "global")
 """Services at the price of the table."""
 
 _OPEN = {"service_tier": ("priority",), "inference_geo": ("us",)}
-"""Services that a provider's project or workspace may give to a call that names none, or ``auto``."""
+"""Services that an account at the provider may give to a call that names none, or ``auto``."""
 
 
 class Bound(Struct, frozen=True, gc=False):

@@ -137,10 +137,10 @@ def _offered(
                 limits = found.limits
                 found.limits = ToolLimits(uses, (*limits.tools, number))
         elif endpoint != "openai.responses" and price is not None and price.server_tools.get(name):
-            found.unbounded = found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
-        _server_tool(
-            name, f'{where} (type "{str(kind)[:60]}")', times, price, found, prices
-        )
+            found.unbounded = (
+                found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
+            )
+        _server_tool(name, f'{where} (type "{str(kind)[:60]}")', times, price, found, prices)
 
 
 def _server_tool(

@@ -22,7 +22,9 @@ def _crc8(data: bytes) -> int:
 
 def flac(frames: int, rate: int = 8_000, stated: int = 0) -> bytes:
     """Silence in frames of 65,535 samples, each of eleven bytes."""
-    info = struct.pack(">HHxxxxxx", 16, 65_535) + (rate << 44 | 15 << 36 | stated).to_bytes(8, "big")
+    info = struct.pack(">HHxxxxxx", 16, 65_535) + (rate << 44 | 15 << 36 | stated).to_bytes(
+        8, "big"
+    )
     made = b"fLaC\x80\x00\x00\x22" + info + bytes(16)
     for number in range(frames):
         name = chr(number).encode()
@@ -59,7 +61,9 @@ def opus(packets: int, place: int = 0) -> bytes:
 
 def vorbis(packets: int, place: int = 0) -> bytes:
     head = b"\x01vorbis" + struct.pack("<IBIIII", 0, 1, 8_000, 0, 0, 0) + b"\xd8\x01"
-    return _page([head], 0, 2) + b"".join(_page([b"\x00"] * 100, place) for _ in range(packets // 100))
+    return _page([head], 0, 2) + b"".join(
+        _page([b"\x00"] * 100, place) for _ in range(packets // 100)
+    )
 
 
 def mp3(frames: int, stated: int = 0) -> bytes:

@@ -21,6 +21,7 @@ from remit.gateway.batches.rows import (
 )
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
+from remit.gateway.budget.raised import row_of
 from remit.gateway.call import Attempt
 from remit.gateway.naming import Names
 from remit.gateway.objects import KeptObject, Objects, keep, objects_named

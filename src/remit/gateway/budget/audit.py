@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import orjson
 
-from remit.gateway.budget.raised import row_of
 from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW
 from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.outstanding import Outstanding
+from remit.gateway.budget.raised import row_of
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import (
     KERNEL_ROWS,

@@ -1,6 +1,4 @@
-"""Bounds that a bill has raised: for its cause (a model's tokens, its tools, sound) and its account.
-
-A raised bound never concerns other accounts, or other causes of the same account."""
+"""Bounds that a bill has raised, each for one cause (tokens, a tool, sound) and one account."""
 
 from __future__ import annotations
 

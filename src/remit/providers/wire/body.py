@@ -171,7 +171,7 @@ class Body(Struct, gc=False):
     def with_elements_member(
         self, name: str, places: Iterable[int], member: str, text: bytes, reason: str
     ) -> Body:
-        """Return this body with one member set in some elements of a list, and the changes noted."""
+        """Return this body with a member set in some elements of a list; the changes are noted."""
         (start, end), raw = spans(self.raw, (name,))[name], self.raw
         parts, changed = elements(raw[start:end]), [*self.changed]
         for place in places:
