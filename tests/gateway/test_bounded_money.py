@@ -116,14 +116,14 @@ def _window(model: str) -> int:
 ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
     # endpoint, model, body, limit in dollars, input tokens billed, seconds billed
     "messages": ("anthropic.messages", CLAUDE, {"max_tokens": 50}, 0.05, 60, 0),
-    "messages, search": ("anthropic.messages", CLAUDE, {"tools": [SEARCH]}, 1.4, 9_000, 0),
+    "messages, search": ("anthropic.messages", CLAUDE, {"tools": [SEARCH]}, 1.6, 9_000, 0),
     "messages, search of a named number":
         ("anthropic.messages", CLAUDE, {"tools": [FETCHES, {**SEARCH, "max_uses": 3}]}, 2, 9, 0),
     "messages, search of null": ("anthropic.messages", CLAUDE,
-                                 {"tools": [{**SEARCH, "max_uses": None}]}, 1.4, 9_000, 0),
+                                 {"tools": [{**SEARCH, "max_uses": None}]}, 1.6, 9_000, 0),
     "messages, code": ("anthropic.messages", CLAUDE, {"tools": [CODE]}, 5, 9_000, 0),
     "messages, the limit of another API":
-        ("anthropic.messages", CLAUDE, {"tools": [SEARCH], "max_tool_calls": 1}, 1.4, 9_000, 0),
+        ("anthropic.messages", CLAUDE, {"tools": [SEARCH], "max_tool_calls": 1}, 1.6, 9_000, 0),
     "chat": ("openai.chat", GPT, {}, 0.0005, 40, 0),
     "chat, many answers": ("openai.chat", GPT, {"n": 50}, 0.01, 40, 0),
     "chat, an image": ("openai.chat", GPT, {"messages": [IMAGE]}, 0.04, 48_169, 0),

@@ -149,6 +149,8 @@ class Tariff:
 
         A batch is sent as it is: a limit that a request does not state cannot be added.
         """
+        if body.value.get("service_tier") in (None, "auto"):  # no default lifts it out of the batch
+            body = replace(body, value={**body.value, "service_tier": "default"})
         bound = self.body_bound(body)
         if limit := bound.limits.field:
             amount = replace(bound.amount, bounded=False, unbounded=f"{limit}, which is missing,")

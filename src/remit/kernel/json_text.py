@@ -307,8 +307,8 @@ def spans(text: bytes, names: Collection[str]) -> dict[str, tuple[int, int]]:
     ))  # fmt: skip
 
 
-def repeated_member(text: bytes) -> str | None:
-    """Return a name that the object has twice; ``None`` if each is there once."""
+def repeated_member(text: bytes, names: Collection[str]) -> str | None:
+    """Return the first of some names that the object has twice; ``None`` if there is none."""
     try:
         at = 0
         for name, value in _raw_members.decode(text).items():
@@ -323,7 +323,7 @@ def repeated_member(text: bytes) -> str | None:
         pass  # text that only the slower reader takes
     seen: set[str] = set()
     for member in members(text):
-        if member.name in seen:
+        if member.name in seen and member.name in names:
             return member.name
         seen.add(member.name)
     return None

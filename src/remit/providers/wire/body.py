@@ -29,6 +29,18 @@ _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
 _MOST_VALUES = 500_000
 _MOST_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
+_DECISIVE = frozenset(
+    {
+        "model", "messages", "input", "prompt", "documents", "system", "instructions", "tools",
+        "functions", "max_tokens", "max_completion_tokens", "max_output_tokens", "max_tool_calls",
+        "n", "best_of", "stream", "stream_options", "stream_format", "service_tier", "speed",
+        "inference_geo", "web_search_options", "mcp_servers", "modalities", "audio", "prediction",
+        "previous_response_id", "conversation", "container", "background", "store", "models",
+        "provider", "route", "plugins", "fallbacks", "search_parameters", "enable_search",
+        "response_format", "output_config", "output_format", "text",
+    }
+)  # fmt: skip
+"""Members on which money, the model or the way of a call rests."""
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
 _MOST_ASKED = 20_000  # messages, or items of the input: each is a value of its own on record
 
@@ -109,7 +121,7 @@ class Body(Struct, gc=False):
                 twice: servers disagree which of the two counts.
         """
         value = object_in(raw)
-        if (twice := repeated_member(raw)) is not None:
+        if (twice := repeated_member(raw, _DECISIVE)) is not None:
             raise BodyError(f"{twice[:100]} is there twice.", twice[:100])
         if value.get("tools"):
             start, end = spans(raw, ("tools",))["tools"]
