@@ -631,7 +631,7 @@ def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClie
         (TokenUsage(10, 0, cost_nano=51), (102, 51)),  # 102 percent, whichever was above
         (TokenUsage(204, 0, cost_nano=1), (204, 102)),  # of what was held, which was raised
         (TokenUsage(50, 0), (204, 102)),  # never lowered
-        (TokenUsage(2**50, 0), (1_000, 500)),  # one absurd bill bars no model for ever
+        (TokenUsage(2**50, 0), (204, 102)),  # a bill of another account
     ):
         keeper.reserve(scope, "1", amount=asked)
         if usage.total < 1_000:
@@ -643,6 +643,9 @@ def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClie
             keeper.release("1")
             keeper.allocate(scope, limits=BudgetLimits(tokens=9_000, nano=9_000))
         assert held() == after
+    keeper.reserve(BudgetScope("T"), "4", amount=asked)
+    (state,) = keeper.status(BudgetScope("T"))
+    assert state.reserved_tokens == 1_000  # one absurd bill bars no model for ever
     keeper.reserve(scope, "3", amount=structs.replace(asked, model=("p", "other")))
     assert keeper.status(scope)[0].reserved_tokens == 100
 

@@ -53,7 +53,7 @@ class WireServer:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        body = json.loads(raw)
+        body = json.loads(raw) if raw.startswith(b"{") else {}  # a form
         self.calls.append(Call(request.path, dict(request.headers), body, raw))
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         reply = step(body) if callable(step) else step

@@ -29,6 +29,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.providers import ProviderResponse
 from remit.providers.prices import PriceTable, Usage
 from remit.providers.wire.body import Body
+from remit.providers.wire.form import FormBody
 
 __all__ = ["IMAGE_TOKENS", "Bill", "Billing", "Tariff", "estimate", "input_bound"]
 
@@ -139,14 +140,24 @@ class Tariff:
         if body.endpoint.free:
             return _FREE
         media = media_of(body.value)
+        if isinstance(body, FormBody):
+            media.seconds = body.seconds
         return bound_of(
             body.endpoint.name, body.value, len(body.raw) - media.data, media, self.price,
             self._uses, self._model, self._free,
         )  # fmt: skip
 
     def batch_bound(self, body: Body) -> Bound:
-        """:meth:`body_bound` of a request in a batch; tools of the provider's keep their price."""
+        """:meth:`body_bound` of a request in a batch; tools of the provider's keep their price.
+
+        A batch is sent as it is: a limit that a request does not state cannot be added.
+        """
+        if body.value.get("service_tier") in (None, "auto"):  # no default lifts it out of the batch
+            body = replace(body, value={**body.value, "service_tier": "default"})
         bound = self.body_bound(body)
+        if limit := bound.limits.field:
+            amount = replace(bound.amount, bounded=False, unbounded=f"{limit}, which is missing,")
+            bound = Bound(amount, bound.tokens)
         nano = bound.amount.nano
         tools = body.value.get("tools")
         own = isinstance(tools, list) and any(

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from remit.gateway.media import Media, media_of
-from remit.gateway.tools import SCHEMAS, count_of, tools_of
+from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_of
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
@@ -38,14 +38,15 @@ _NO_OUTPUT = frozenset(
     {"openai.embeddings", "openai.moderations", "openai.rerank", "anthropic.count_tokens"}
 )
 _PICTURES = frozenset({"openai.images", "openai.image_edits", "openai.image_variations"})
-_LEAST_BYTES_A_SECOND = 500  # of sound that anybody sends
+_SOUND_IN = frozenset({"openai.transcriptions", "openai.translations"})
 _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.translations"})
 """Endpoints whose calls cannot say how long an answer may be."""
 
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens"})
 _BY_REFERENCE = ("previous_response_id", "conversation", "container")
-_OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks")
-"""By these, servers that route let a call choose another model than the one that is priced."""
+_OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks", "search_parameters",
+                 "enable_search")  # fmt: skip
+"""By these, servers let a call choose another model than the one that is priced, or search."""
 
 _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
@@ -56,7 +57,11 @@ _SPECIAL = frozenset(
 )  # fmt: skip
 """Fields that change a bound; most calls have none of them."""
 
-_ORDINARY = (None, "auto", "default", "standard", "standard_only")
+_ORDINARY = ("default", "standard", "standard_only", "global")
+"""Services at the price of the table."""
+
+_OPEN = {"service_tier": ("priority",), "inference_geo": ("us",)}
+"""Services that an account at the provider may give to a call that names none, or ``auto``."""
 
 
 class Bound(Struct, frozen=True, gc=False):
@@ -65,10 +70,12 @@ class Bound(Struct, frozen=True, gc=False):
     Attributes:
         amount: in tokens and money, with what in it is unbounded.
         tokens: input and output.
+        limits: what the body must say for the bound to hold.
     """
 
     amount: Amount
     tokens: tuple[int, int]
+    limits: ToolLimits = NO_LIMITS
 
 
 class _AmountOf(Struct, frozen=True, gc=False):
@@ -82,7 +89,7 @@ class _AmountOf(Struct, frozen=True, gc=False):
     percent: int
     nano_tools: int
     unbounded: str
-    model: tuple[str, str] | None
+    model: tuple[str, ...] | None
 
     def __call__(self, output: int) -> Amount:
         tokens_in, price = self.tokens_in, self.price
@@ -108,6 +115,7 @@ def call_bound(
     uses: int = SERVER_TOOL_USES,
     model: tuple[str, str] | None = None,
     free: bool = False,
+    seconds: float | None = 0.0,
 ) -> Bound:
     """The most that a call can be billed for.
 
@@ -125,8 +133,10 @@ def call_bound(
         uses: how often a tool of the provider's may be used where the call does not say.
         model: provider and model, for bounds that were raised.
         free: whether the provider bills nothing.
+        seconds: the most that files of sound in the body can play; ``None`` if that is not known.
     """
     media = media_of(body)
+    media.seconds = seconds
     return bound_of(endpoint, body, size - media.data, media, price, uses, model, free)
 
 
@@ -150,22 +160,25 @@ def bound_of(
     tokens_in = size + MESSAGE_TOKENS * (pieces + 1) + IMAGE_TOKENS * media.images
     writes = endpoint not in _NO_OUTPUT
     unbounded, other, nano_tools = "", media.other, 0
-    percent, answers, more = 100, 1, 0
+    percent, answers, more, limits, cause = 100, 1, 0, NO_LIMITS, ""
+    if price is not None and price.surcharges and not free:
+        percent, unbounded = _percent(body, price)
     if not _SPECIAL.isdisjoint(body):
-        tools = tools_of(body, price, uses)
+        tools = tools_of(endpoint, body, price, uses)
         tokens_in += tools.tokens
-        nano_tools = tools.nano
-        unbounded = tools.unbounded or _unpriced(body, price)
+        nano_tools, limits, cause = tools.nano, tools.limits, tools.fills
+        unbounded = tools.unbounded or unbounded or _unpriced(body, price)
         other = other or tools.fills or next((n for n in _BY_REFERENCE if body.get(n)), "")
-        if not other and isinstance(body.get("prompt"), Mapping):
-            other = "prompt"  # a template that the provider keeps
-        if price is not None and not free:
-            percent, odd = _percent(body, price)
-            unbounded = unbounded or odd
+        if isinstance(body.get("prompt"), Mapping):
+            # A template that the provider keeps may bring tools of its own.
+            unbounded = unbounded or "prompt (a template that the provider keeps)"
         if writes:
             answers, odd = _answers(endpoint, body)
             unbounded = unbounded or odd
             more = _predicted(body)
+    if endpoint in _SOUND_IN and (price is None or not price.per_second):
+        other = other or "file"  # bytes say nothing of its tokens
+    cause = cause or _cause(other, media)
     window = price.context_window if price is not None and writes else None
     if window is not None:
         tokens_in = window if other else min(tokens_in, window)
@@ -181,24 +194,31 @@ def bound_of(
                      for value in (given if isinstance(given, list) else [given])]  # fmt: skip
             tokens_in += IMAGE_TOKENS * sum(isinstance(value, Mapping) for value in files)
             limit = max(limit, IMAGE_TOKENS)
-        if price is not None and endpoint in _UNLIMITED and (sound := _sound(price, size)):
-            tokens_in, limit, nano_tools = 0, 1, nano_tools + sound
+        if price is not None and endpoint in _UNLIMITED:
+            if endpoint in _SOUND_IN and price.per_second:
+                if media.seconds is None or body.get("url"):
+                    field = "file, whose length cannot be read" if not body.get("url") else "url"
+                    unbounded = unbounded or field
+                cause, nano_tools = "sound", nano_tools + price.sound_nano(media.seconds or 0)
+                tokens_in, limit = 0, 1
+            elif price.per_character:
+                nano_tools += price.sound_nano(characters=size)
+                tokens_in, limit = 0, 1
         if not limit:
             field = "the answer, without max_tokens,"
             unbounded = unbounded or ("the longest answer" if endpoint in _UNLIMITED
                                       else field)  # fmt: skip
     amount = _AmountOf(
         tokens_in, more, answers, free or endpoint in _FREE, price, percent, nano_tools, unbounded,
-        model,
+        None if model is None else (*model, cause),
     )(limit)  # fmt: skip
     # As far as accounts and records count: a client may name any limit.
-    return Bound(amount, (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)))
+    return Bound(amount, (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)), limits)
 
 
-def _sound(price: Price, size: int) -> int:
-    """The most that sound in so many bytes, or sound made of so many, can cost."""
-    seconds = size / _LEAST_BYTES_A_SECOND if price.per_second else 0
-    return price.sound_nano(seconds, size)
+def _cause(other: str, media: Media) -> str:
+    """Return why a call's bound may prove too low, besides the text of the call."""
+    return "files" if other else "images" if media.images else "tokens"
 
 
 def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
@@ -212,13 +232,18 @@ def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
 
 
 def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
-    """What the service that a call asks for multiplies the price by; a field without a price."""
+    """Return by how many hundredths the service of a call multiplies the price, and the first
+    field that names a service without a price."""
     percent = 100
     for name in _DEARER:
-        value = body.get(name)
+        value, known = body.get(name), price.surcharges.get(name, {})
+        if value is None or value == "auto":
+            given = [known.get(one, 100) for one in _OPEN.get(name, ())]
+            percent = -(-percent * max(given, default=100) // 100)
+            continue
         if value in _ORDINARY:
             continue
-        dearer = price.surcharges.get(name, {}).get(value) if isinstance(value, str) else None
+        dearer = known.get(value) if isinstance(value, str) else None
         if dearer is None:
             return percent, f'{name} "{str(value)[:40]}"'
         # A discount may not be given, so it lowers no bound.

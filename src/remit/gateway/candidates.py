@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace as replace_fields
+
 from remit.gateway.billing import Billing
 from remit.gateway.call import Call, Candidate
 from remit.gateway.config import RouterConfig
@@ -17,10 +19,12 @@ from remit.gateway.neutral import in_neutral_form
 from remit.gateway.objects import Objects, may_name, objects_named
 from remit.gateway.sending import AnyProvider, has_dialect
 from remit.gateway.tenancy import owner_of
+from remit.gateway.tools import ToolLimits
 from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.kernel.exchange import PromptRequest
 from remit.providers import ProviderError, ProviderRequest
 from remit.providers.dialects import DialectError
+from remit.providers.wire.body import Body
 
 __all__ = ["Candidates", "NoCandidateError", "needs_reading", "speaks"]
 
@@ -42,6 +46,7 @@ class Candidates:
         objects: files that providers keep, and whose they are.
         billing: what a call can cost at most.
         config: timeouts.
+        enforce: whether budgets are enforced: bodies then state the limits that bounds rely on.
     """
 
     def __init__(
@@ -51,7 +56,10 @@ class Candidates:
         objects: Objects,
         billing: Billing,
         config: RouterConfig,
+        *,
+        enforce: bool = False,
     ) -> None:
+        self._enforce = enforce
         self._names = names
         self._providers = providers
         self._objects = objects
@@ -161,6 +169,9 @@ class Candidates:
             bound = tariff.bound(request, sent)
         else:
             bound = tariff.body_bound(outgoing.body)
+            if self._enforce and bound.limits.field:
+                outgoing = replace_fields(outgoing, body=_limited(outgoing.body, bound.limits))
+                bound = tariff.body_bound(outgoing.body)
             raw = outgoing.body.raw
             if raw is not call.request.body.raw:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
@@ -188,7 +199,18 @@ class Candidates:
         return provider
 
 
+def _limited(body: Body, limits: ToolLimits) -> Body:
+    """Return a body that states the limits that its bound relies on."""
+    uses = str(limits.uses).encode()
+    if limits.tools:
+        body = body.with_elements_member("tools", limits.tools, "max_uses", uses, LIMITED)
+    if limits.of_call:
+        body = body.with_member(("max_tool_calls",), uses, LIMITED)
+    return body
+
+
 _NONE: Mapping[str, str] = {}
+LIMITED = "the reservation relies on this limit"
 
 
 def needs_reading(request: PromptRequest) -> bool:

@@ -103,8 +103,9 @@ class LLMGateway:
         )
         self._billing = Billing(prices or PriceTable.shipped(), config)
         candidates = Candidates(
-            self._names, self._providers, Objects(ledger_client), self._billing, config
-        )
+            self._names, self._providers, Objects(ledger_client), self._billing, config,
+            enforce=budgeter is not None and budget_mode == "enforce",
+        )  # fmt: skip
         self._attempts = Attempts(ledger_client, self._in_flight, config, mode=budget_mode)
         self._asking = Asking(
             ledger_client, candidates, self._breakers, self._attempts, self._in_flight,

@@ -42,11 +42,13 @@ class Media(Struct, gc=False):
         images: how many.
         data: bytes of their base64, which say nothing of their tokens.
         other: the first thing whose tokens only the model's window bounds; empty: there is none.
+        seconds: the most that files of sound can play; ``None`` if that is not known.
     """
 
     images: int = 0
     data: int = 0
     other: str = ""
+    seconds: float | None = 0.0
 
 
 def media_of(body: Mapping[str, Any]) -> Media:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from remit.providers.prices import Price
 
-__all__ = ["SCHEMAS", "Tools", "count_of", "tools_of"]
+__all__ = ["NO_LIMITS", "SCHEMAS", "ToolLimits", "Tools", "count_of", "tools_of"]
 
 SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text")
 """Fields that hold schemas, which providers may put into the prompt in words of their own."""
@@ -29,43 +29,82 @@ _CLIENT_TOOLS = frozenset(
 """Types of tools, without their dates, that the client runs: they cost tokens and no more."""
 
 
+_TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
+"""Anthropic's tools whose uses a request can limit."""
+
+
+class ToolLimits(Struct, frozen=True):
+    """Limits that a request must state for its bound to hold, and does not yet.
+
+    Attributes:
+        uses: the limit.
+        tools: places in ``tools`` of those that get it as ``max_uses``.
+        of_call: whether the request gets it as ``max_tool_calls``.
+    """
+
+    uses: int = 0
+    tools: tuple[int, ...] = ()
+    of_call: bool = False
+
+    @property
+    def field(self) -> str:
+        """The first field that is missing; empty if none is."""
+        if self.tools:
+            return f"tools[{self.tools[0]}].max_uses"
+        return "max_tool_calls" if self.of_call else ""
+
+
+NO_LIMITS = ToolLimits()
+
+
 class Tools(Struct):
     """What the tools of a call add to its bound: tokens, and money for the provider's own.
 
-    ``fills`` names the first that can bring in as much text as the window holds.
+    ``fills`` is the kind of the first that can bring in as much text as the window holds.
     """
 
     tokens: int = 0
     nano: int = 0
     fills: str = ""
     unbounded: str = ""
+    limits: ToolLimits = NO_LIMITS
 
 
-def tools_of(body: Mapping[str, Any], price: Price | None, uses: int) -> Tools:
-    """What the tools of a call add.
+def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: int) -> Tools:
+    """Return what the tools of a call add to its bound.
+
+    The uses of a tool that costs money count only by a limit that the API of the endpoint
+    enforces: ``max_uses`` of Anthropic's tools, ``max_tool_calls`` of the Responses API. A limit
+    that is missing is in ``limits``; a tool that takes none is unbounded.
 
     Args:
         uses: how often a tool of the provider's may be used where the call does not say.
     """
     found = Tools()
     prices: list[tuple[int, int]] = []
-    _offered(body.get("tools"), "tools", price, uses, found, prices)
+    if endpoint == "openai.responses":
+        most = count_of(body.get("max_tool_calls"))
+        if most is None or most < 0:
+            found.limits, most = ToolLimits(uses, of_call=True), uses
+        uses = most
+    _offered(endpoint, body.get("tools"), "tools", price, uses, found, prices)
     if body.get("web_search_options") is not None:  # empty, it searches all the same
         _server_tool("web_search_options", "web_search_options", 1, price, found, prices)
     if body.get("mcp_servers"):
         _server_tool("mcp_servers", "mcp_servers", 1, price, found, prices)
     if body.get("tools") or any(body.get(name) for name in SCHEMAS):
         found.tokens += _TOOLS_TOKENS
-    most = count_of(body.get("max_tool_calls"))
-    if prices and most is not None and most >= 0:
-        found.nano = max(per_use for per_use, _ in prices) * most
+    if endpoint == "openai.responses":
+        found.nano = max((per_use for per_use, _ in prices), default=0) * uses
+        if not found.nano:
+            found.limits = NO_LIMITS
     else:
         found.nano = sum(per_use * times for per_use, times in prices)
     return found
 
 
 def _offered(
-    tools: Any, at: str, price: Price | None, uses: int, found: Tools,
+    endpoint: str, tools: Any, at: str, price: Price | None, uses: int, found: Tools,
     prices: list[tuple[int, int]],
 ) -> None:  # fmt: skip
     if not isinstance(tools, (list, tuple)):
@@ -78,20 +117,30 @@ def _offered(
             continue
         where = f"{at}[{number}]"
         if isinstance(tool.get("tools"), (list, tuple)):  # a group of them
-            _offered(tool["tools"], f"{where}.tools", price, uses, found, prices)
+            _offered(endpoint, tool["tools"], f"{where}.tools", price, uses, found, prices)
             continue
         name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
         if name in _CLIENT_TOOLS:
             found.tokens += _TOOLS_TOKENS
             continue
-        times = count_of(tool.get("max_uses"))
         container = tool.get("container")
         if isinstance(container, Mapping) and container.get("memory_limit") not in (None, "1g"):
             name = f"{name}_{container['memory_limit']}"
-        _server_tool(
-            name, f'{where} (type "{str(kind)[:60]}")',
-            times if times is not None and times >= 0 else uses, price, found, prices,
-        )  # fmt: skip
+        times = uses
+        if endpoint == "anthropic.messages" and name in _TAKES_MAX_USES:
+            named = count_of(tool.get("max_uses"))
+            if named is not None and named >= 0:
+                times = named
+            elif price is not None and price.server_tools.get(name):
+                if at != "tools":
+                    found.unbounded = found.unbounded or f"{where}.max_uses, which is missing"
+                limits = found.limits
+                found.limits = ToolLimits(uses, (*limits.tools, number))
+        elif endpoint != "openai.responses" and price is not None and price.server_tools.get(name):
+            found.unbounded = (
+                found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
+            )
+        _server_tool(name, f'{where} (type "{str(kind)[:60]}")', times, price, found, prices)
 
 
 def _server_tool(
@@ -103,7 +152,7 @@ def _server_tool(
         found.unbounded = found.unbounded or where
         return
     prices.append((per_use, times))
-    found.fills = found.fills or where
+    found.fills = found.fills or name
 
 
 def count_of(value: Any) -> int | None:

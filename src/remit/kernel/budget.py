@@ -193,7 +193,7 @@ class Amount(Struct, gc=False):  # in no cycle: nothing for the collector to loo
         nano: in nano-dollars; ``None`` when the model has no price.
         bounded: ``False`` when something in it has no known end: then limits refuse it.
         unbounded: what that is, for people: ``tools[2] (type "bespoke")``.
-        model: provider and model, where bounds of theirs may have been raised.
+        model: provider, model and cause of the bound, where such a bound may have been raised.
         output: most output tokens of one answer; 0 where the call has none to lower.
         lowered: the same call with another ``output``; never more than this one's with less.
     """
@@ -202,7 +202,7 @@ class Amount(Struct, gc=False):  # in no cycle: nothing for the collector to loo
     nano: int | None = None
     bounded: bool = True
     unbounded: str = ""
-    model: tuple[str, str] | None = None
+    model: tuple[str, ...] | None = None
     output: int = 0
     lowered: Callable[[int], Amount] | None = None
 

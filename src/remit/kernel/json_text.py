@@ -154,11 +154,31 @@ def load_said(text: str) -> Any:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
 
+def repeats_a_name(text: bytes) -> bool:
+    """True if an object of a JSON text that :func:`load` accepts has a name twice."""
+    try:
+        if orjson.dumps(orjson.loads(text)) == text:  # the encoder writes each name once
+            return False
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        json.loads(text.decode(), object_pairs_hook=_unique, parse_int=float)
+    except _RepeatedNameError:
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return False
+
+
+class _RepeatedNameError(ValueError):
+    """An object has a name twice."""
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = next(name for name in found if [each for each, _ in pairs].count(name) > 1)
-        raise ValueError(f"an object has the name {twice!r} twice")
+        raise _RepeatedNameError(f"an object has the name {twice!r} twice")
     return found
 
 
@@ -339,6 +359,28 @@ def spans(text: bytes, names: Collection[str]) -> dict[str, tuple[int, int]]:
     return dict(sorted(
         ((name, place) for name in names if (place := places.get(name))), key=lambda item: item[1]
     ))  # fmt: skip
+
+
+def repeated_member(text: bytes, names: Collection[str]) -> str | None:
+    """Return the first of some names that the object has twice; ``None`` if there is none."""
+    try:
+        at = 0
+        for name, value in _raw_members.decode(text).items():
+            key, exact = _KEY.match(text, at), bytes(value)
+            if key is None or key[1] != name.encode() or not text.startswith(exact, key.end()):
+                break
+            at = key.end() + len(exact)
+        else:
+            if at and _CLOSE.match(text, at):
+                return None
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        pass  # text that only the slower reader takes
+    seen: set[str] = set()
+    for member in members(text):
+        if member.name in seen and member.name in names:
+            return member.name
+        seen.add(member.name)
+    return None
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:

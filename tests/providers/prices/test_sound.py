@@ -46,12 +46,15 @@ def test_what_is_spoken_is_bound_by_the_bytes_of_its_body(text: str) -> None:
     assert amount.nano >= _price("tts-1").sound_nano(characters=len(text))
 
 
-def test_what_is_heard_is_bound_by_the_bytes_of_its_file() -> None:
-    bound = call_bound(
-        "openai.transcriptions", {"model": "whisper-1"}, 500_000, _price("whisper-1")
-    )
+def test_what_is_heard_is_bound_by_the_length_of_its_file() -> None:
+    body, price = {"model": "whisper-1"}, _price("whisper-1")
+    bound = call_bound("openai.transcriptions", body, 500, price, seconds=1_000.0)
     assert bound.amount.bounded
-    assert bound.amount.nano == _price("whisper-1").sound_nano(seconds=1_000)
+    assert bound.amount.nano == price.sound_nano(seconds=1_000)
+    unread = call_bound("openai.transcriptions", body, 500, price, seconds=None).amount
+    assert unread.unbounded == "file, whose length cannot be read"
+    far = call_bound("openai.transcriptions", {**body, "url": "https://x"}, 500, price).amount
+    assert far.unbounded == "url"
 
 
 def test_sound_in_a_chat_is_bound_where_it_has_a_price() -> None:

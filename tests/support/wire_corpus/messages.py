@@ -293,7 +293,7 @@ _STREAMS = (
     _stream(
         "streamed search by the provider",
         _OPEN + b',"stream":true,"messages":[{"role":"user","content":"a"}],'
-        b'"tools":[{"type":"web_search_20250305","name":"web_search"}]}',
+        b'"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":5}]}',
         events(
             _start(),
             *_block(0, b'{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":'

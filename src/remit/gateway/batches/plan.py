@@ -21,6 +21,7 @@ from remit.gateway.batches.rows import (
 )
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
+from remit.gateway.budget.raised import row_of
 from remit.gateway.call import Attempt
 from remit.gateway.naming import Names
 from remit.gateway.objects import KeptObject, Objects, keep, objects_named
@@ -159,6 +160,7 @@ class Planner:
             where = "requests" if dialect == "anthropic" else "input_file_id"
             said = f"A batch has 1 to {_MOST_LINES:,} requests, this one has {len(texts):,}."
             raise BatchRefusedError("INVALID_INPUT", said, where)
+        payer = f"key:{identity.key_id}" if identity.key_id else f"session:{request.session_id}"
         raised: dict[tuple[str, str], int] = {
             (provider, model): percent
             for provider, model, percent in self._ledger.select(
@@ -183,7 +185,8 @@ class Planner:
             self._check_model(request, identity, provider_id, body.model, at)
             self._check_own(owner_of(identity), body, at)
             bound = self._billing.of(provider_id, body.model).batch_bound(body)
-            amount = bound.amount.raised(raised.get((provider_id, body.model), 100))
+            name = row_of((*(bound.amount.model or (provider_id, body.model)), payer))
+            amount = bound.amount.raised(raised.get(name, 100))
             if not amount.bounded:
                 unbounded = unbounded or f"{amount.unbounded or 'a call'} of {at.said}"
             if amount.nano is None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.raised import RaisedBounds
+from remit.gateway.budget.raised import RaisedBounds, payer_of, row_of
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage
 from remit.ledger import Clock, LedgerEntry
@@ -92,7 +92,8 @@ class Accounts:
             BudgetRefusedError: a limit would be exceeded, or there is no account; nothing is held.
         """
         accounts = self._open(path)
-        percent = self._raised.of(amount.model, self._ask)
+        model = None if amount.model is None else (*amount.model, payer_of(path))
+        percent = self._raised.of(model, self._ask)
         amount = amount.raised(percent)
         output = None
         short = [account for account in accounts if not account.admits(amount, turns)]
@@ -113,13 +114,14 @@ class Accounts:
         return Hold(
             tuple([account.scope for account in accounts]), tokens, amount.nano, turns,
             self._now_s // MINUTE_S, amount.bounded, windows if any(windows) else (), percent,
-            amount.model, output,
+            model, output,
         )  # fmt: skip
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
         """Why a reservation would be refused now; ``None`` when it would not."""
         accounts = self._open(path)
-        amount = amount.raised(self._raised.of(amount.model, self._ask))
+        model = None if amount.model is None else (*amount.model, payer_of(path))
+        amount = amount.raised(self._raised.of(model, self._ask))
         return self._refused(path, accounts, _lowered(accounts, amount) or amount, turns)
 
     def _refused(
@@ -182,7 +184,7 @@ class Accounts:
     def settle(self, hold: Hold, usage: TokenUsage) -> None:
         """Replace a hold by the real usage, in the window that it was reserved in.
 
-        A bill above its bound is charged whole, and raises the bound of its model.
+        A bill above its bound is charged whole, and raises the bound of its cause for its key.
         """
         known, windows = self._accounts, hold.windows
         if not known.keys() >= set(hold.scopes):
@@ -200,7 +202,7 @@ class Accounts:
             account.spend(usage)
         percent = hold.raised_by(usage)
         if percent is not None and hold.model is not None:
-            self._to_raise.append((*hold.model, percent))
+            self._to_raise.append((*row_of(hold.model), percent))
             self._raised.raise_to(hold.model, percent)
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:

@@ -13,6 +13,7 @@ import orjson
 from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW
 from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.outstanding import Outstanding
+from remit.gateway.budget.raised import row_of
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import (
     KERNEL_ROWS,
@@ -203,7 +204,8 @@ class _Accounts:
 
     def _raise(self, raised: dict[str, Any] | None) -> None:
         if raised:
-            name = (raised["provider_id"], raised["model_id"])
+            cause = ("provider_id", "model_id", "cause", "scope")
+            name = row_of([raised[one] for one in cause if one in raised])
             self.raised[name] = max(self.raised.get(name, 0), raised["percent"])
 
     def _charge_call(self, metadata: dict[str, Any], tokens: int) -> None:

@@ -23,7 +23,7 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         minute: since 1970, for the limits per minute.
         windows: which window of each scope it counts to; nothing where all are the first.
         percent: to which its bound had been raised.
-        model: provider and model whose bound it is.
+        model: provider, model, cause and account of the bound; of older versions the first two.
         output: the output limit of each answer, where it was lowered to what was left.
     """
 
@@ -35,7 +35,7 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
     bounded: bool = True
     windows: tuple[int, ...] = ()
     percent: int = 100
-    model: tuple[str, str] | None = None
+    model: tuple[str, ...] | None = None
     output: int | None = None
 
     def numbered(self) -> list[tuple[str, int]]:
@@ -67,10 +67,9 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         found: dict[str, Any] = {"over_bound": over}
         percent = self.raised_by(usage)
         if percent is not None and self.model is not None:
-            provider_id, model_id = self.model
-            found["raised_bound"] = {
-                "provider_id": provider_id, "model_id": model_id, "percent": percent,
-            }  # fmt: skip
+            names = ("provider_id", "model_id", "cause", "scope")
+            found["raised_bound"] = {**dict(zip(names, self.model, strict=False)),
+                                     "percent": percent}  # fmt: skip
         return found
 
     def encode(self) -> str:

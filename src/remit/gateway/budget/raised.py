@@ -1,4 +1,4 @@
-"""Bounds of models that a bill has raised."""
+"""Bounds that a bill has raised, each for one cause (tokens, a tool, sound) and one account."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Any
 
-__all__ = ["RaisedBounds"]
+__all__ = ["RaisedBounds", "payer_of", "row_of"]
 
 _Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _FRESH_S = 1.0
 
 
+def payer_of(path: Sequence[str]) -> str:
+    """Return the account of a path whose bounds a bill raises: the key's, else the first."""
+    return next((scope for scope in path if scope.startswith("key:")), path[0] if path else "")
+
+
+def row_of(raised: Sequence[str]) -> tuple[str, str]:
+    """Return the columns ``provider_id`` and ``model_id`` of a bound in ``raised_bounds``.
+
+    The second one names cause and account too. Rows of older versions name neither, and raise
+    nothing any more.
+    """
+    provider_id, model_id, *more = raised
+    return provider_id, " ".join([model_id, *(f"[{one}]" for one in more)])
+
+
 class RaisedBounds:
-    """To how many hundredths the bounds of models are raised, as a process knows it.
+    """To how many hundredths bounds are raised, as a process knows it.
 
     What other processes have raised is known here a second later.
     """
@@ -31,16 +46,17 @@ class RaisedBounds:
             self._read_at = now
             self._asked = ask("SELECT provider_id, model_id, percent FROM raised_bounds", ())
 
-    def of(self, model: tuple[str, str] | None, ask: _Ask) -> int:
-        """Of one provider and model."""
-        if model is None:
+    def of(self, raised: tuple[str, ...] | None, ask: _Ask) -> int:
+        """Return the hundredths of one bound: provider, model, cause and account."""
+        if raised is None:
             return 100
         self.ask(ask)
         if self._asked is not None:
             rows, self._asked = self._asked, None
             self._percents = {(provider, name): percent for provider, name, percent in rows}
-        return self._percents.get(model, 100)
+        return self._percents.get(row_of(raised), 100)
 
-    def raise_to(self, model: tuple[str, str], percent: int) -> None:
+    def raise_to(self, raised: tuple[str, ...], percent: int) -> None:
         """What this process raises, it knows at once."""
-        self._percents[model] = max(percent, self._percents.get(model, 100))
+        row = row_of(raised)
+        self._percents[row] = max(percent, self._percents.get(row, 100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,8 @@ from remit.kernel.json_text import (
     load,
     members,
     remove_member,
+    repeated_member,
+    repeats_a_name,
     set_member,
     spans,
     value_at,
@@ -26,6 +29,18 @@ _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
 _MOST_VALUES = 500_000
 _MOST_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
+_DECISIVE = frozenset(
+    {
+        "model", "messages", "input", "prompt", "documents", "system", "instructions", "tools",
+        "functions", "max_tokens", "max_completion_tokens", "max_output_tokens", "max_tool_calls",
+        "n", "best_of", "stream", "stream_options", "stream_format", "service_tier", "speed",
+        "inference_geo", "web_search_options", "mcp_servers", "modalities", "audio", "prediction",
+        "previous_response_id", "conversation", "container", "background", "store", "models",
+        "provider", "route", "plugins", "fallbacks", "search_parameters", "enable_search",
+        "response_format", "output_config", "output_format", "text",
+    }
+)  # fmt: skip
+"""Members on which money, the model or the way of a call rests."""
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
 _MOST_ASKED = 20_000  # messages, or items of the input: each is a value of its own on record
 
@@ -101,10 +116,17 @@ class Body(Struct, gc=False):
         """Read a body; only what costs depend on is judged here.
 
         Raises:
-            BodyError: it is not a JSON object with a model and something to answer, or a limit of
-                its output is not a positive integer.
+            BodyError: it is not a JSON object with a model and something to answer, a limit of
+                its output is not a positive integer, or a member that costs depend on is there
+                twice: servers disagree which of the two counts.
         """
         value = object_in(raw)
+        if (twice := repeated_member(raw, _DECISIVE)) is not None:
+            raise BodyError(f"{twice[:100]} is there twice.", twice[:100])
+        if value.get("tools"):
+            start, end = spans(raw, ("tools",))["tools"]
+            if repeats_a_name(raw[start:end]):
+                raise BodyError("An object in tools has a member twice.", "tools")
         model = value.get("model", endpoint.model)
         if type(model) is not str or not model.strip():
             raise BodyError("model is missing, or is not a text.", "model")
@@ -157,6 +179,20 @@ class Body(Struct, gc=False):
                 [*self.changed, change],
             )  # fmt: skip
         return self._changed(set_member(raw, path, text), path, reason)
+
+    def with_elements_member(
+        self, name: str, places: Iterable[int], member: str, text: bytes, reason: str
+    ) -> Body:
+        """Return this body with a member set in some elements of a list; the changes are noted."""
+        (start, end), raw = spans(self.raw, (name,))[name], self.raw
+        parts, changed = elements(raw[start:end]), [*self.changed]
+        for place in places:
+            path = (name, str(place), member)
+            changed.append(_change(path, reason, value_at(parts[place], (member,))))
+            parts[place] = set_member(parts[place], (member,), text)
+        listed = b"[%b]" % b",".join(parts)
+        value = {**self.value, name: load(listed)}
+        return Body(self.endpoint, raw[:start] + listed + raw[end:], value, changed)
 
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
         """This body without one member, and the change noted; itself where it has none."""

@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from remit.kernel.json_text import load
 from remit.providers.wire.body import Body, BodyError, Cut, object_in
-from remit.providers.wire.endpoint import Endpoint
+from remit.providers.wire.endpoint import TRANSCRIPTIONS, TRANSLATIONS, Endpoint
+from remit.providers.wire.sound import longest_seconds
 
 __all__ = ["FormBody", "ObjectBody"]
 
@@ -36,35 +37,40 @@ class FormBody(Body):
 
     Attributes:
         places: of each field that is text, where in ``raw`` it is.
-        files: bytes of all files.
+        seconds: the most that its files of sound can play; ``None`` if that is not known.
     """
 
     places: dict[str, tuple[int, int]] | None = None
-    files: int = 0
+    seconds: float | None = 0.0
 
     @classmethod
     def read_form(cls, endpoint: Endpoint, raw: bytes, content_type: str) -> FormBody:
         """Read a form.
 
         Raises:
-            BodyError: it is none, or names no model where the endpoint has one.
+            BodyError: it is none, names no model where the endpoint has one, or has a field of
+                text twice: servers disagree which of them counts.
         """
         value: dict[str, Any] = {}
         places: dict[str, tuple[int, int]] = {}
-        files = 0
+        seconds: float | None = 0.0
         for name, head, start, end in _parts(raw, content_type):
             found = _read(head, raw[start:end])
-            if isinstance(found, dict):
-                files += end - start
-            else:
+            is_file = isinstance(found, dict)
+            if not is_file:
                 places[name] = (start, end)
+            elif endpoint in (TRANSCRIPTIONS, TRANSLATIONS) and seconds is not None:
+                more = longest_seconds(raw[start:end])
+                seconds = None if more is None else seconds + more
+            if name in value and not name.endswith("[]") and not (is_file and name not in places):
+                raise BodyError(f"{name[:100]} is in the form twice.", name[:100])
             if name not in value:
                 value[name] = found
             elif isinstance(value[name], list):
                 value[name].append(found)
             else:
                 value[name] = [value[name], found]
-        body = cls(endpoint, raw, value, [], content_type, places=places, files=files)
+        body = cls(endpoint, raw, value, [], content_type, places=places, seconds=seconds)
         if endpoint.has_model and not (type(body.model) is str and body.model.strip()):
             raise BodyError("model is missing, or is not a text.", "model")
         return body

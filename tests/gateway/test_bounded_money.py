@@ -1,0 +1,296 @@
+"""For every endpoint, a key with a hard limit cannot be charged more than it has.
+
+A script sends calls until the key is refused, to a provider that bills each call as the real one
+would: tools run as often as the request lets them, services are the dearest that an account may
+default to, and sound is billed by the length that a decoder finds. The money that the provider
+bills is never above the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.ledger import LedgerClient
+from remit.providers.prices import Price, PriceTable, Usage
+from remit.providers.wire.body import Body, BodyError
+from remit.providers.wire.endpoint import CHAT, ENDPOINTS, TRANSCRIPTIONS, TRANSLATIONS
+from remit.providers.wire.form import FormBody
+from tests.providers.wire.test_sound_length import flac, wav, webm
+from tests.support.requests import anthropic_provider, openai_provider, prompt_request
+from tests.support.wire import serve
+
+SESSION = BudgetScope("SES-TESTTEST")
+OTHER = BudgetScope("SES-OTHEROTHER")
+USD = 10**9
+MOST = 8  # calls of a row
+TABLE = PriceTable.shipped()
+HELLO = [{"role": "user", "content": "hi"}]
+GPT, CLAUDE, WHISPER = "gpt-4o-mini", "claude-sonnet-4-5", "whisper-1"
+
+
+def _price(model: str) -> Price:
+    price = TABLE.find("anthropic" if model.startswith("claude") else "openai", model)
+    assert price is not None
+    return price
+
+
+def _form(model: str, *files: bytes) -> tuple[bytes, str]:
+    part = b'--xx\r\ncontent-disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+    parts = [part % (b"model", model.encode())]
+    parts += [part % (b'file"; filename="a', file) for file in files]
+    return b"".join(parts) + b"--xx--\r\n", "multipart/form-data; boundary=xx"
+
+
+class Provider:
+    """Answers each call with the most that its request allows, and adds up what it bills."""
+
+    def __init__(self, endpoint: str, model: str, tokens_in: int, seconds: float) -> None:
+        self.endpoint, self.price = endpoint, _price(model)
+        self.tokens_in, self.seconds = tokens_in, seconds
+        self.nano = 0
+
+    def _searches(self, body: dict[str, Any]) -> int:
+        tools = [tool for tool in body.get("tools") or [] if "search" in str(tool.get("type"))]
+        if self.endpoint == "anthropic.messages":
+            return sum(tool.get("max_uses", 500) for tool in tools)
+        return int(body.get("max_tool_calls", 500)) if tools else 0
+
+    def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
+        searches = self._searches(body)
+        limits = [body.get(name) for name in ENDPOINTS[self.endpoint].output_limit]
+        most = max([limit for limit in limits if limit], default=self.price.max_output_tokens or 0)
+        answers = max(body.get("n", 1), body.get("best_of", 1))
+        tokens_out = most * answers if ENDPOINTS[self.endpoint].output_limit else 0
+        if self.endpoint == "openai.images":
+            tokens_out = 6_240 * answers
+        tokens_in = self.tokens_in
+        nano = self.price.cost_nano(Usage(tokens_in, tokens_out)) + 10_000_000 * searches
+        if self.price.per_second:
+            nano = self.price.sound_nano(seconds=self.seconds)
+        elif self.price.per_character:
+            nano = self.price.sound_nano(characters=len(body.get("input", "")))
+        self.nano += nano
+        openai = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out,
+                  "input_tokens": tokens_in, "output_tokens": tokens_out,
+                  "total_tokens": tokens_in + tokens_out}  # fmt: skip
+        if self.endpoint == "anthropic.messages":
+            uses = {"server_tool_use": {"web_search_requests": searches}} if searches else {}
+            return {
+                "id": "m", "type": "message", "role": "assistant", "model": CLAUDE,
+                "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn",
+                "usage": {"input_tokens": tokens_in, "output_tokens": tokens_out, **uses},
+            }  # fmt: skip
+        if self.endpoint == "openai.responses":
+            search = {"type": "web_search_call", "status": "completed", "action": {"query": "q"}}
+            calls = [{**search, "id": f"ws_{number}"} for number in range(searches)]
+            text = {"type": "output_text", "text": "x", "annotations": []}
+            message = {"type": "message", "id": "msg_1", "role": "assistant",
+                       "status": "completed", "content": [text]}  # fmt: skip
+            return {"id": "resp_1", "object": "response", "status": "completed", "model": GPT,
+                    "created_at": 1, "output": [*calls, message], "usage": openai}  # fmt: skip
+        if self.price.per_second:
+            return {"text": "x", "usage": {"type": "duration", "seconds": self.seconds}}
+        choice = {"index": 0, "message": {"role": "assistant", "content": "x"}, "text": "x",
+                  "finish_reason": "stop"}  # fmt: skip
+        return {"id": "1", "model": GPT, "object": "x", "choices": [choice], "usage": openai,
+                "data": [{"index": 0, "embedding": [0.5], "b64_json": "AAAA"}]}  # fmt: skip
+
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+FETCHES = {"type": "web_fetch_20250910", "name": "web_fetch"}
+CODE = {"type": "code_execution_20250825", "name": "code_execution"}
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/a"}}]}
+FILE = {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}
+
+
+def _window(model: str) -> int:
+    return _price(model).context_window or 0
+
+
+ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
+    # endpoint, model, body, limit in dollars, input tokens billed, seconds billed
+    "messages": ("anthropic.messages", CLAUDE, {"max_tokens": 50}, 0.05, 60, 0),
+    "messages, search": ("anthropic.messages", CLAUDE, {"tools": [SEARCH]}, 1.6, 9_000, 0),
+    "messages, search of a named number":
+        ("anthropic.messages", CLAUDE, {"tools": [FETCHES, {**SEARCH, "max_uses": 3}]}, 2, 9, 0),
+    "messages, search of null": ("anthropic.messages", CLAUDE,
+                                 {"tools": [{**SEARCH, "max_uses": None}]}, 1.6, 9_000, 0),
+    "messages, code": ("anthropic.messages", CLAUDE, {"tools": [CODE]}, 5, 9_000, 0),
+    "messages, the limit of another API":
+        ("anthropic.messages", CLAUDE, {"tools": [SEARCH], "max_tool_calls": 1}, 1.6, 9_000, 0),
+    "chat": ("openai.chat", GPT, {}, 0.0005, 40, 0),
+    "chat, many answers": ("openai.chat", GPT, {"n": 50}, 0.01, 40, 0),
+    "chat, an image": ("openai.chat", GPT, {"messages": [IMAGE]}, 0.04, 48_169, 0),
+    "chat, a file by id": ("openai.chat", GPT, {"messages": [FILE]}, 0.1, _window(GPT), 0),
+    "chat, search": ("openai.chat", GPT, {"tools": [{"type": "web_search"}]}, 1, 40, 0),
+    "chat, no limit": ("openai.chat", GPT, {"max_tokens": None}, 0.05, 40, 0),
+    "responses": ("openai.responses", GPT, {}, 0.0005, 40, 0),
+    "responses, search": ("openai.responses", GPT, {"tools": [{"type": "web_search"}]}, 0.3, 99, 0),
+    "responses, the limit of another API":
+        ("openai.responses", GPT, {"tools": [{"type": "web_search", "max_uses": 1}]}, 0.3, 99, 0),
+    "responses, a template": ("openai.responses", GPT, {"prompt": {"id": "pmpt_1"}}, 1, 99, 0),
+    "responses, an earlier one":
+        ("openai.responses", GPT, {"previous_response_id": "r"}, 0.06, _window(GPT), 0),
+    "completions": ("openai.completions", "gpt-3.5-turbo-instruct", {"best_of": 9}, 0.01, 2, 0),
+    "embeddings":
+        ("openai.embeddings", "text-embedding-3-small", {"input": "x" * 900}, 1e-4, 900, 0),
+    "images": ("openai.images", "gpt-image-1", {"prompt": "x", "n": 9}, 40, 10, 0),
+    "speech": ("openai.speech", "tts-1", {"input": "x" * 4_000, "voice": "a"}, 0.1, 0, 0),
+    "transcriptions, FLAC": ("openai.transcriptions", WHISPER, [flac(183)], 0.01, 0, 1_500),
+    "transcriptions, WAV": ("openai.transcriptions", WHISPER, [wav(60)], 0.01, 0, 60),
+    "transcriptions, WebM": ("openai.transcriptions", WHISPER, [webm(1_000)], 0.01, 0, 60),
+    "transcriptions, two files":
+        ("openai.transcriptions", WHISPER, [wav(30), wav(30)], 0.01, 0, 60),
+    "transcriptions, no known format":
+        ("openai.transcriptions", WHISPER, [b"silk" * 9_000], 1, 0, 9_999),
+    "translations, FLAC": ("openai.translations", WHISPER, [flac(183)], 0.01, 0, 1_500),
+}  # fmt: skip
+
+REFUSED = {
+    "messages, code": "tools[0]",
+    "chat, search": "tools[0]",
+    "responses, a template": "prompt",
+    "transcriptions, no known format": "file, whose length cannot be read",
+}
+"""Rows of which no call is sent, and the field that the refusal names."""
+
+TOO_DEAR = ("transcriptions, FLAC", "translations, FLAC")
+"""Rows of which no call is sent, as one costs more than the key has."""
+
+
+def _body(endpoint: str, model: str, more: Any) -> Body:
+    if isinstance(more, list):
+        raw, kind = _form(model, *more)
+        return FormBody.read_form(ENDPOINTS[endpoint], raw, kind)
+    base: dict[str, Any] = {"model": model}
+    if endpoint in ("anthropic.messages", "openai.chat"):
+        base |= {"messages": HELLO, "max_tokens": 50}
+    elif endpoint == "openai.responses":
+        base |= {"input": "hi", "max_output_tokens": 50}
+    elif endpoint == "openai.completions":
+        base |= {"prompt": "hi", "max_tokens": 50}
+    value = {name: each for name, each in {**base, **more}.items() if each is not None}
+    return Body.read(ENDPOINTS[endpoint], orjson.dumps(value))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_nobody_spends_more_than_a_hard_limit(ledger: LedgerClient, row: str) -> None:
+    endpoint, model, more, dollars, tokens_in, seconds = ROWS[row]
+    limit = round(dollars * USD)
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(SESSION, limits=BudgetLimits(nano=limit))
+    provider = Provider(endpoint, model, tokens_in, seconds)
+    sent = 0
+    with serve(provider) as server:
+        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
+        gateway.register_provider("openai", openai_provider(server.url))
+        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        request: Callable[[], Any] = lambda: prompt_request(  # noqa: E731
+            prompt="", model_id=model, max_tokens=None, body=_body(endpoint, model, more)
+        )
+        while sent < MOST:
+            response = gateway.route(request())
+            if response.outcome is not RouteOutcome.SUCCESS:
+                break
+            sent += 1
+        assert sent == len(server.calls)
+    (state,) = budgeter.status(SESSION)
+    assert provider.nano <= limit
+    assert state.spent_nano >= provider.nano
+    assert state.reserved_nano == 0
+    if row in REFUSED:
+        assert (sent, response.error_code) == (0, "UNBOUNDED")
+        assert REFUSED[row] in (response.error_message or "")
+    else:
+        assert (sent == 0) == (row in TOO_DEAR), (response.error_code, response.error_message)
+        assert sent == MOST or response.error_code == "BUDGET_EXHAUSTED"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "model", "tools", "path", "member"),
+    [
+        ("anthropic.messages", CLAUDE, [FETCHES, SEARCH], "/tools/1/max_uses", '"max_uses":10'),
+        ("openai.responses", GPT, [{"type": "web_search"}], "/max_tool_calls",
+         '"max_tool_calls":10'),
+    ],
+)  # fmt: skip
+def test_a_limit_that_the_reservation_relies_on_is_sent_and_recorded(
+    ledger: LedgerClient, endpoint: str, model: str, tools: Any, path: str, member: str
+) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(SESSION, limits=BudgetLimits(nano=10 * USD))
+    with serve(Provider(endpoint, model, 9_000, 0)) as server:
+        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
+        gateway.register_provider("openai", openai_provider(server.url))
+        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        body = _body(endpoint, model, {"tools": tools})
+        response = gateway.route(
+            prompt_request(prompt="", model_id=model, max_tokens=None, body=body)
+        )
+        assert response.outcome is RouteOutcome.SUCCESS
+        (call,) = server.calls
+    assert call.raw.decode().replace(f"{member},", "") == body.raw.decode()
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    assert [change["path"] for change in exchange.metadata["changed"]] == [path]
+
+
+def test_a_raised_bound_concerns_its_cause_and_its_account_alone(ledger: LedgerClient) -> None:
+    budgeter = TokenBudgeter(ledger)
+    for scope in (SESSION, OTHER):
+        budgeter.allocate(scope, limits=BudgetLimits(nano=100 * USD))
+    provider = Provider("anthropic.messages", CLAUDE, 9_000, 0)
+
+    def greedy(body: dict[str, Any]) -> dict[str, Any]:
+        return provider({**body, "tools": [{**SEARCH, "max_uses": 500}]})
+
+    with serve(greedy) as server:
+        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
+        gateway.register_provider("anthropic", anthropic_provider(server.url))
+        body = _body("anthropic.messages", CLAUDE, {"tools": [SEARCH]})
+        gateway.route(prompt_request(prompt="", model_id=CLAUDE, max_tokens=None, body=body))
+    raised = ledger.read_by_event_type("EXCHANGE")[0].metadata["raised_bound"]
+    assert (raised["cause"], raised["model_id"]) == ("web_search", CLAUDE)
+
+    def held(scope: BudgetScope, **more: Any) -> int:
+        with serve(Provider("anthropic.messages", CLAUDE, 9, 0)) as server:
+            gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
+            gateway.register_provider("anthropic", anthropic_provider(server.url))
+            body = _body("anthropic.messages", CLAUDE, more)
+            request = prompt_request(
+                prompt="", model_id=CLAUDE, max_tokens=None, body=body, session_id=scope.session_id
+            )
+            assert gateway.route(request).outcome is RouteOutcome.SUCCESS
+        sql = "SELECT percent FROM raised_bounds"
+        return len(list(ledger.select(sql)))
+
+    assert held(OTHER) == held(SESSION) == held(OTHER, tools=[SEARCH]) == 1
+
+
+@pytest.mark.parametrize("name", ["model", "max_tokens", "n", "tools", "service_tier"])
+def test_a_member_that_is_there_twice_is_refused(name: str) -> None:
+    for spelled in (name, name.replace(name[0], f"\\u{ord(name[0]):04x}", 1)):
+        raw = b'{"model":"m","max_tokens":5,"n":1,"tools":[],"service_tier":"default",'
+        raw += f'"messages":[{{"role":"user","content":"hi"}}],"{spelled}":1}}'.encode()
+        with pytest.raises(BodyError) as refused:
+            Body.read(CHAT, raw)
+        assert refused.value.param == name
+    tools = b'[{"type":"web_search","max_uses":500, "max_uses":1}]'
+    with pytest.raises(BodyError) as refused:
+        Body.read(CHAT, b'{"model":"m","messages":[{"role":"user"}],"tools":' + tools + b"}")
+    assert refused.value.param == "tools"
+
+
+@pytest.mark.parametrize("endpoint", [TRANSCRIPTIONS, TRANSLATIONS])
+def test_a_field_that_is_in_a_form_twice_is_refused(endpoint: Any) -> None:
+    raw, kind = _form("whisper-1", wav(1))
+    again = b'--xx\r\ncontent-disposition: form-data; name="%b"%b\r\n\r\nm\r\n--xx--\r\n'
+    for name, file in ((b"model", b""), (b"model", b'; filename="a"'), (b"file", b"")):
+        with pytest.raises(BodyError) as refused:
+            FormBody.read_form(endpoint, raw.replace(b"--xx--\r\n", again % (name, file)), kind)
+        assert refused.value.param == name.decode()
