@@ -43,9 +43,11 @@ class _UnknownLengthError(Exception):
 def longest_seconds(data: bytes) -> float | None:
     """Return the most seconds that a file can play; ``None`` if they cannot be known."""
     try:
-        while data[:3] == b"ID3":
-            size = sum((byte & 0x7F) << 7 * (3 - place) for place, byte in enumerate(data[6:10]))
-            data = data[10 + size + 10 * (data[5] >> 4 & 1) :]
+        at = 0
+        while data[at : at + 3] == b"ID3":
+            size = sum((byte & 0x7F) << 7 * (3 - n) for n, byte in enumerate(data[at + 6 : at + 10]))
+            at += 10 + size + 10 * (data[at + 5] >> 4 & 1)
+        data = data[at:]
         if data[:4] == b"fLaC":
             return _flac(data)
         if data[:4] == b"OggS":
