@@ -130,7 +130,7 @@ class Account:
             wait_s: seconds until the next minute begins.
         """
         scope, left = self.scope, None
-        provider, model = amount.model or ("", "the call")
+        provider, model = (amount.model or ("", "the call"))[:2]
         name = f"{provider}/{model}" if provider else model
         if self.token_limit is not None:
             left = self.token_limit - self.spent_tokens - self.reserved_tokens
