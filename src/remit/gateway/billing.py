@@ -238,12 +238,10 @@ class Tariff:
         if not answer.usage_reported:
             return None
         price, tokens_in, tokens_out = self.price, answer.input_tokens, answer.output_tokens
-        if any(
-            count > (window if most < window else _TIMES_THE_BOUND * most)
-            for count, most in zip((tokens_in, tokens_out), bound, strict=True)
-            for window in [(price.context_window if price else None) or _LARGEST_WINDOW]
-        ):
-            return None
+        window = (price.context_window if price else None) or _LARGEST_WINDOW
+        for count, most in ((tokens_in, bound[0]), (tokens_out, bound[1])):
+            if count > (window if most < window else _TIMES_THE_BOUND * most):
+                return None
         nano = None
         if self._free:
             nano = 0

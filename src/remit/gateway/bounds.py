@@ -238,8 +238,8 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
     for name in _DEARER:
         value, known = body.get(name), price.surcharges.get(name, {})
         if value is None or value == "auto":
-            given = [known.get(one, 100) for one in _OPEN.get(name, ())]
-            percent = -(-percent * max(given, default=100) // 100)
+            for one in _OPEN.get(name, ()):
+                percent = max(percent, -(-percent * known.get(one, 100) // 100))
             continue
         if value in _ORDINARY:
             continue

@@ -62,8 +62,13 @@ class Answer(Protocol):
 
 def _without_secrets(headers: Mapping[str, str], hidden: Sequence[bytes]) -> Mapping[str, str]:
     """Return headers with each secret that a server sent back masked in the values."""
-    secrets = [secret.decode("utf-8", "surrogatepass") for secret in hidden]
-    if not any(secret in value for value in headers.values() for secret in secrets):
+    said = "\n".join(headers.values())
+    secrets = []
+    for secret in hidden:
+        text = secret.decode("utf-8", "surrogatepass")
+        if text in said:
+            secrets.append(text)
+    if not secrets:
         return headers
     return CIMultiDict((name, hide(value, secrets)) for name, value in headers.items())
 

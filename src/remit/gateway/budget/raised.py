@@ -15,7 +15,10 @@ _FRESH_S = 1.0
 
 def payer_of(path: Sequence[str]) -> str:
     """Return the account of a path whose bounds a bill raises: the key's, else the first."""
-    return next((scope for scope in path if scope.startswith("key:")), path[0] if path else "")
+    for scope in path:
+        if scope.startswith("key:"):
+            return scope
+    return path[0] if path else ""
 
 
 def row_of(raised: Sequence[str]) -> tuple[str, str]:
@@ -25,7 +28,7 @@ def row_of(raised: Sequence[str]) -> tuple[str, str]:
     nothing any more.
     """
     provider_id, model_id, *more = raised
-    return provider_id, " ".join([model_id, *(f"[{one}]" for one in more)])
+    return provider_id, f"{model_id} [{'] ['.join(more)}]" if more else model_id
 
 
 class RaisedBounds:

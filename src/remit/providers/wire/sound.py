@@ -45,7 +45,9 @@ def longest_seconds(data: bytes) -> float | None:
     try:
         at = 0
         while data[at : at + 3] == b"ID3":
-            size = sum((byte & 0x7F) << 7 * (3 - n) for n, byte in enumerate(data[at + 6 : at + 10]))
+            size = sum(
+                (byte & 0x7F) << 7 * (3 - n) for n, byte in enumerate(data[at + 6 : at + 10])
+            )
             at += 10 + size + 10 * (data[at + 5] >> 4 & 1)
         data = data[at:]
         if data[:4] == b"fLaC":

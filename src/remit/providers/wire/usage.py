@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -76,12 +76,11 @@ lists the same members by provider.
 """
 
 SERVED = {
-    "service_tier": ("service_tier", "serviceTier"),
-    "inference_geo": ("inference_geo", "inferenceGeo"),
-    "speed": ("speed",),
-}
-"""For each field of a call that changes its price, the members that state what was served: of the
-usage object, or of the answer."""
+    "service_tier": "service_tier", "serviceTier": "service_tier",
+    "inference_geo": "inference_geo", "inferenceGeo": "inference_geo", "speed": "speed",
+}  # fmt: skip
+"""Members of a usage object or an answer that state what was served → the field of a call that
+changes its price."""
 
 _TOOL_USES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
 _TOOL_SUFFIXES = ("_requests", "_calls")
@@ -171,7 +170,7 @@ def read_usage(
         found = _read(usage, generates, content, cache_apart)
     except _UnreadableError:
         return None
-    if found is not None and (served := dict(_served(usage, answer))):
+    if found is not None and (served := _served(usage, answer)):
         found = replace(found, served=served)
     return found
 
@@ -357,14 +356,18 @@ def _of_runs(runs: Any, counts: dict[str, int]) -> dict[str, int]:
                        if count or name == "input" or name in counts}}  # fmt: skip
 
 
-def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for field, names in SERVED.items():
-        for value in (place.get(name) for place in (usage, answer) for name in names):
+def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for place in (usage, answer):
+        for name, field in SERVED.items():
+            if name not in place or field in found:
+                continue
+            value = place[name]
             if type(value) is dict:  # as Bedrock has it
                 value = value.get("type")
             if type(value) is str and value:
-                yield field, value[:_LONGEST_TOOL].lower()
-                break
+                found[field] = value[:_LONGEST_TOOL].lower()
+    return found
 
 
 def _tool_uses(usage: dict[str, Any], counts: dict[str, int]) -> Mapping[str, int]:
