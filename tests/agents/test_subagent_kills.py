@@ -24,7 +24,7 @@ _ROUNDS = {
     "boss": [tools_only(tool_use("helper", {"task": "Find it."})), message("It is 42.")],
     "helper": [tools_only(tool_use("look", {"text": "42"})), message("42")],
 }
-_STEPS = 15  # of an undisturbed turn; the test below holds it to that
+_STEPS = 16  # of an undisturbed turn; the test below holds it to that
 
 
 def _answer(body: dict[str, Any]) -> dict[str, Any]:

@@ -171,4 +171,4 @@ def test_a_model_whose_provider_has_no_key_is_said_to_need_one(
         monkeypatch.delenv(name, raising=False)
     with Runtime.open(remit_root, model="openai/gpt-4o-mini") as runtime:
         failed = runtime.agent("a").run("hello")
-    assert failed.error_detail.endswith("give it a key or a base URL")
+    assert failed.error_detail.endswith("which is not set up; set OPENAI_API_KEY")

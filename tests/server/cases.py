@@ -209,10 +209,12 @@ def _problems(came: Came, own_errors: bool) -> list[str]:
     if metadata["wire"] == came.case.endpoint:
         before = undone(sent, came.entry)
         taken_out = any(
-            "was" in change and value_at(sent, change["path"].split("/")[1:]) is None
+            ("was" in change and value_at(sent, change["path"].split("/")[1:]) is None)
+            or change["path"].endswith("/max_uses")
             for change in metadata.get("changed", [])
         )
-        # Where a member that was taken out had stood is not on record.
+        # Where a member that was taken out had stood, or the space before one that was put in, is
+        # not on record.
         same = load(before) == load(came.case.body) if taken_out else before == came.case.body
         if not same:
             found.append("bytes changed on their way out")

@@ -373,8 +373,10 @@ def test_a_model_that_the_key_may_not_use(
     (entry,) = served.entries("PROMPT_REJECTED", session)
     assert error.response.headers["x-remit-exchange"] == entry.id
     assert set(entry.metadata) == {
-        "agent_id", "session_id", "contract_id", "error_code", "error_message",
+        "agent_id", "session_id", "contract_id", "error_code", "error_message", "key_id",
+        "requested_model_id", "provider_id",
     }  # fmt: skip
+    assert entry.metadata["requested_model_id"] == model
 
 
 def test_a_budget_that_is_spent(

@@ -137,7 +137,9 @@ def test_answers(server: McpServer) -> None:
     assert _use(server, "media").output.splitlines() == [
         "a picture:",
         "[image, image/png, 3 bytes, not shown]",
+        "[resource file:///a]",
         "[resource, binary, 2 bytes, not shown]",
+        "[resource file:///b]",
         "inside",
         "[resource c: file:///c]",
     ]

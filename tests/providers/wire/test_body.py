@@ -55,7 +55,6 @@ def test_a_body_cut_and_joined_is_the_same(messages, more, indent, ascii_only) -
     b'{"model":"m","input":"hello","instructions":"be brief"}',
     b' {"input" : [ ] ,"model":"m"}\n',
     b'{"model":"m","metadata":{"input":["x"]},"input":["x"]}',
-    b'{"model":"m","input":[["x"]],"input":["x"],"x":[["x"]]}',
     b'{"model":"m","input":[{"content":"\\ud800"}, 2]}',
     b'{"model":"m"}',
 ])  # fmt: skip

@@ -168,7 +168,8 @@ class Tool:
                 f"input_schema of {self.tool_id} is a {type(self.input_schema).__name__}; it takes "
                 "a JSON Schema as a dict."
             )
-        if problem := schema_problem(self.input_schema):
+        # What an MCP server states is relayed as it is; whoever uses it for agents checks it first.
+        if not self.stated and (problem := schema_problem(self.input_schema)):
             raise ToolError(f"input_schema of {self.tool_id} is {problem}.")
         if not callable(self.function):
             raise ToolError(f"The function of {self.tool_id} cannot be called.")
