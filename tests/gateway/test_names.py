@@ -51,7 +51,10 @@ NAMES: Mapping[str, str] = {
     "mock-model-1": "mock",
     "nobody-knows": "mock",  # the default provider
     "elsewhere/model": "elsewhere",
-    "anthropic/": "mock",
+    " anthropic/claude-sonnet-5": "anthropic",
+    "/claude-sonnet-5": "anthropic",
+    "\u200bclaude-sonnet-5": "anthropic",
+    "elsewhere/": "mock",
     "/model": "mock",
 }
 
@@ -123,15 +126,42 @@ def test_a_fallback_that_is_not_set_up_is_passed_over(ledger: LedgerClient) -> N
     assert ask(made[""], "mock-model-1").provider_id == "openai"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["anthropic", "anthropic/", "openai", "openai/"])
+def test_a_name_of_a_provider_is_no_other_providers(ledger: LedgerClient, name: str) -> None:
+    made = gateway(ledger, "mock")
+    assert ask(made[""], name).error_code == "PROVIDER_NOT_FOUND"
+    assert not made["mock"].call_count
+
+
+def test_prefixes_of_ones_own_match_whatever_their_case() -> None:
+    own = {"Meta-": "together", "ft:gpt-": "tuned", "gpt-": "openai"}
+    assert owner_by_prefix(own, "meta-llama-3") == "together"
+    assert owner_by_prefix(own, "Meta-Llama-3") == "together"
+    assert owner_by_prefix(own, "ft:gpt-4o") == "tuned"
+    assert owner_by_prefix(own, "gpt-4o") == "openai"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, owner in NAMES.items() if owner in ("anthropic", "openai", "elsewhere")]
+)
 def test_the_python_api_means_the_same_provider(name: str) -> None:
     settings = default_settings()
-    if "/" in name or NAMES[name] not in ("anthropic", "openai"):
-        pytest.skip("The Python API has no provider that is called mock.")
-    assert (
-        choose_model(settings, name, Providers({}, ("openai", "anthropic"), {}))[0] == (NAMES[name])
-    )
-    assert owner_by_prefix(settings.model.prefixes, name) == NAMES[name]
+    found = choose_model(settings, name, Providers({}, ("openai", "anthropic"), {}))
+    assert found[0] == NAMES[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["claude-sonnet-5", "elsewhere/model", "openrouter/anthropic/claude-x",
+             "Anthropic/claude-sonnet-5", " anthropic/claude-sonnet-5", "anthropic/"],
+)  # fmt: skip
+def test_an_agent_of_another_provider_asks_nobody(tmp_path: Path, name: str) -> None:
+    mine = MockProvider()
+    with (
+        Runtime.open(new_root(tmp_path / "root"), providers={"mine": mine}) as runtime,
+        pytest.raises(RemitError),
+    ):
+        runtime.agent("clerk", model=name).run("Hello")
+    assert not mine.call_count
 
 
 def test_an_agent_of_a_provider_that_is_not_set_up_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def named_model(
     Raises:
         click.UsageError: none is known, or several are and the provider is not named.
     """
+    from remit.gateway import owner_by_prefix
     from remit.runtime.prices import bare_name
 
     known = known_providers(found, settings)
@@ -37,9 +38,8 @@ def named_model(
     if len(having) > 1:
         raise click.UsageError(f"Several providers have {model}: name one with --provider "
                                f"({', '.join(having)}).")  # fmt: skip
-    for prefix in sorted(settings.model.prefixes, key=len, reverse=True):
-        if model.startswith(prefix):
-            return settings.model.prefixes[prefix], model
+    if owner := owner_by_prefix(settings.model.prefixes, model):
+        return owner, model
     near = nearest(model, (bare_name(one) for one in found.table))
     raise click.UsageError(
         f"No provider is known to have {model}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from remit.gateway.auth import Identity
@@ -11,6 +12,7 @@ from remit.kernel.exchange import PromptRequest
 
 __all__ = ["Names", "candidates", "owner_by_prefix", "resolve"]
 
+_BEFORE = re.compile(r"^[\W_]+")
 _MAX_NAMES = 4096  # clients name models: what is remembered of them has an end
 
 
@@ -41,23 +43,29 @@ def resolve(
     owners = [name for name, model in config.default_models.items() if model == model_id]
     if owners:
         return next((name for name in owners if name in known), owners[0]), model_id
-    head, slash, tail = model_id.partition("/")
-    if slash and head and tail:
+    head, _, tail = model_id.strip().partition("/")
+    if head and tail:
         return head, tail
+    if head in config.set_up_by and head not in known:
+        return head, config.default_models.get(head) or model_id
     return owner_by_prefix(config.model_prefixes, model_id) or config.default_provider, model_id
 
 
 def owner_by_prefix(prefixes: Mapping[str, str], model_id: str) -> str:
     """Return the provider whose prefix a model's name has, the longest first; empty without one.
 
-    Case and space around the name do not matter, and ``ft:`` (a fine-tuned model) is passed over.
+    Case and what stands before the first letter do not matter, and ``ft:`` (a fine-tuned model) is
+    passed over if no prefix has it.
 
     Args:
         prefixes: model name prefix → provider.
     """
-    name = model_id.strip().casefold().removeprefix("ft:")
-    longest = max((one for one in prefixes if name.startswith(one)), key=len, default="")
-    return prefixes.get(longest, "")
+    name = _BEFORE.sub("", model_id.casefold())
+    for tried in (name, name.removeprefix("ft:")):
+        found = [one for one in prefixes if tried.startswith(one.casefold())]
+        if found:
+            return prefixes[max(found, key=len)]
+    return ""
 
 
 def candidates(

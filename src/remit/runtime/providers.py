@@ -144,15 +144,15 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
         order += [name for name in settings.model.auto_order if name in providers.configured]
         order += [name for name in providers.configured if name not in order]
         wanted = order[0] if order else "local"
-    head, slash, tail = wanted.partition("/")
-    if head in providers.own and (tail or not slash):
+    head, _, tail = wanted.strip().partition("/")
+    if head in providers.own:
         return head, tail or providers.own[head]
-    if wanted == "local":
+    if not tail and head == "local":
         return "local", settings.local.model
-    if wanted in settings.providers:
-        return wanted, settings.providers[wanted].default_model
+    if not tail and head in settings.providers:
+        return head, settings.providers[head].default_model
     stored = {model.name for model in weight_store(settings).list()}
-    if slash and tail and (head == "local" or head in settings.providers):
+    if head and tail:
         return head, tail
     if wanted in stored or wanted == settings.local.model:
         return "local", wanted

@@ -166,9 +166,7 @@ def test_a_length_that_cannot_be_known_is_none(data: bytes) -> None:
     assert longest_seconds(data) is None
 
 
-@pytest.mark.parametrize(
-    "unit", [b"\xff\xf8\x70\x08", b"\xff\xe3\x18\x00", b"ID3\4\0\0\0\0\0\0"]
-)
+@pytest.mark.parametrize("unit", [b"\xff\xf8\x70\x08", b"\xff\xe3\x18\x00", b"ID3\4\0\0\0\0\0\0"])
 def test_work_on_a_hostile_file_grows_as_the_file_does(unit: bytes) -> None:
     def cost(times: int) -> float:
         data = b"fLaC\0" + unit * times if unit[1] == 0xF8 else unit * times

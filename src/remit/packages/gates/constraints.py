@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
 
+from remit.gateway import owner_by_prefix
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
@@ -270,7 +271,4 @@ def _named(settings: Settings, name: str, default: tuple[str, str]) -> Use:
     provider_id, slash, model_id = name.partition("/")
     if slash and (provider_id == "local" or provider_id in settings.providers):
         return Use("model", model_id, provider_id)
-    for prefix in sorted(settings.model.prefixes, key=len, reverse=True):
-        if name.startswith(prefix):
-            return Use("model", name, settings.model.prefixes[prefix])
-    return Use("model", name, default[0])
+    return Use("model", name, owner_by_prefix(settings.model.prefixes, name) or default[0])
