@@ -31,7 +31,7 @@ from remit.kernel.loops import (
     run_blocking,
     start_background,
 )
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerClosedError
 
 if TYPE_CHECKING:
     from remit.learning import Feedback
@@ -155,9 +155,21 @@ class Conversation(Closeable, Generic[OutputT]):
         Closing the iterator before that cancels the turn.
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
-        task = asyncio.create_task(
-            self.aturn(message, output_type=output_type, on_event=events.put_nowait, deps=deps)
-        )
+
+        async def work() -> TurnResult[Any]:
+            try:
+                result: TurnResult[Any] = await self.aturn(
+                    message, output_type=output_type, on_event=events.put_nowait, deps=deps
+                )
+                return result
+            except LedgerClosedError:
+                # Cancelled as its loop ends, it has nowhere to record that.
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise asyncio.CancelledError from None
+                raise
+
+        task = asyncio.create_task(work())
         task.add_done_callback(lambda _: events.put_nowait(None))
         # A turn whose iterator nobody reads to its end has nobody to raise its error to.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
