@@ -413,7 +413,14 @@ def test_speech(side: Side, client: openai.OpenAI, model: str) -> Any:
         return [whole.content.hex(), streamed.read().hex()]
 
 
-_AUDIO = ("a.wav", b"RIFF" + bytes(range(256)) * 40, "audio/wav")
+_SOUND = bytes(range(256)) * 40
+_AUDIO = (
+    "a.wav",
+    b"RIFF" + (36 + len(_SOUND)).to_bytes(4, "little") + b"WAVEfmt " + (16).to_bytes(4, "little")
+    + b"\1\0\1\0" + (8_000).to_bytes(4, "little") * 2 + b"\1\0\x08\0data"
+    + len(_SOUND).to_bytes(4, "little") + _SOUND,
+    "audio/wav",
+)  # fmt: skip
 
 
 def test_transcriptions(side: Side, client: openai.OpenAI) -> Any:

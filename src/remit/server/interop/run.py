@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Self, TypeVar
 
 from remit.agents.tools import Tool, ToolResult
@@ -12,6 +12,7 @@ from remit.agents.worker import AttachedOrder, WorkFailedError, WorkParkedError
 from remit.agents.workorders import WorkOrder
 from remit.gateway.auth import AgentTokens
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import JsonTextError, load_said
 from remit.kernel.loops import home, run_blocking, start_background
 from remit.ledger import LedgerWriteError
 from remit.runtime import Conversation
@@ -151,6 +152,9 @@ class Run:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> ToolResult:
         home.set(loop)
+        if isinstance(arguments, str):
+            with suppress(JsonTextError):  # else it is recorded as it came, and refused
+                arguments = load_said(arguments or "{}")
         try:
             result = await self._working.use(tool_id, arguments, call_id)
         except WorkParkedError as parked:
