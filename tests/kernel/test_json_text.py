@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from remit.kernel.json_text import (
     elements,
     load,
     load_exact,
+    load_said,
     member,
     members,
     remove_member,
@@ -146,3 +149,19 @@ def test_what_orjson_does_not_take_is_dumped_all_the_same() -> None:
     assert dump({"a": 2**70, "b": []}, option=orjson.OPT_INDENT_2).startswith(b'{\n  "a": ')
     with pytest.raises(TypeError):
         dump({"a": 2**70, "b": object()})
+
+
+def test_the_search_for_a_name_that_is_there_twice_costs_as_much_as_the_text_is_long() -> None:
+    def cost(names: int) -> float:
+        text = ",".join(f'"a{n}":1' for n in [*range(names), names - 1]).join("{}")
+        started = time.process_time()
+        with pytest.raises(JsonTextError, match=f"'a{names - 1}' twice"):
+            load_said(text)
+        return time.process_time() - started
+
+    least = dict.fromkeys((1_000, 8_000), math.inf)
+    for _ in range(3):
+        for names in least:
+            least[names] = min(least[names], cost(names))
+    small, large = least.values()
+    assert large <= 20 * small + 0.01  # a quadratic search takes 64 times as long

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -177,7 +178,7 @@ class _RepeatedNameError(ValueError):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        twice = next(name for name in found if [each for each, _ in pairs].count(name) > 1)
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise _RepeatedNameError(f"an object has the name {twice!r} twice")
     return found
 
