@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -58,6 +59,14 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_key(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "live" not in request.keywords:
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _same_levels() -> Iterator[None]:
+    """Fail a test that changes log levels: later tests in the process would miss records."""
+    before = logging.root.level, logging.getLogger("remit").level
+    yield
+    assert (logging.root.level, logging.getLogger("remit").level) == before
 
 
 @pytest.fixture(autouse=True)

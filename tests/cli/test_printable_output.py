@@ -178,9 +178,13 @@ def test_half_of_a_pair_is_written_out(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_log_record_is_printable(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [])
+    caplog.set_level(logging.ERROR)  # The command sets the root's level; this restores it.
 
     def fail(*_: object, **__: object) -> None:
         try:
