@@ -16,14 +16,17 @@ WORKERS ?= 4
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test soak test-clients test-programs test-mcp clients development test-live lint bench bench-gateways bench-agents packages lock audit docs release clean
+.PHONY: run test coverage soak test-clients test-programs test-mcp clients development test-live lint bench bench-gateways bench-agents packages lock audit docs release clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
 	@$(BIN)/remit chat --root $(ROOT)
 
-test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
+test: $(VENV)/.dev $(VENV)/.oracles  ## every test
 	@$(BIN)/remit model pull smollm2-135m || echo "Tests that need the local model will be skipped."
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+coverage: $(VENV)/.dev $(VENV)/.oracles  ## every test, and the lines that none reaches
 	@rm -f .coverage*
 	@status=0; \
 	$(BIN)/python -m pytest -p tests.support.measuring -n $(WORKERS) --dist worksteal || status=$$?; \
