@@ -131,7 +131,7 @@ def _chat_message(message: dict[str, Any], target: Target) -> dict[str, Any]:
         fitted = [_chat_call(call, target) for call in calls]
         if any(one is not call for one, call in zip(fitted, calls, strict=True)):
             changed["tool_calls"] = fitted
-    dropped = set()
+    dropped: set[str] = set()
     if not target.takes_thoughts:
         dropped.update(_THOUGHTS)
     if not target.takes_details:
@@ -146,9 +146,10 @@ def _chat_call(call: Any, target: Target) -> Any:
     if type(identity := call.get("id")) is str:
         changed["id"] = target.call_id(identity)
     function = call.get("function")
-    text = function.get("arguments") if type(function) is dict else None
-    if type(text) is str and (whole := _arguments(text)) is not text:
-        changed["function"] = {**function, "arguments": whole}
+    if type(function) is dict:
+        text = function.get("arguments")
+        if type(text) is str and (whole := _arguments(text)) is not text:
+            changed["function"] = {**function, "arguments": whole}
     return _with(call, changed, () if target.takes_google else ("extra_content",))
 
 
