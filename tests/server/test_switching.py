@@ -40,6 +40,7 @@ default_model = "devstral-2512"
 _SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 _RESULT = "a tree"
 _CHAT_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name", "refusal", "annotations"}
+_OF_OTHERS = {"reasoning_details"}
 
 
 class RefusedError(Exception):
@@ -71,7 +72,7 @@ def _claude(body: dict[str, Any]) -> None:
 
 def _openai_chat(body: dict[str, Any]) -> None:
     for message in body["messages"]:
-        _require(message.keys() <= _CHAT_MESSAGE, f"Unrecognized field: {sorted(message)}")
+        _require(not message.keys() & _OF_OTHERS, f"Unrecognized field: {sorted(message)}")
         _require(len(message.get("tool_call_id", "")) <= 64, "string too long")
     for call in _calls(body):
         _require(call.keys() == {"id", "type", "function"}, f"Unrecognized field: {sorted(call)}")

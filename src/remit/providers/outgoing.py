@@ -13,7 +13,7 @@ from remit.providers.dialects import (
     read_request,
     write_request,
 )
-from remit.providers.dialects.targets import Target, fitted_body, fitted_messages
+from remit.providers.dialects.targets import MADE_BY_A_MODEL, Target, fitted_body, fitted_messages
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import CHAT, COMPLETIONS, Endpoint
@@ -62,7 +62,8 @@ class WireDialect(ABC):
                 if body.model != request.model_id:
                     name = dump(request.model_id)
                     body = body.with_member(("model",), name, MODEL_CHANGED)
-                body = fitted_body(body, self.target(request.model_id))
+                if MADE_BY_A_MODEL.search(body.raw):
+                    body = fitted_body(body, self.target(request.model_id))
             else:
                 call = read_request(body.endpoint.name, body.value)
                 body = self._translated(call, request, f"translated from {body.endpoint.name}")

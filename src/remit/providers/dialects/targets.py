@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
+
 from remit.kernel.json_text import dump
-from remit.providers.dialects.arguments import input_of, json_text
+from remit.providers.dialects.arguments import json_text, read_arguments
 from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.names import wire_id
 from remit.providers.dialects.seals import is_marked
 from remit.providers.wire.body import Body
 
-__all__ = ["Target", "fitted_body", "fitted_messages", "target_of"]
+__all__ = ["MADE_BY_A_MODEL", "Target", "fitted_body", "fitted_messages", "target_of"]
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
@@ -32,8 +34,8 @@ _THOUGHTS = ("reasoning_content", "reasoning")
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")  # as Remit names the items that it makes
-# Bodies without these bytes hold no call and no thought: they are not looked through.
-_MARKS = (b'"tool', b'"function_call', b'"custom_tool_call', b'"thinking"', b'"reasoning')
+MADE_BY_A_MODEL = re.compile(rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning')
+"""Matches each body that may hold a call or a thought: no other one changes for its provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Target:
     """One provider's rules for the conversation in a body.
 
     Attributes:
+        takes_any_arguments: the arguments of a call need not be JSON.
         takes_thoughts: assistant messages of Chat Completions may have ``reasoning_content``.
         takes_details: they may have ``reasoning_details`` (OpenRouter).
         takes_google: tool calls may have ``extra_content`` with Google's signatures.
@@ -48,6 +51,7 @@ class Target:
         nine_letters: ids of tool calls are exactly nine letters and digits (Mistral).
     """
 
+    takes_any_arguments: bool = False
     takes_thoughts: bool = True
     takes_details: bool = False
     takes_google: bool = False
@@ -73,9 +77,10 @@ def target_of(name: str, base_url: str, model: str) -> Target:
     """
     host = urlsplit(base_url).hostname or ""
     mistral = name == "mistral" or host.endswith("mistral.ai") or bool(_MISTRAL.search(model))
-    openai = name == "openai" or host.endswith((".openai.com", ".azure.com"))
+    groq = name == "groq" or host.endswith("groq.com")
     return Target(
-        takes_thoughts=not (openai or mistral),
+        takes_any_arguments=name == "openai" or host.endswith((".openai.com", ".azure.com")),
+        takes_thoughts=not (groq or mistral),
         takes_details=name == "openrouter" or host.endswith("openrouter.ai"),
         takes_google=name in ("gemini", "google") or host.endswith("googleapis.com"),
         needs_signature="claude" in model,
@@ -85,8 +90,6 @@ def target_of(name: str, base_url: str, model: str) -> Target:
 
 def fitted_body(body: Body, target: Target) -> Body:
     """Return a client's own body as the provider takes it; every change is noted in it."""
-    if not any(mark in body.raw for mark in _MARKS):
-        return body
     name = body.endpoint.prompt
     given = body.value.get(name)
     if type(given) is not list:
@@ -148,15 +151,20 @@ def _chat_call(call: Any, target: Target) -> Any:
     function = call.get("function")
     if type(function) is dict:
         text = function.get("arguments")
-        if type(text) is str and (whole := _arguments(text)) is not text:
+        if type(text) is str and (whole := _arguments(text, target)) is not text:
             changed["function"] = {**function, "arguments": whole}
     return _with(call, changed, () if target.takes_google else ("extra_content",))
 
 
-def _arguments(text: str) -> str:
-    """Return a call's arguments as the text of a JSON object; the same text if they are one."""
-    read = input_of(text)
-    return json_text(read) if read.keys() == {"_unparsed"} or not text.strip() else text
+def _arguments(text: str, target: Target) -> str:
+    """Return a call's arguments as the provider takes them: the same text if they are JSON."""
+    if target.takes_any_arguments:
+        return text
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json_text(read_arguments(text))
+    return text
 
 
 def _message(message: dict[str, Any], target: Target) -> dict[str, Any] | None:
@@ -195,7 +203,7 @@ def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
         if type(identity) is str:
             changed: dict[str, Any] = {"call_id": target.call_id(identity)}
             if kind == "function_call" and type(text := item.get("arguments")) is str:
-                changed["arguments"] = _arguments(text)
+                changed["arguments"] = _arguments(text, target)
             return _with(item, changed, ())
     return item
 
