@@ -158,9 +158,12 @@ class Asking:
                 to.outgoing = replace(to.outgoing, reconnect=True)
             else:
                 tried += 1
-                if not failure.retryable or tried > most_retries:
+                wait_s = self._wait_s(tried, failure.retry_after_s)
+                if not failure.retryable or tried > most_retries or wait_s is None:
                     break
-                await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
+                await asyncio.sleep(wait_s)
+                if failure.to_translate:
+                    call.translated.add(to.provider_id)
                 if has_dialect(to.provider):  # it may have learnt what it must be sent
                     to = await self._candidates.read(call, sent, to.provider_id, to.model_id)
             permit = await self._breakers.acquire(to.provider_id, to.model_id)
@@ -275,11 +278,15 @@ class Asking:
         except RemitError as error:
             _log.warning("an idempotency key was not released: %s", error.message)
 
-    def _wait_s(self, number: int, asked_s: float | None) -> float:
-        """Full jitter under a doubling bound; what the provider asked for, when that is longer."""
+    def _wait_s(self, number: int, asked_s: float | None) -> float | None:
+        """Return the seconds until retry ``number``: a random part of a bound that doubles, or
+        the provider's ``retry-after``, whichever is longer; None if that exceeds the longest wait.
+        """
         config = self._config
         bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
-        asked = min(finite(asked_s) or 0.0, config.retry_max_ms / 1000)
+        asked = finite(asked_s) or 0.0
+        if asked > config.retry_max_ms / 1000:
+            return None
         return max(random.uniform(0, bound), asked)  # noqa: S311
 
 

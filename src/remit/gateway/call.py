@@ -57,6 +57,7 @@ class Call(Struct):
         routed: what a router says of it, which chose the model.
         handed_on: the router that answers it, where it names a route.
         on_record: what an answer changes beside the record, in its transaction.
+        translated: providers that had no endpoint of the body's form when they were asked.
     """
 
     request: PromptRequest
@@ -74,6 +75,7 @@ class Call(Struct):
     routed: Routed | None = None
     handed_on: RequestRouter | None = None
     on_record: OnRecord | None = None
+    translated: set[str] = set()
 
 
 class CallReport(Struct):

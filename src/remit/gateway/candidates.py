@@ -102,7 +102,9 @@ class Candidates:
             window = None if price is None else price.context_window
             try:
                 body = await request.keeper.body_for(
-                    provider_id, speaks=speaks(provider, body), window=window
+                    provider_id,
+                    speaks=speaks(provider, body) and provider_id not in call.translated,
+                    window=window,
                 )
             except CannotContinueError as error:
                 raise NoCandidateError(error.code, error.message, error.param) from error
@@ -161,6 +163,7 @@ class Candidates:
                 request.headers or _NONE,
                 None if price is None else price.max_output_tokens,
                 price is not None and price.max_completion_tokens,
+                provider_id in call.translated,
             )
             outgoing = provider.outgoing(order)
         except (DialectError, ProviderError) as error:

@@ -13,6 +13,7 @@ from remit.providers.dialects import (
     read_request,
     write_request,
 )
+from remit.providers.dialects.targets import MADE_BY_A_MODEL, Target, fitted_body, fitted_messages
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import CHAT, COMPLETIONS, Endpoint
@@ -43,6 +44,10 @@ class WireDialect(ABC):
     def speaks(self, endpoint: Endpoint) -> bool:
         """Whether bodies of an endpoint are sent as they are."""
 
+    def target(self, model_id: str) -> Target:
+        """Return what the provider takes in a conversation."""
+        return Target()
+
     def outgoing(self, request: ProviderRequest) -> Outgoing:
         """What would be sent.
 
@@ -53,10 +58,12 @@ class WireDialect(ABC):
         try:
             if body is None:
                 body = self._translated(neutral_call(request), request, "")
-            elif self.speaks(body.endpoint):
+            elif self.speaks(body.endpoint) and not request.translate:
                 if body.model != request.model_id:
                     name = dump(request.model_id)
                     body = body.with_member(("model",), name, MODEL_CHANGED)
+                if MADE_BY_A_MODEL.search(body.raw):
+                    body = fitted_body(body, self.target(request.model_id))
             else:
                 call = read_request(body.endpoint.name, body.value)
                 body = self._translated(call, request, f"translated from {body.endpoint.name}")
@@ -69,6 +76,9 @@ class WireDialect(ABC):
         value = write_request(
             self.home.name, call, model=request.model_id, max_output_tokens=largest
         )
+        if type(listed := value.get(self.home.prompt)) is list:
+            fitted = fitted_messages(self.home.name, listed, self.target(request.model_id))
+            value[self.home.prompt] = fitted
         named = any(map(request.model_id.startswith, self.max_completion_tokens_models))
         if self.home is CHAT and (request.max_completion_tokens or named):
             if (limit := value.pop("max_tokens", None)) is not None:

@@ -61,6 +61,7 @@ class ProviderRequest(Struct, frozen=True, gc=False):
         largest_output: most output tokens that the model can make, where that is known.
         max_completion_tokens: whether Chat Completions takes the limit by this name alone for the
             model, and no temperature.
+        translate: the body is sent in the form of the provider's main endpoint, whatever it is in.
     """
 
     model_id: str
@@ -75,6 +76,7 @@ class ProviderRequest(Struct, frozen=True, gc=False):
     headers: Mapping[str, str] = MappingProxyType({})
     largest_output: int | None = None
     max_completion_tokens: bool = False
+    translate: bool = False
 
 
 class ProviderResponse(Struct, frozen=True):
@@ -257,6 +259,8 @@ class ProviderError(RemitError):
         stale: the connection had been kept open, and was closed just as the request went out:
             nothing is wrong, and the request is to be sent again on a new one.
         healthy: the provider is in good health though the code speaks against it.
+        to_translate: the server has no such endpoint just now: the call can be sent in the form
+            of the provider's main one.
 
     Attributes:
         answer: what had come of the answer, where the provider reported its usage.
@@ -277,6 +281,7 @@ class ProviderError(RemitError):
         reply: Reply | None = None,
         stale: bool = False,
         healthy: bool = False,
+        to_translate: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -288,6 +293,7 @@ class ProviderError(RemitError):
         self.reply = reply
         self.stale = stale
         self.healthy = healthy
+        self.to_translate = to_translate
 
     @property
     def speaks_of_health(self) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Collection, Mapping
 
 import orjson
+from typing_extensions import override
 
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.settings import ProviderSettings
+from remit.providers.dialects.targets import Target, target_of
 from remit.providers.outgoing import WireDialect
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
 from remit.providers.upstream_errors import error_of
@@ -26,6 +30,10 @@ PASSED_ON = (
 
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_SUCH_ENDPOINT = (404, 405, 501)
+_MISSES = 3
+"""Answers in a row that say that there is no Responses API; then calls are translated at once."""
+_PROBE_S = 300.0
+"""Seconds until a server without a Responses API is asked for it again."""
 
 
 class UpstreamProvider(WireDialect):
@@ -38,9 +46,12 @@ class UpstreamProvider(WireDialect):
         base_url: with the ``/v1`` for ``openai``, without it for ``anthropic``.
         api_key: as bearer token or ``x-api-key``; empty for servers that want none.
         settings: dialect, abilities, and what is sent where a request says nothing.
+        name: the provider's id, by which some are known (``mistral``, ``openrouter``).
     """
 
-    def __init__(self, base_url: str, api_key: str, settings: ProviderSettings) -> None:
+    def __init__(
+        self, base_url: str, api_key: str, settings: ProviderSettings, name: str = ""
+    ) -> None:
         headers: dict[str, str] = {}
         if settings.kind == "anthropic":
             if api_key:
@@ -48,6 +59,7 @@ class UpstreamProvider(WireDialect):
         elif api_key:
             headers["authorization"] = f"Bearer {api_key}"
         self._http = HttpUpstream(base_url, headers)
+        self._target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
         self._every: dict[str, str] = {}
         if settings.kind == "anthropic":
             self._every["anthropic-version"] = settings.api_version
@@ -57,10 +69,15 @@ class UpstreamProvider(WireDialect):
         self.forward_headers = settings.forward_headers
         self.send_temperature = settings.send_temperature
         self.max_completion_tokens_models = settings.max_completion_tokens_models
-        self._missing: set[str] = set() if settings.responses else {RESPONSES.name}
+        self._misses = 0  # answers in a row that say that there is no Responses API
+        self._probe_at = 0.0  # when it is looked for again
 
     def __repr__(self) -> str:
         return f"UpstreamProvider({self._http!r})"
+
+    @override
+    def target(self, model_id: str) -> Target:
+        return self._target(model_id)
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
         """What its models can do, as configured."""
@@ -77,7 +94,10 @@ class UpstreamProvider(WireDialect):
 
     def speaks(self, endpoint: Endpoint) -> bool:
         """Whether bodies of an endpoint are sent as they are."""
-        return endpoint.dialect == self._settings.kind and endpoint.name not in self._missing
+        if endpoint is RESPONSES and self._settings.kind == "openai":
+            is_there = self._misses < _MISSES or time.monotonic() >= self._probe_at
+            return self._settings.responses and is_there
+        return endpoint.dialect == self._settings.kind
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
         """Send it; returns when the answer begins.
@@ -93,13 +113,16 @@ class UpstreamProvider(WireDialect):
             outgoing.method, path, body.raw, headers, timeouts, reconnect=outgoing.reconnect
         )
         if 200 <= reply.status < 300:
+            if endpoint is RESPONSES:
+                self._misses = 0
             return reply
         error = await refusal(endpoint.name, reply, self._http.secrets)
         said = error.reply.body if error.reply is not None else b""
         if endpoint is RESPONSES and reply.status in _NO_SUCH_ENDPOINT and _no_endpoint(said):
-            # A server without this endpoint: from now on its calls are translated.
-            self._missing.add(endpoint.name)
-            error.retryable = True
+            # Perhaps a server without this endpoint, perhaps a proxy that restarts.
+            self._misses += 1
+            self._probe_at = time.monotonic() + _PROBE_S
+            error.retryable = error.to_translate = True
         if endpoint is RESPONSES and _is_forgotten(said):
             error.retryable = True  # it can be sent whole
         raise error

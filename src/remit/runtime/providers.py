@@ -104,7 +104,7 @@ def assemble_providers(
                 f"The base URL of provider {name} is {url!r}, which is not an http(s) URL.",
                 next_step=f"Set [providers.{name}] base_url.",
             )
-        reachable[name] = UpstreamProvider(url, key, provider)
+        reachable[name] = UpstreamProvider(url, key, provider, name)
         configured.append(name)
     model = local_model or settings.local.model
     with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one

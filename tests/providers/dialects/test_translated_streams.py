@@ -28,6 +28,7 @@ from remit.providers.dialects import (
     stream_events,
     stream_writer,
     write_answer,
+    write_request,
 )
 from remit.providers.protocol import ProviderError, ProviderResponse
 from remit.providers.wire.answers import stream_sum
@@ -317,3 +318,57 @@ def _fed(provider: str, events: list[dict[str, Any]]) -> str:
     for writer in writers:
         assert writer.end(ProviderResponse("", "m", 1, 1))
     return "translated"
+
+
+@pytest.mark.parametrize("index", [{"index": 0}, {}], ids=["equal", "missing"])
+@pytest.mark.parametrize("client", ENDPOINTS)
+def test_parallel_calls_whose_indices_do_not_tell_them_apart(
+    client: str, index: dict[str, int]
+) -> None:
+    def called(identity: str, text: str) -> dict[str, Any]:
+        call = {"type": "function", "function": {"name": "add", "arguments": text}}
+        return {"tool_calls": [{**index, "id": identity, **call}]}
+
+    deltas = [
+        called("call_a", '{"day":'),
+        {"tool_calls": [{**index, "function": {"arguments": '"Mon"}'}}]},
+        called("call_b", '{"day":"Tue"}'),
+    ]
+    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    total = stream_sum("openai.chat")
+    reader, writer = StreamReader("openai.chat"), stream_writer(client, CALLS[client], **IDS)
+    wire = writer.start()
+    for event in events:
+        total.add("", orjson.dumps(event))
+        for piece in reader.feed(event):
+            wire += writer.event(piece)
+    wire += writer.end(read_answer("openai.chat", total.answer()))
+    for endpoint, whole in (("openai.chat", total.answer()), (client, added(client, wire))):
+        calls = [
+            (block["name"], block["input"])
+            for block in read_answer(endpoint, whole).content_blocks
+            if block["type"] == "tool_use"
+        ]
+        assert calls == [("add", {"day": "Mon"}), ("add", {"day": "Tue"})]
+
+
+@pytest.mark.parametrize("client", ["anthropic.messages", "openai.responses"])
+def test_the_signature_of_a_streamed_call_comes_back_to_gemini(client: str) -> None:
+    extra = {"google": {"thought_signature": "SIG"}}
+    function = {"name": "look", "arguments": "{}"}
+    call = {"index": 0, "id": "c", "type": "function", "function": function, "extra_content": extra}
+    reader, writer = StreamReader("openai.chat"), stream_writer(client, CALLS[client], **IDS)
+    wire = writer.start()
+    for delta, finish in (({"tool_calls": [call]}, None), ({}, "tool_calls")):
+        event = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        for piece in reader.feed(event):
+            wire += writer.event(piece)
+    answered = added(client, wire + writer.end(ProviderResponse("", "m", 1, 1, "tool_use")))
+    said = {"role": "assistant", "content": answered["content"]} if client[0] == "a" else None
+    key = "messages" if said else "input"
+    body = {"model": "g", key: [said] if said else answered["output"], "max_tokens": 5}
+    written = write_request(
+        "openai.chat", read_request(client, body), model="g", max_output_tokens=5
+    )
+    assert written["messages"][0]["tool_calls"][0]["extra_content"] == extra

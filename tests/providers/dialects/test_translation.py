@@ -15,8 +15,10 @@ from remit.providers.dialects import (
     ModelCall,
     ResponseFormat,
     read_request,
+    write_answer,
     write_request,
 )
+from remit.providers.protocol import ProviderResponse
 from tests.providers.dialects.bodies import (
     CHAT,
     ENDPOINTS,
@@ -512,3 +514,59 @@ def test_images_by_url_and_data() -> None:
         {"type": "base64", "media_type": "image/png", "data": "iVBORw0="},
         {"type": "url", "url": "https://e.org/a"},
     ]
+
+
+def test_a_tool_has_no_alternatives_at_its_top_for_the_messages_api() -> None:
+    parameters = {
+        "type": "object",
+        "description": "What to look at.",
+        "properties": {"route": {"type": "string"}},
+        "anyOf": [{"required": ["route"]}, {"properties": {"file": {"type": "string"}}}],
+    }
+    function = {"name": "impact", "parameters": parameters}
+    body = {
+        "model": "m", "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": function}],
+    }  # fmt: skip
+    call = read_request("openai.chat", body)
+    (tool,) = write_request("anthropic.messages", call, model="m", max_output_tokens=5)["tools"]
+    schema = tool["input_schema"]
+    assert schema["properties"] == {"route": {"type": "string"}, "file": {"type": "string"}}
+    assert set(schema) == {"type", "description", "properties"}
+    assert schema["description"].startswith("What to look at.\n\n{anyOf: [")
+
+
+@pytest.mark.parametrize("target", ["openai.chat", "openai.responses"])
+def test_a_reference_to_a_tool_becomes_words(target: str) -> None:
+    found = {"type": "tool_reference", "tool_name": "ExitPlanMode"}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
+    use = {"type": "tool_use", "id": "t", "name": "ToolSearch", "input": {}}
+    body = {
+        "model": "m", "max_tokens": 5,
+        "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [use]},
+                     {"role": "user", "content": [result]}],
+    }  # fmt: skip
+    call = read_request("anthropic.messages", body)
+    written = write_request(target, call, model="m", max_output_tokens=5)
+    assert "The tool ExitPlanMode is available." in str(written)
+
+
+def test_functions_of_a_namespace_are_offered_flat_and_called_by_their_own_names() -> None:
+    inner = {"type": "function", "name": "read", "parameters": {"type": "object"}}
+    namespace = {"type": "namespace", "name": "mcp__files", "tools": [inner]}
+    said = {"type": "function_call", "call_id": "c", "namespace": "mcp__files", "name": "read",
+            "arguments": "{}"}  # fmt: skip
+    given_back = {"type": "function_call_output", "call_id": "c", "output": "r"}
+    body = {"model": "m", "tools": [namespace], "input": [said, given_back]}
+    call = read_request("openai.responses", body)
+    written = write_request("openai.chat", call, model="m", max_output_tokens=5)
+    (tool,) = written["tools"]
+    assert tool["function"]["name"] == "mcp__files__read"
+    (called,) = written["messages"][0]["tool_calls"]
+    assert called["function"]["name"] == "mcp__files__read"
+    block = {"type": "tool_use", "id": "d", "name": "mcp__files__read", "input": {}}
+    answer = ProviderResponse("", "m", 1, 1, "tool_use", content_blocks=(block,))
+    answered = write_answer("openai.responses", answer, call, answer_id="r", created=1, model="m")
+    (item,) = answered["output"]
+    assert (item["namespace"], item["name"]) == ("mcp__files", "read")
+    assert answered["tools"] == [namespace]

@@ -8,7 +8,7 @@ from typing import Any
 
 from remit.providers.dialects.model_call import ModelCall
 
-__all__ = ["ToolNames", "wire_id"]
+__all__ = ["ToolNames", "namespaced", "wire_id"]
 
 _PLAIN = re.compile("[A-Za-z0-9_-]{1,64}")
 _NOT_PLAIN = re.compile("[^A-Za-z0-9_-]")
@@ -29,11 +29,14 @@ class ToolNames:
         self._back: dict[str, str] = {}
         self._sent: dict[str, str] = {}
         self._custom: set[str] = set()
+        self._namespaces: dict[str, str] = {}
         tools = call.tools if call is not None else ()
         taken = {tool["name"] for tool in tools if "name" in tool}
         for tool in tools:
             if "name" not in tool:
                 continue
+            if "namespace" in tool:
+                self._namespaces[tool["name"]] = tool["namespace"]
             if tool.get("custom") is True:
                 self._custom.add(tool["name"])
             if _PLAIN.fullmatch(tool["name"]) is None:
@@ -54,9 +57,23 @@ class ToolNames:
         """What the client calls the tool that is ``name`` on the wire."""
         return self._back.get(name, name)
 
+    def in_namespace(self, name: str) -> dict[str, str]:
+        """Return ``name``, and ``namespace`` if it has one, of the tool that is ``name`` on the
+        wire, as the client of Responses knows them."""
+        own = self.own(name)
+        namespace = self._namespaces.get(own)
+        if namespace is None:
+            return {"name": own}
+        return {"name": own[len(namespaced(namespace, "")) :], "namespace": namespace}
+
     def is_custom(self, block: dict[str, Any]) -> bool:
         """Whether a call is one of a tool with free text input."""
         return block.get("custom") is True or self.own(block["name"]) in self._custom
+
+
+def namespaced(namespace: str, name: str) -> str:
+    """Return the name under which other APIs know a tool in a namespace of Responses."""
+    return f"{namespace}__{name}"
 
 
 def wire_id(identity: str) -> str:

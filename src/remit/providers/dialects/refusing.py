@@ -8,7 +8,7 @@ from typing import Any
 from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.model_call import ModelCall
 
-__all__ = ["cannot", "refuse_promises"]
+__all__ = ["cannot", "refuse_promises", "words_of"]
 
 _NEXT_STEP = "Leave it out, or use a model whose provider speaks the client's dialect."
 _PROMISES: dict[str, dict[str, str]] = {
@@ -42,6 +42,17 @@ def cannot(param: str, what: str) -> DialectError:
         param=param,
         next_step=_NEXT_STEP,
     )
+
+
+def words_of(block: Mapping[str, Any]) -> str | None:
+    """Return in words a part that only its own API has, or None if words cannot say it.
+
+    Claude Code searches its tools itself, and answers with references to those that it found.
+    """
+    value = block.get("value")
+    if type(value) is not dict or value.get("type") != "tool_reference":
+        return None
+    return f"The tool {value.get('tool_name')} is available."
 
 
 def refuse_promises(call: ModelCall) -> None:

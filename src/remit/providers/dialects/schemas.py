@@ -8,7 +8,7 @@ from typing import Any
 from remit.providers.dialects.arguments import json_text
 from remit.providers.dialects.model_call import ModelCall
 
-__all__ = ["messages_schema", "named_schema"]
+__all__ = ["messages_schema", "named_schema", "tool_schema"]
 
 _PLAIN_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 _FORMATS = frozenset(
@@ -16,6 +16,7 @@ _FORMATS = frozenset(
 )
 _KEPT = ("$ref", "type", "enum", "const", "title", "description", "default")
 _GROUPS = ("anyOf", "allOf")
+_TOP_GROUPS = ("anyOf", "oneOf", "allOf")
 _DEFINITIONS = ("$defs", "definitions", "properties")
 
 
@@ -90,6 +91,32 @@ def messages_schema(schema: dict[str, Any]) -> dict[str, Any]:
         said = wire.get("description")
         wire["description"] = f"{said}\n\n{{{bounds}}}" if said else f"{{{bounds}}}"
     return wire
+
+
+def tool_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool's schema without ``anyOf``, ``oneOf`` and ``allOf`` at its top, which the
+    Messages API refuses there.
+
+    The properties of their branches become the tool's own, all of them optional, and the rules
+    become a part of the description, where the model reads them.
+    """
+    groups = {key: schema[key] for key in _TOP_GROUPS if isinstance(schema.get(key), list)}
+    flat = {key: value for key, value in schema.items() if key not in groups}
+    flat["type"] = "object"
+    if not groups:
+        return schema if flat == schema else flat
+    properties = flat.get("properties")
+    properties = dict(properties) if isinstance(properties, dict) else {}
+    for branches in groups.values():
+        for branch in branches:
+            inner = branch.get("properties") if isinstance(branch, dict) else None
+            for name, value in inner.items() if isinstance(inner, dict) else ():
+                properties.setdefault(name, value)
+    flat["properties"] = properties
+    rules = ", ".join(f"{key}: {json_text(value)}" for key, value in groups.items())
+    said = flat.get("description")
+    flat["description"] = f"{said}\n\n{{{rules}}}" if said else f"{{{rules}}}"
+    return flat
 
 
 def _inner(schema: Any) -> Any:

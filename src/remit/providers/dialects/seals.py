@@ -9,17 +9,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["encrypted_of", "read_encrypted", "read_signature", "signature_of"]
+__all__ = [
+    "encrypted_of",
+    "google_extra",
+    "is_marked",
+    "read_encrypted",
+    "read_signature",
+    "signature_of",
+    "thought_seal",
+]
 
 _OPENAI = "remit-openai-reasoning:"
 _SIGNATURE = "remit-anthropic-signature:"
 _REDACTED = "remit-anthropic-redacted:"
+_GOOGLE = "remit-google-signature:"
+_MARK = "remit-"
+
+
+def is_marked(seal: Any) -> bool:
+    """Return whether Remit marked a ``signature`` or ``encrypted_content`` as another's."""
+    return isinstance(seal, str) and seal.startswith(_MARK)
+
+
+def thought_seal(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the block that carries the signature of a tool call of Gemini's, if it has one.
+
+    The block stands before the call. Gemini 3 refuses a conversation whose calls lost theirs
+    (https://ai.google.dev/gemini-api/docs/thought-signatures).
+    """
+    extra = call.get("extra_content")
+    google = extra.get("google") if isinstance(extra, dict) else None
+    signature = google.get("thought_signature") if isinstance(google, dict) else None
+    if not isinstance(signature, str) or not signature:
+        return None
+    return {"type": "thinking", "thinking": "", "thought_signature": signature}
+
+
+def google_extra(signature: str) -> dict[str, Any]:
+    """Return the ``extra_content`` of a tool call with Gemini's signature."""
+    return {"google": {"thought_signature": signature}}
 
 
 def signature_of(block: Mapping[str, Any]) -> str:
     """What a client of the Messages API keeps as the ``signature`` of a thinking block."""
     if isinstance(block.get("encrypted"), str):
         return f"{_OPENAI}{block.get('item_id', '')}:{block['encrypted']}"
+    if "thought_signature" in block:
+        return f"{_GOOGLE}{block['thought_signature']}"
     return str(block.get("signature") or "")
 
 
@@ -28,6 +64,8 @@ def read_signature(signature: str) -> dict[str, Any]:
     if signature.startswith(_OPENAI):
         item, _, sealed = signature[len(_OPENAI) :].partition(":")
         return {"encrypted": sealed, "item_id": item}
+    if signature.startswith(_GOOGLE):
+        return {"thought_signature": signature[len(_GOOGLE) :]}
     return {"signature": signature} if signature else {"raw": True}
 
 
@@ -37,6 +75,8 @@ def encrypted_of(block: Mapping[str, Any]) -> str | None:
         return f"{_REDACTED}{block.get('data', '')}"
     if isinstance(block.get("encrypted"), str):
         return str(block["encrypted"])
+    if "thought_signature" in block:
+        return f"{_GOOGLE}{block['thought_signature']}"
     signature = block.get("signature")
     return f"{_SIGNATURE}{signature}" if signature else None
 
@@ -47,6 +87,8 @@ def read_encrypted(block: dict[str, Any], sealed: str | None, item_id: Any) -> d
         return block
     if sealed.startswith(_REDACTED):
         return {"type": "redacted_thinking", "data": sealed[len(_REDACTED) :]}
+    if sealed.startswith(_GOOGLE):
+        return {**block, "thought_signature": sealed[len(_GOOGLE) :]}
     if sealed.startswith(_SIGNATURE):
         return {**block, "signature": sealed[len(_SIGNATURE) :]}
     block = {**block, "encrypted": sealed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -184,12 +184,27 @@ class Body(Struct, gc=False):
         self, name: str, places: Iterable[int], member: str, text: bytes, reason: str
     ) -> Body:
         """Return this body with a member set in some elements of a list; the changes are noted."""
-        (start, end), raw = spans(self.raw, (name,))[name], self.raw
-        parts, changed = elements(raw[start:end]), [*self.changed]
+        parts, changed = self._elements(name), [*self.changed]
         for place in places:
             path = (name, str(place), member)
             changed.append(_change(path, reason, value_at(parts[place], (member,))))
             parts[place] = set_member(parts[place], (member,), text)
+        return self._listed(name, parts, changed)
+
+    def with_elements(self, name: str, replaced: Mapping[int, bytes | None], reason: str) -> Body:
+        """Return this body with some elements of a list replaced, or removed if ``None``."""
+        parts, changed = self._elements(name), [*self.changed]
+        for place in replaced:
+            changed.append(_change((name, str(place)), reason, parts[place]))
+        kept = (replaced.get(place, part) for place, part in enumerate(parts))
+        return self._listed(name, [part for part in kept if part is not None], changed)
+
+    def _elements(self, name: str) -> list[bytes]:
+        start, end = spans(self.raw, (name,))[name]
+        return elements(self.raw[start:end])
+
+    def _listed(self, name: str, parts: list[bytes], changed: list[dict[str, str]]) -> Body:
+        (start, end), raw = spans(self.raw, (name,))[name], self.raw
         listed = b"[%b]" % b",".join(parts)
         value = {**self.value, name: load(listed)}
         return Body(self.endpoint, raw[:start] + listed + raw[end:], value, changed)

@@ -87,30 +87,41 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 
 def grow_calls(into: list[Any], more: list[Any]) -> None:
-    """:func:`grow` for tool calls, whose ``index`` some servers leave out or give to all.
-
-    A call begins with an ``index`` not seen before, or with an ``id`` and a name that are new.
-    """
+    """Add the pieces of tool calls in one delta to the calls that came before."""
     for entry in more:
         if type(entry) is not dict:
             continue
-        index, name = entry.get("index"), entry.get("id")
-        have = None
-        for call in reversed(into):
-            if type(index) is not int or call.get("index") == index:
-                have = call
-                break
-        if have is not None and _begins(entry):
-            known = have.get("id")
-            if (name and known and name != known) or (not name and type(index) is not int):
-                have = None
+        have = call_of(into, entry)
         if have is None:
             have = {}
             into.append(have)
         grow(have, entry)
 
 
-def _begins(call: dict[str, Any]) -> bool:
+def call_of(calls: list[Any], entry: dict[str, Any]) -> Any:
+    """Return the call that a piece continues, or None if the piece begins a call.
+
+    Some servers leave ``index`` out or give all calls the same one: a piece with a name begins a
+    call if its ``id`` differs, or if it has neither ``id`` nor ``index``.
+
+    Args:
+        calls: objects with ``index`` and ``id``, in the order in which they began.
+        entry: one element of a delta's ``tool_calls``.
+    """
+    index, identity = entry.get("index"), entry.get("id")
+    found = None
+    for call in reversed(calls):
+        if type(index) is not int or call.get("index") == index:
+            found = call
+            break
+    if found is not None and _has_name(entry):
+        known = found.get("id")
+        if (identity and known and identity != known) or (not identity and type(index) is not int):
+            return None
+    return found
+
+
+def _has_name(call: dict[str, Any]) -> bool:
     function = call.get("function") or call.get("custom")
     return type(function) is dict and bool(function.get("name"))
 

@@ -10,6 +10,7 @@ from remit.providers.dialects.arguments import arguments_text, free_text, input_
 from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import chat_usage, reported
 from remit.providers.protocol import ProviderResponse
@@ -73,7 +74,10 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         blocks.append({"type": "refusal", "refusal": refusal})
     calls = message.get("tool_calls") or []
     for index, call in enumerate(shaped(calls, list, "choices[0].message.tool_calls")):
-        blocks.append(tool_call(call, index))
+        read = tool_call(call, index)
+        if seal := thought_seal(call):
+            blocks.append(seal)
+        blocks.append(read)
     return ProviderResponse(
         content=text or "",
         model=str(answer.get("model") or ""),

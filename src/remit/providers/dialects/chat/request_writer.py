@@ -11,8 +11,9 @@ from remit.providers.dialects.effort import openai_effort
 from remit.providers.dialects.media import file_fields, image_url
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusing import cannot, refuse_promises
+from remit.providers.dialects.refusing import cannot, refuse_promises, words_of
 from remit.providers.dialects.schemas import named_schema
+from remit.providers.dialects.seals import google_extra
 from remit.providers.dialects.tool_choice import custom_schema, write_choice
 
 __all__ = ["write_request"]
@@ -85,12 +86,16 @@ def _said(content: Sequence[Any], where: str, names: ToolNames, own: bool) -> di
     calls: list[dict[str, Any]] = []
     thoughts: list[str] = []
     turn: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     for at, block in enumerate(content):
         kind = block["type"]
         if kind == "tool_use":
-            calls.append(_call(block, names, own))
+            calls.append({**_call(block, names, own), **extra})
+            extra = {}
         elif kind == "thinking":
-            if block.get("raw") is True:  # other thinking is sealed for another provider
+            if "thought_signature" in block:
+                extra = {"extra_content": google_extra(block["thought_signature"])}
+            elif block.get("raw") is True:  # other thinking is sealed for another provider
                 thoughts.append(block["thinking"])
         elif kind == "refusal":
             turn["refusal"] = block["refusal"]
@@ -165,6 +170,8 @@ def _part(block: Mapping[str, Any], where: str, own: bool) -> dict[str, Any]:
         return {"type": "file", "file": fields}
     if own and kind == "other" and block.get("endpoint") == ENDPOINT:
         return dict(block["value"])
+    if (words := words_of(block)) is not None:
+        return {"type": "text", "text": words}
     raise DialectError(
         f"{at} is a part that Chat Completions does not have.",
         param=at,

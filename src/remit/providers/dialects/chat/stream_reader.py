@@ -19,8 +19,10 @@ from remit.kernel.exchange import (
 )
 from remit.providers.dialects.arguments import read_arguments
 from remit.providers.dialects.chat.answer import citations_in, read_answer
+from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.streaming import FreeInput, stream_events
 from remit.providers.dialects.unreadable import failed, unreadable
+from remit.providers.wire.delta import call_of
 
 __all__ = ["ChatReader"]
 
@@ -30,14 +32,19 @@ _KEYS = {"thinking": "thinking", "text": "text", "refusal": "refusal"}
 class _Call:
     """One call of a tool while it comes."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, index: Any) -> None:
         self.number = number
+        self.index = index  # the server's, which several calls may share
         self.id = ""
         self.name = ""
         self.pieces: list[str] = []
         self.free: FreeInput | None = None
         self.begun = False
         self.ended = False
+
+    def get(self, name: str) -> Any:
+        """Return the server's ``index`` or ``id``, as a piece of the call has them."""
+        return self.index if name == "index" else self.id
 
     def block(self) -> dict[str, Any]:
         head = {"type": "tool_use", "id": self.id, "name": self.name}
@@ -61,7 +68,7 @@ class ChatReader:
         self._open = ""
         self._pieces: list[str] = []
         self._citations: list[dict[str, Any]] = []
-        self._calls: dict[int, _Call] = {}
+        self._calls: list[_Call] = []
         self._ended = False
 
     def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
@@ -107,10 +114,10 @@ class ChatReader:
             self._piece("refusal", refusal, events)
             events.append(RefusalDelta(refusal))
         calls = delta.get("tool_calls")
-        for position, part in enumerate(calls if isinstance(calls, list) else ()):
+        for part in calls if isinstance(calls, list) else ():
             if not isinstance(part, dict):
                 raise unreadable("delta.tool_calls")
-            self._call(part, position, events)
+            self._call(part, events)
 
     def _piece(self, kind: str, text: str, events: list[StreamEvent]) -> None:
         if self._open != kind:
@@ -130,17 +137,17 @@ class ChatReader:
         self._open, self._pieces = "", []
         events.append(BlockEnd(block))
 
-    def _call(self, part: dict[str, Any], position: int, events: list[StreamEvent]) -> None:
-        index = part.get("index")
-        if type(index) is not int:
-            index = position
-        call = self._calls.get(index)
+    def _call(self, part: dict[str, Any], events: list[StreamEvent]) -> None:
+        call: _Call | None = call_of(self._calls, part)
         if call is None:
             self._close(events)
-            for earlier in self._calls.values():
+            for earlier in self._calls:
                 if earlier.begun and earlier.is_whole():
                     self._end_call(earlier, events)
-            call = self._calls[index] = _Call(len(self._calls))
+            call = _Call(len(self._calls), part.get("index"))
+            self._calls.append(call)
+            if seal := thought_seal(part):
+                events.append(BlockEnd(seal))
         kind = "custom" if isinstance(part.get("custom"), dict) else "function"
         called = part.get(kind)
         called = called if isinstance(called, dict) else {}
@@ -185,7 +192,7 @@ class ChatReader:
     def _finish(self, events: list[StreamEvent]) -> None:
         self._ended = True
         self._close(events)
-        for call in self._calls.values():
+        for call in self._calls:
             if not call.name:
                 raise unreadable("delta.tool_calls")
             if not call.begun:

@@ -16,7 +16,7 @@ from remit.providers.dialects.names import ToolNames, wire_id
 from remit.providers.dialects.refusing import refuse_promises
 from remit.providers.dialects.schemas import messages_schema
 
-__all__ = ["write_request"]
+__all__ = ["in_plain_round", "write_request"]
 
 ENDPOINT = "anthropic.messages"
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."
@@ -90,7 +90,7 @@ def _thinking(
         # The API refuses thinking beside a forced tool, and in the midst of a round of tools
         # that was begun without it.
         forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
-        if forced or (thinking["type"] == "enabled" and _in_plain_round(body["messages"])):
+        if forced or (thinking["type"] == "enabled" and in_plain_round(body["messages"])):
             thinking = None
     if thinking is not None:
         body["thinking"] = thinking
@@ -102,15 +102,15 @@ def _thinking(
     return {"effort": said["effort"]} if "effort" in said else {}
 
 
-def _in_plain_round(turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the last turn gives results to calls that no thinking came before."""
+def in_plain_round(turns: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the last turn gives results to calls that no thinking came before."""
     if len(turns) < 2 or turns[-1]["role"] != "user" or isinstance(turns[-1]["content"], str):
         return False
-    if not any(block["type"] == "tool_result" for block in turns[-1]["content"]):
+    if not any(block.get("type") == "tool_result" for block in turns[-1]["content"]):
         return False
     said = turns[-2]["content"]
     kinds = ("thinking", "redacted_thinking")
-    return isinstance(said, str) or not said or said[0]["type"] not in kinds
+    return isinstance(said, str) or not said or said[0].get("type") not in kinds
 
 
 def _system(call: ModelCall) -> str | list[dict[str, Any]]:

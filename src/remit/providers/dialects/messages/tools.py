@@ -7,7 +7,7 @@ from typing import Any
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.refusing import cannot
-from remit.providers.dialects.schemas import messages_schema
+from remit.providers.dialects.schemas import messages_schema, tool_schema
 from remit.providers.dialects.tool_choice import custom_schema
 
 __all__ = ["tool_fields"]
@@ -86,8 +86,7 @@ def _tool(
     if not own:
         if tool.get("strict") is True:
             schema = messages_schema(schema)
-        if "type" not in schema:
-            schema = {"type": "object", **schema}
+        schema = tool_schema(schema)
     wire: dict[str, Any] = {"name": names.sent(tool["name"])}
     if description:
         wire["description"] = description

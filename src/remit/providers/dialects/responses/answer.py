@@ -12,7 +12,7 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.responses.items import read_item
 from remit.providers.dialects.responses.output import OutputItems
-from remit.providers.dialects.responses.request_writer import format_of, tool_of
+from remit.providers.dialects.responses.request_writer import format_of, own_tools, tool_of
 from remit.providers.dialects.tool_choice import write_choice
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import reported, responses_usage
@@ -155,7 +155,7 @@ def response_object(call: ModelCall, *, answer_id: str, created: int, model: str
         "temperature": 1.0 if call.temperature is None else call.temperature,
         "text": {"format": format_of(call), "verbosity": verbosity or "medium"},
         "tool_choice": write_choice(choice, names, custom, nested=False),
-        "tools": [tool_of(tool, names) for tool in call.tools],
+        "tools": [tool_of(tool, names) for tool in own_tools(call.tools)],
         "top_p": 1.0 if call.top_p is None else call.top_p,
         "truncation": call.other.get("truncation") or "disabled",
         "usage": None,

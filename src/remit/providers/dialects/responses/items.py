@@ -8,6 +8,7 @@ from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.arguments import read_arguments
 from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
+from remit.providers.dialects.names import namespaced
 from remit.providers.dialects.seals import read_encrypted
 
 __all__ = ["read_item"]
@@ -106,10 +107,13 @@ def _image(part: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _call(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
+    name = checks.text(item, "name", where)
+    if namespace := checks.text_or_none(item, "namespace", f"{where}.namespace"):
+        name = namespaced(namespace, name)
     block: dict[str, Any] = {
         "type": "tool_use",
         "id": checks.text(item, "call_id", where),
-        "name": checks.text(item, "name", where),
+        "name": name,
     }
     if kind == "custom_tool_call":
         value = checks.text(item, "input", where, empty=True)

@@ -52,11 +52,11 @@ class OutputItems:
 
     def begin_call(self, identity: str, name: str, custom: bool) -> dict[str, Any]:
         """Add a call without input."""
-        own = self.names.own(name)
+        own = self.names.in_namespace(name)
         if custom:
-            return self.begin("custom_tool_call", call_id=identity, name=own, input="")
+            return self.begin("custom_tool_call", call_id=identity, **own, input="")
         return self.begin(
-            "function_call", status="in_progress", call_id=identity, name=own, arguments=""
+            "function_call", status="in_progress", call_id=identity, **own, arguments=""
         )
 
     def add(self, block: Mapping[str, Any]) -> None:

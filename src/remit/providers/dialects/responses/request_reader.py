@@ -7,6 +7,7 @@ from typing import Any
 from remit.kernel.exchange import Message
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
+from remit.providers.dialects.names import namespaced
 from remit.providers.dialects.responses.items import read_item
 from remit.providers.dialects.tool_choice import read_choice, read_format
 
@@ -43,7 +44,7 @@ def read_request(body: Any) -> ModelCall:
         messages=_messages(body),
         max_tokens=checks.max_tokens(body, "max_output_tokens"),
         temperature=checks.temperature(body),
-        tools=tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)),
+        tools=_tools(tools),
         tool_choice=read_choice(body.get("tool_choice"), nested=False),
         parallel_tools=parallel,
         response_format=_format(text),
@@ -109,6 +110,30 @@ def _messages(body: dict[str, Any]) -> list[Message]:
                 message |= {"role": "system", "developer": True}
             messages.append(message)
     return messages
+
+
+def _tools(given: list[Any]) -> tuple[dict[str, Any], ...]:
+    """Return neutral tools; a namespace becomes its functions, whose names begin with its own.
+
+    The first of them keeps the namespace as ``group``.
+    """
+    tools: list[dict[str, Any]] = []
+    for index, tool in enumerate(given):
+        where = f"tools[{index}]"
+        if type(tool) is not dict or tool.get("type") != "namespace":
+            tools.append(_tool(tool, where))
+            continue
+        namespace = checks.text(tool, "name", where)
+        inner = checks.list_or_none(tool, "tools", f"{where}.tools") or []
+        for place, each in enumerate(inner):
+            at = f"{where}.tools[{place}]"
+            read = _tool(each, at)
+            if "name" not in read:
+                raise checks.refuse("is neither a function nor a custom tool", f"{at}.type")
+            name = namespaced(namespace, read["name"])
+            read |= {"name": name, "namespace": namespace}
+            tools.append({**read, "group": tool} if place == 0 else read)
+    return tuple(tools)
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from remit.providers.dialects.effort import openai_effort, takes_effort
 from remit.providers.dialects.media import file_fields, image_url
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusing import cannot, refuse_promises
+from remit.providers.dialects.refusing import cannot, refuse_promises, words_of
 from remit.providers.dialects.schemas import named_schema
 from remit.providers.dialects.tool_choice import write_choice
 
-__all__ = ["format_of", "tool_of", "write_request"]
+__all__ = ["format_of", "own_tools", "tool_of", "write_request"]
 
 ENDPOINT = "openai.responses"
 _FROM_CHAT = (
@@ -177,7 +177,9 @@ def _thinking(block: Mapping[str, Any], own: bool) -> dict[str, Any] | None:
 
 
 def _call(block: dict[str, Any], names: ToolNames) -> dict[str, Any]:
-    head = {"call_id": wire_id(block["id"]), "name": names.sent(block["name"])}
+    own = names.in_namespace(block["name"])  # a namespace's, if the client has any
+    named = own if "namespace" in own else {"name": names.sent(block["name"])}
+    head = {"call_id": wire_id(block["id"]), **named}
     if names.is_custom(block):
         return {"type": "custom_tool_call", **head, "input": free_text(block["input"])}
     return {"type": "function_call", **head, "arguments": arguments_text(block["input"])}
@@ -226,6 +228,8 @@ def _part(block: Mapping[str, Any], where: str, own: bool) -> dict[str, Any]:
         return {"type": "input_file", **file_fields(block)}
     if own and kind == "other" and block.get("endpoint") == ENDPOINT:
         return dict(block["value"])
+    if (words := words_of(block)) is not None:
+        return {"type": "input_text", "text": words}
     raise _foreign(where)
 
 
@@ -239,7 +243,7 @@ def _foreign(where: str) -> DialectError:
 
 def _add_tools(call: ModelCall, names: ToolNames, own: bool, body: dict[str, Any]) -> None:
     tools = []
-    for index, tool in enumerate(call.tools):
+    for index, tool in enumerate(own_tools(call.tools) if own else call.tools):
         where = str(tool.get("at", f"tools[{index}]"))
         if not own and tool.get("type") == "other":
             raise cannot(where, "a tool that only its own provider has")
@@ -258,6 +262,15 @@ def _add_tools(call: ModelCall, names: ToolNames, own: bool, body: dict[str, Any
             raise cannot("tool_choice", "a tool that only its own provider has")
         custom = frozenset(tool["name"] for tool in call.tools if tool.get("custom") is True)
         body["tool_choice"] = write_choice(call.tool_choice, names, custom, nested=False)
+
+
+def own_tools(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a client's tools with its namespaces in the place of their functions."""
+    return [
+        {"type": "other", "value": tool["group"]} if "group" in tool else tool
+        for tool in tools
+        if "namespace" not in tool or "group" in tool
+    ]
 
 
 def tool_of(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:

@@ -1,0 +1,272 @@
+"""A conversation that goes from one provider to another and back, with thoughts and tools.
+
+The providers refuse what the real ones refuse: seals, ids and fields of another's making.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+
+from tests.server.running import Served, serving
+from tests.support.raw_provider import RawProvider, raw_provider, whole
+
+_MODELS = {
+    "claude": "anthropic/claude-haiku-4-5",
+    "openai": "openai/gpt-5-mini",
+    "gemini": "gemini/gemini-3-flash-preview",
+    "mistral": "mistral/devstral-2512",
+}
+_TOML = """
+[gateway]
+max_retries = 0
+[providers.gemini]
+kind = "openai"
+base_url = "{url}/gemini/v1"
+api_key = "k"
+default_model = "gemini-3-flash-preview"
+[providers.mistral]
+kind = "openai"
+base_url = "{url}/mistral/v1"
+api_key = "k"
+default_model = "devstral-2512"
+"""
+_SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+_RESULT = "a tree"
+_CHAT_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name", "refusal", "annotations"}
+_OF_OTHERS = {"reasoning_details"}
+
+
+class RefusedError(Exception):
+    """What a provider answers 400 to."""
+
+
+def _require(condition: Any, said: str) -> None:
+    if not condition:
+        raise RefusedError(said)
+
+
+def _calls(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for message in body["messages"]:
+        yield from message.get("tool_calls") or ()
+
+
+def _claude(body: dict[str, Any]) -> None:
+    for message in body["messages"]:
+        content = message["content"]
+        _require(content, "messages: text content blocks must be non-empty")
+        for block in content if isinstance(content, list) else ():
+            if block["type"] == "thinking":
+                _require(block["signature"] == "ANT-SIG", "Invalid `signature` in `thinking` block")
+            for name in ("id", "tool_use_id"):
+                _require(re.fullmatch("[a-zA-Z0-9_-]+", block.get(name, "x")), "tool_use.id")
+            if block["type"] == "tool_use":
+                _require(type(block["input"]) is dict, "tool_use.input")
+
+
+def _openai_chat(body: dict[str, Any]) -> None:
+    for message in body["messages"]:
+        _require(not message.keys() & _OF_OTHERS, f"Unrecognized field: {sorted(message)}")
+        _require(len(message.get("tool_call_id", "")) <= 64, "string too long")
+    for call in _calls(body):
+        _require(call.keys() == {"id", "type", "function"}, f"Unrecognized field: {sorted(call)}")
+        _require(len(call["id"]) <= 64, "string too long")
+
+
+def _openai_responses(body: dict[str, Any]) -> None:
+    for item in body["input"]:
+        if item.get("type") == "reasoning":
+            _require(item.get("encrypted_content") == "OAI-SEAL", "invalid_encrypted_content")
+        _require(len(item.get("id", "")) <= 64, "string too long")
+        _require(len(item.get("call_id", "")) <= 64, "string too long")
+
+
+def _gemini(body: dict[str, Any]) -> None:
+    for call in _calls(body):
+        google = (call.get("extra_content") or {}).get("google", {})
+        signature = google.get("thought_signature")
+        own = call["id"].startswith("gem_")
+        _require(not own or signature == "GEM-SIG", "Function call is missing a thought_signature")
+        _require(own or signature is None, "Invalid thought_signature")
+
+
+def _mistral(body: dict[str, Any]) -> None:
+    for message in body["messages"]:
+        _require(message.keys() <= _CHAT_MESSAGE, f"Extra inputs are not permitted: {message}")
+        if message["role"] == "tool":
+            _require(re.fullmatch("[a-zA-Z0-9]{9}", message["tool_call_id"]), "tool_call_id")
+    for call in _calls(body):
+        _require(re.fullmatch("[a-zA-Z0-9]{9}", call["id"]), "a-z, A-Z, 0-9, with a length of 9")
+        _require(call.keys() == {"id", "type", "function"}, f"Extra inputs: {sorted(call)}")
+        _require(type(json.loads(call["function"]["arguments"])) is dict, "arguments")
+
+
+def _chat_answer(identity: str, asked: bool, more: dict[str, Any], thought: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": None if asked else "done"}
+    if asked:
+        function = {"name": "look", "arguments": '{"path":"a"}'}
+        message["tool_calls"] = [{"id": identity, "type": "function", "function": function, **more}]
+        if thought:
+            message["reasoning_content"] = thought
+    finish = "tool_calls" if asked else "stop"
+    return {
+        "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13},
+    }  # fmt: skip
+
+
+def _claude_answer(asked: bool) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"type": "text", "text": "done"}]
+    if asked:
+        thought = {"type": "thinking", "thinking": "Hm.", "signature": "ANT-SIG"}
+        use = {"type": "tool_use", "id": "toolu_01A09q90qw90lq917835lq9", "name": "look",
+               "input": {"path": "a"}}  # fmt: skip
+        content = [thought, use]
+    return {
+        "id": "m", "type": "message", "role": "assistant", "model": "claude-haiku-4-5",
+        "content": content, "stop_reason": "tool_use" if asked else "end_turn",
+        "usage": {"input_tokens": 9, "output_tokens": 4},
+    }  # fmt: skip
+
+
+def _responses_answer(asked: bool) -> dict[str, Any]:
+    output: list[dict[str, Any]] = [
+        {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "done", "annotations": []}]}
+    ]  # fmt: skip
+    if asked:
+        output = [
+            {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "OAI-SEAL"},
+            {"id": "fc_1", "type": "function_call", "status": "completed", "name": "look",
+             "call_id": "call_" + "x" * 24, "arguments": '{"path":"a"}'},
+        ]  # fmt: skip
+    return {
+        "id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
+        "model": "gpt-5-mini", "output": output,
+        "usage": {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13},
+    }  # fmt: skip
+
+
+def _answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    asked = _RESULT not in json.dumps((body.get("messages") or body.get("input"))[-1])
+    if path.endswith("/messages"):
+        _claude(body)
+        return _claude_answer(asked)
+    if path.endswith("/responses"):
+        _openai_responses(body)
+        return _responses_answer(asked)
+    if path.startswith("/gemini"):
+        _gemini(body)
+        signature = {"extra_content": {"google": {"thought_signature": "GEM-SIG"}}}
+        return _chat_answer("gem_1", asked, signature, "")
+    if path.startswith("/mistral"):
+        _mistral(body)
+        return _chat_answer("Ab3dEf6h9", asked, {}, "")
+    _openai_chat(body)
+    return _chat_answer("call_1", asked, {}, "Well.")
+
+
+@pytest.fixture(scope="module")
+def providers() -> Iterator[RawProvider]:
+    with raw_provider() as provider:
+
+        def answer(connection: socket.socket, path: str, raw: bytes) -> bool:
+            if not raw:
+                connection.sendall(whole(b'{"object":"list","data":[]}'))
+                return True
+            try:
+                connection.sendall(whole(json.dumps(_answer(path, json.loads(raw))).encode()))
+            except RefusedError as refused:
+                error = {"error": {"message": str(refused), "type": "invalid_request_error"}}
+                said = whole(json.dumps(error).encode(), status="400 Bad Request")
+                connection.sendall(said)
+            return True
+
+        provider.answer = answer
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def served(providers: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("switching") / "root"
+    with serving(root, providers.url, toml=_TOML.format(url=providers.url)) as running:
+        yield running
+
+
+class Client:
+    """One client of a dialect, who keeps what was answered as it came."""
+
+    def __init__(self, served: Served, dialect: str) -> None:
+        self._served = served
+        self._dialect = dialect
+        self.said: list[Any] = []
+
+    def _ask(self, model: str) -> dict[str, Any]:
+        path, body = {
+            "chat": ("/v1/chat/completions", {
+                "messages": self.said,
+                "tools": [{"type": "function",
+                           "function": {"name": "look", "parameters": _SCHEMA}}],
+            }),
+            "messages": ("/v1/messages", {
+                "max_tokens": 300, "messages": self.said,
+                "tools": [{"name": "look", "input_schema": _SCHEMA}],
+            }),
+            "responses": ("/v1/responses", {
+                "input": self.said, "store": False, "include": ["reasoning.encrypted_content"],
+                "tools": [{"type": "function", "name": "look", "parameters": _SCHEMA}],
+            }),
+        }[self._dialect]  # fmt: skip
+        status, raw, _ = self._served.ask("POST", path, {"model": model, **body})
+        assert status == 200, (self._dialect, model, raw)
+        answered: dict[str, Any] = json.loads(raw)
+        return answered
+
+    def turn(self, asked: str, answering: str) -> None:
+        """Have one model call a tool, and another answer to what the tool gave."""
+        self.said.append({"role": "user", "content": "look"})
+        self._keep(self._ask(_MODELS[asked]))
+        self._keep(self._ask(_MODELS[answering]))
+
+    def _keep(self, answer: dict[str, Any]) -> None:
+        if self._dialect == "chat":
+            message = answer["choices"][0]["message"]
+            self.said.append(message)
+            for call in message.get("tool_calls") or ():
+                self.said.append({"role": "tool", "tool_call_id": call["id"], "content": _RESULT})
+        elif self._dialect == "messages":
+            self.said.append({"role": "assistant", "content": answer["content"]})
+            given = [
+                {"type": "tool_result", "tool_use_id": block["id"], "content": _RESULT}
+                for block in answer["content"] if block["type"] == "tool_use"
+            ]  # fmt: skip
+            if given:
+                self.said.append({"role": "user", "content": given})
+        else:
+            self.said += answer["output"]
+            for item in answer["output"]:
+                if item["type"] == "function_call":
+                    self.said.append({"type": "function_call_output", "call_id": item["call_id"],
+                                      "output": _RESULT})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dialect"),
+    [(*pair, dialect) for pair, dialect in
+     product(permutations(_MODELS, 2), ("chat", "messages", "responses"))],
+)  # fmt: skip
+def test_a_conversation_changes_its_provider(
+    served: Served, first: str, second: str, dialect: str
+) -> None:
+    client = Client(served, dialect)
+    client.turn(first, first)
+    client.turn(first, second)  # in the midst of a round of tools
+    client.turn(second, first)
+    client.turn(first, first)  # which gets back what it sealed itself
