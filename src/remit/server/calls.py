@@ -87,7 +87,7 @@ class ModelCalls:
                 await self._agents.answer(caller, body, asked, request)
                 return
             if endpoint is RESPONSES:
-                asked = await self._responses.kept(asked, caller.identity)
+                asked = await self._kept(asked, caller.identity)
             if endpoint is COUNT_TOKENS and not self._gateway.speaks(asked):
                 tokens = {"input_tokens": self._gateway.estimate_tokens(asked)}
                 request.answer(json_answer(tokens, 200, [(b"x-remit-estimated", b"true")]))
@@ -124,6 +124,20 @@ class ModelCalls:
             for request, token in [*self._running.items()] if ended else ():
                 if token in ended:
                     request.stop(KEY_ENDED)
+
+    async def _kept(self, asked: PromptRequest, identity: Identity) -> PromptRequest:
+        """Return the request with what it goes on from; record a refusal of a valid one.
+
+        Raises:
+            HttpError: what it goes on from is not there, or the request is not valid.
+        """
+        try:
+            return await self._responses.kept(asked, identity)
+        except HttpError as refused:
+            if refused.code != "invalid_request":
+                code = refused.code.upper()
+                await self._gateway.reject(asked, code, refused.message, identity=identity)
+            raise
 
     @staticmethod
     def _refused(error: BaseException) -> HttpError:

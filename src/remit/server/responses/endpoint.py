@@ -106,7 +106,7 @@ class Responses:
             raise HttpError(400, "invalid_request", f"{param} is not a text.", param=param)
         turn = await asyncio.to_thread(self._turns.response, named, owner, session_id)
         if turn is None:
-            raise _no_previous("is not there")
+            raise _no_previous(f"{named[:100]} is not there")
         if turn.state == "out":
             message = "The previous response is still under way."
             raise HttpError(400, "previous_response_in_progress", message, param=param)
