@@ -80,6 +80,21 @@ def test_a_rejected_answer_names_the_reasons_in_the_detail(
     assert "does not contain 'minutes'" in result.error_detail
 
 
+@pytest.mark.parametrize("rejected", [0, 1])
+def test_the_results_of_tools_are_given_whatever_became_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: int
+) -> None:
+    paid = Tool("pay", "Pays.", {"type": "object"}, lambda **arguments: arguments["cents"])
+    script = (message(tool_use("pay", {"cents": 5})), message("Bad."), message("Good."))
+    with anthropic_runtime(tmp_path / "r", monkeypatch, *script) as (runtime, _):
+        criteria = {"must_not_contain": ["bad"]}
+        clerk = runtime.agent("clerk", tools=[paid], acceptance=criteria, max_retries=rejected)
+        result = clerk.run("Pay.")
+    assert result.failed is not bool(rejected)
+    (used,) = result.tool_results
+    assert (used["status"], used["arguments"], used["output"]) == ("ok", {"cents": 5}, 5)
+
+
 def test_a_spent_budget_is_the_error_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         anthropic_runtime(tmp_path / "r", monkeypatch, message("Three.")) as (runtime, _),

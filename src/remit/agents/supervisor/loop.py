@@ -261,7 +261,6 @@ class TurnLoop:
     def result(self, entry_id: str, turn_number: int) -> TurnResult:
         """The turn for the caller."""
         orders = self.scheduler.orders
-        last = self._delivered or (orders[-1] if orders else None)
         requests = self.scheduler.waiting_for() if self.waiting else ()
         output = self._output_of(self._delivered)
         return TurnResult(
@@ -270,7 +269,7 @@ class TurnLoop:
             cost_summary=total_cost(orders),
             session_id=self._session.session_id,
             quality_gate_passed=not (self.outcome or self.waiting),
-            tool_results=tuple(last.tool_results if last is not None else ()),
+            tool_results=self.scheduler.tool_results(),
             classification=self._classification,
             degraded=self._degraded,
             turn_entry_id=entry_id,
