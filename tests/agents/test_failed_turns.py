@@ -18,7 +18,16 @@ from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
 from remit.kernel.root import RootError
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
-from tests.support.wire import Raw, message, tool_use
+from tests.support.roots import new_root
+from tests.support.wire import (
+    Raw,
+    completion,
+    completion_stream,
+    function_call,
+    message,
+    serve,
+    tool_use,
+)
 
 
 def test_a_turn_that_is_answered_has_not_failed(
@@ -197,3 +206,27 @@ def test_a_failed_plan_keeps_instructions_and_acceptance(
     assert "Some minutes." not in refused.response
     assert (kept.degraded, kept.response, kept.error_code) == (True, "Three.", "")
     assert all("You know all about tea." in body for body in asked)
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
+     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"), ("abort", "length"), ("cancelled", "length"),
+     ("STOP", "")],
+)  # fmt: skip
+def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
+    tmp_path: Path, word: str, code: str
+) -> None:
+    paid: list[int] = []
+    pay = Tool("pay", "Pays.", {"type": "object"}, lambda: paid.append(1))
+    call = completion(calls=[function_call("pay", "{}")])
+    call["choices"][0]["finish_reason"] = word
+    with serve(completion_stream(call), completion_stream(completion("Paid."))) as server:
+        flags = {
+            "providers.own.kind": "openai", "providers.own.base_url": f"{server.url}/v1",
+            "providers.own.default_model": "m", "providers.own.api_key": "k",
+            "model.default": "own",
+        }  # fmt: skip
+        with Runtime.open(new_root(tmp_path / "r"), flags=flags) as runtime:
+            result = runtime.agent("clerk", tools=[pay]).run("Pay.")
+    assert (result.error_code, paid) == (code, [] if code else [1])
