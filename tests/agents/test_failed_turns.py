@@ -211,8 +211,8 @@ def test_a_failed_plan_keeps_instructions_and_acceptance(
 @pytest.mark.parametrize(
     ("word", "code"),
     [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
-     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"), ("abort", "length"), ("cancelled", "length"),
-     ("STOP", "")],
+     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"),
+     ("abort", "length"), ("cancelled", "length"), ("STOP", "")],
 )  # fmt: skip
 def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
     tmp_path: Path, word: str, code: str

@@ -17,7 +17,6 @@ from remit.providers.wire.chat import facts, finish_of
 
 __all__ = [
     "citations_in",
-    "finish_of",
     "finish_word",
     "read_answer",
     "tool_call",
