@@ -14,7 +14,8 @@ from remit import Runtime
 from remit.agents.admin import RECALL
 from remit.agents.supervisor import Plan, PlanStep, TurnResult
 from remit.agents.tools import Tool
-from remit.agents.workorders import AnswerRejected, TextDelta
+from remit.agents.workorders import AnswerRejected, PartialOutput, TextDelta
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry
 from remit.providers import ProviderError
 from remit.runtime import Agent, TurnEnded
@@ -25,10 +26,11 @@ from tests.server.running import serving
 from tests.support.agents import TEXT, anthropic_runtime
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
-from tests.support.wire import message, serve
+from tests.support.wire import message, message_stream, serve, tool_use
 
 SECRET, ANSWER = "Your card is 4111.", "All is well."
 ACCEPTANCE = {"must_not_contain": ["4111"]}
+CALL = tool_use("noted", {})
 ENDED = ("completed", "failed", "dead")
 BROKEN = ProviderError("INVALID_REQUEST", "bad")
 
@@ -102,6 +104,78 @@ def test_stream_shows_no_text_before_it_is_accepted(tmp_path: Path, said: str) -
     streamed = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert streamed == (ANSWER if said == ANSWER else "")
     assert any(isinstance(event, AnswerRejected) for event in events) is (said == SECRET)
+
+
+def test_stream_shows_no_text_beside_a_call_that_the_gate_did_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [message_stream(message(*said)) for said in [(SECRET, CALL), (ANSWER,)]]
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+        noted = Tool("noted", "Notes it.", {"type": "object"}, lambda: "noted")
+        agent = runtime.agent("clerk", tools=[noted], acceptance=ACCEPTANCE)
+        events = [*agent.session().stream("Well?")]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == [ANSWER]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"value": "411\\u0031"}', '{"value": ["4\\u200b111"]}', '{"411\\u0031": 1}']
+)
+def test_typed_answers_are_searched_without_the_escapes_of_json(tmp_path: Path, text: str) -> None:
+    world = World(tmp_path, text, output_type=dict[str, Any])
+    with world.runtime:
+        events = [*world.agent.session().stream("Well?")]
+        (*_, ended) = events
+        assert isinstance(ended, TurnEnded)
+        assert ended.result.error_detail == "the answer contains '4111'"
+    assert not [event for event in events if isinstance(event, PartialOutput)]
+
+
+def test_typed_answers_contain_what_their_values_contain(tmp_path: Path) -> None:
+    world = World(
+        tmp_path,
+        '{"value": "Gr\\u00f6\\u00dfe\\n\\"4\\""}',
+        output_type=dict[str, str],
+        acceptance={"must_contain": ["größe", '"4"']},
+    )
+    with world.runtime:
+        assert world.agent.run("Well?").output == {"value": 'Größe\n"4"'}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"a": 1}', ""),
+        ('```json\n{"a": 1}\n```', ""),
+        ('{"b": 1}', "'a' is a required property"),
+        ("Hello.", "The text is not JSON"),
+    ],
+)
+def test_a_schema_of_the_acceptance_is_held_against_the_answer(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    acceptance = {"output_schema": {"type": "object", "required": ["a"]}}
+    world = World(tmp_path, text, acceptance=acceptance)
+    with world.runtime:
+        result = world.agent.run("Well?")
+    assert result.failed is bool(why)
+    assert why in result.error_detail
+
+
+@pytest.mark.parametrize(
+    "acceptance",
+    [
+        {"must_not_contain": [""]},
+        {"must_not_contain": ["\u200b"]},
+        {"must_contain": ["No refunds"], "must_not_contain": ["R\uff45FUND"]},
+        {"min_chars": 10, "max_chars": 5},
+        {"max_chars": 0},
+    ],
+)
+def test_an_acceptance_that_no_answer_can_meet_is_refused(
+    tmp_path: Path, acceptance: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInputError, match="No answer can meet"):
+        World(tmp_path, ANSWER, acceptance=acceptance)
 
 
 def test_resume(tmp_path: Path, said: str) -> None:

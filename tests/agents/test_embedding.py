@@ -15,7 +15,9 @@ from remit.agents.workorders import TextDelta, ToolEnded, ToolStarted, WorkOrder
 from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.runtime import TurnEnded
+from remit.testing import ScriptedModel
 from tests.support.agents import anthropic_runtime
+from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, message, serve, tool_use
 
 
@@ -217,3 +219,18 @@ def test_a_session_begun_in_one_loop_is_used_in_another(
         status = runtime.budgeter.status(BudgetScope(session.session_id))[0]
     assert status.token_limit == 100_000
     assert status.spent_tokens > 0
+
+
+@pytest.mark.parametrize("none", [0, -1, 1.5, True, "5"])
+def test_a_limit_of_no_tokens_is_not_taken_for_no_limit(tmp_path: Path, none: Any) -> None:
+    with remit.Runtime.open(new_root(tmp_path / "r"), providers={"s": ScriptedModel()}) as runtime:
+        agent = runtime.agent("clerk")
+        for made in (
+            lambda: runtime.agent("clerk", session_tokens=none),
+            lambda: runtime.agent("clerk", order_tokens=none),
+            lambda: agent.session(tokens=none),
+            lambda: agent.submit("Well?", tokens=none),
+            lambda: remit.Schedule(agent, "s", "Well?", every_s=60, tokens=none),
+        ):
+            with pytest.raises(InvalidInputError, match="takes a whole number"):
+                made()

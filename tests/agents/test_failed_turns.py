@@ -18,7 +18,16 @@ from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
 from remit.kernel.root import RootError
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
-from tests.support.wire import Raw, message, tool_use
+from tests.support.roots import new_root
+from tests.support.wire import (
+    Raw,
+    completion,
+    completion_stream,
+    function_call,
+    message,
+    serve,
+    tool_use,
+)
 
 
 def test_a_turn_that_is_answered_has_not_failed(
@@ -78,6 +87,21 @@ def test_a_rejected_answer_names_the_reasons_in_the_detail(
     assert result.failed
     assert result.error_code == "answer_rejected"
     assert "does not contain 'minutes'" in result.error_detail
+
+
+@pytest.mark.parametrize("rejected", [0, 1])
+def test_the_results_of_tools_are_given_whatever_became_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: int
+) -> None:
+    paid = Tool("pay", "Pays.", {"type": "object"}, lambda **arguments: arguments["cents"])
+    script = (message(tool_use("pay", {"cents": 5})), message("Bad."), message("Good."))
+    with anthropic_runtime(tmp_path / "r", monkeypatch, *script) as (runtime, _):
+        criteria = {"must_not_contain": ["bad"]}
+        clerk = runtime.agent("clerk", tools=[paid], acceptance=criteria, max_retries=rejected)
+        result = clerk.run("Pay.")
+    assert result.failed is not bool(rejected)
+    (used,) = result.tool_results
+    assert (used["status"], used["arguments"], used["output"]) == ("ok", {"cents": 5}, 5)
 
 
 def test_a_spent_budget_is_the_error_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,3 +206,27 @@ def test_a_failed_plan_keeps_instructions_and_acceptance(
     assert "Some minutes." not in refused.response
     assert (kept.degraded, kept.response, kept.error_code) == (True, "Three.", "")
     assert all("You know all about tea." in body for body in asked)
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
+     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"),
+     ("abort", "length"), ("cancelled", "length"), ("STOP", "")],
+)  # fmt: skip
+def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
+    tmp_path: Path, word: str, code: str
+) -> None:
+    paid: list[int] = []
+    pay = Tool("pay", "Pays.", {"type": "object"}, lambda: paid.append(1))
+    call = completion(calls=[function_call("pay", "{}")])
+    call["choices"][0]["finish_reason"] = word
+    with serve(completion_stream(call), completion_stream(completion("Paid."))) as server:
+        flags = {
+            "providers.own.kind": "openai", "providers.own.base_url": f"{server.url}/v1",
+            "providers.own.default_model": "m", "providers.own.api_key": "k",
+            "model.default": "own",
+        }  # fmt: skip
+        with Runtime.open(new_root(tmp_path / "r"), flags=flags) as runtime:
+            result = runtime.agent("clerk", tools=[pay]).run("Pay.")
+    assert (result.error_code, paid) == (code, [] if code else [1])

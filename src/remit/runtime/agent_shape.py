@@ -46,6 +46,7 @@ class AgentShape:
             raise InvalidInputError(f"planner is {self.planner!r}; it takes a function.")
         for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
             check_limit(f"session_{what}", value)
+        check_limit("order_tokens", self.answer.token_budget)
         retries = self.supervisor.max_retries
         if type(retries) is not int or retries < 0:
             raise InvalidInputError(f"max_retries is {retries!r}; it takes 0 or more.")
@@ -64,8 +65,17 @@ def check_kind(name: str, value: Any, *kinds: type) -> None:
 
 
 def check_limit(name: str, value: float | None) -> None:
-    """Make sure that a limit is one: finite and not negative; ``None`` is none."""
+    """Raise InvalidInputError if a limit of tokens or US dollars is none; ``None`` sets no limit.
+
+    In settings, 0 tokens mean no limit. A program that computes 0 means that nothing is left.
+    """
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+    if name.endswith("tokens"):
+        if type(value) is not int or not 0 < value < 1e15:
+            raise InvalidInputError(
+                f"{name} is {value!r}; it takes a whole number from 1 on.",
+                next_step="Leave it out to have the configured limit.",
+            )
+    elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
         raise InvalidInputError(f"{name} is {value!r}; it takes a number from 0 on.")

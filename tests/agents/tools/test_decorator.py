@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import date, datetime
 from enum import Enum
@@ -269,3 +270,25 @@ def test_bad_options_are_refused() -> None:
         tool(tool_id="with space")(plain)
     with pytest.raises(ToolError, match="example 'do' does not fit: a"):
         tool(examples=[("do", {"a": "x"})])(plain)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout_s": 0}, {"timeout_s": -1}, {"timeout_s": math.nan}, {"timeout_s": math.inf},
+        {"timeout_s": True}, {"timeout_s": "5"}, {"max_output_bytes": 0},
+        {"max_output_bytes": 1.5},
+    ],
+)  # fmt: skip
+def test_limits_under_which_no_call_could_succeed_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ToolError, match="takes"):
+        tool(tool_id="look", description="Looks.", **options)(lambda: 1)
+
+
+def test_a_default_that_json_does_not_have_is_refused() -> None:
+    def look(share: float = math.nan) -> float:
+        """Look."""
+        return share
+
+    with pytest.raises(ToolError, match="look is no JSON"):
+        tool(look)

@@ -122,8 +122,17 @@ def test_a_number_that_cannot_be_read_ends_its_call_alone(tmp_path: Path) -> Non
     settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
     with McpServer("s", settings) as server:
         used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
-        assert used.status == "error"
+        assert used.status == "unknown"  # the tool may have taken effect
         assert "too many digits" in used.error
         _serve(file, {"content": [{"type": "text", "text": "well"}]})
         again = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
         assert (again.status, again.output) == ("ok", "well")
+
+
+def test_half_an_emoji_in_an_answer_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "f.json"
+    _serve(file, {"RAW": r'{"content": [{"type": "text", "text": "a\ud83d"}]}'})
+    settings = McpServerSettings(command=sys.executable, args=[SCRIPT, str(file)])
+    with McpServer("s", settings) as server:
+        used = ToolDispatcher(server.tools(), BOUNDS).execute("s__look", {})
+        assert (used.status, used.output) == ("ok", "a\ufffd")

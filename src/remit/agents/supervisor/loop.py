@@ -89,7 +89,8 @@ class TurnLoop:
         self._delivered: WorkOrder | None = None
         self._carried = carried_effects(services)
         self._treatment = Treatment(when={})
-        self._withheld: list[TurnEvent] | None = None
+        self._withholds = False  # the answer's text is streamed once it is accepted
+        self._has_withheld = False
 
     @property
     def outcome(self) -> str:
@@ -120,8 +121,7 @@ class TurnLoop:
             if self._output is not None and self._output.schema is not None:
                 plan = plan.giving(self._output.schema)
         answering = plan.answering
-        if answering.acceptance.get("must_not_contain"):
-            self._withheld = []  # a text that must not be said is not streamed either
+        self._withholds = bool(answering.acceptance.get("must_not_contain"))
         context = self._input(attention or self._attend(), answering)
         rejected: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
@@ -187,17 +187,18 @@ class TurnLoop:
                     {"step": step.name, "wo_id": order.wo_id, "output": {"tool_results": results}}
                 )
             step = replace(agent.answer, name=name, output_schema=step.output_schema)
-            if step.acceptance.get("must_not_contain") and self._withheld is None:
-                self._withheld = []
+            self._withholds |= bool(step.acceptance.get("must_not_contain"))
             context = {**context, **self._input(self._attend(), step), "prior_results": prior}
             order = await self.scheduler.run(step, context, attempt, self._listen)
         return order, step, context
 
     def _deliver(self, order: WorkOrder) -> None:
-        withheld, self._withheld = self._withheld, None
-        for event in withheld or ():
-            self._listen(event)
         self.response, self._delivered, self._error = answer_text(order), order, ("", "")
+        self._withholds = False
+        if self._has_withheld:
+            typed = order.constraints.output_schema is not None
+            data = order.output_result["output"] if typed else None
+            self._listen(PartialOutput(data) if typed else TextDelta(self.response))
 
     def _fail(self, code: str, detail: str) -> None:
         self.response, self._error = no_answer(code), (code, detail)
@@ -230,7 +231,8 @@ class TurnLoop:
         try:
             schema = self._output.schema if self._output is not None else None
             step = replace(agent, name=_DIRECT, tools=tools, approve=(), output_schema=schema)
-            self._withheld = [] if step.acceptance.get("must_not_contain") else None
+            self._withholds = bool(step.acceptance.get("must_not_contain"))
+            self._has_withheld = False
             self._carried = tuple(self.remaining_effects(answered=False))
             context = self._input(self._attend(), step)
             order = await self.scheduler.run(step, context, listen=self._listen)
@@ -259,7 +261,6 @@ class TurnLoop:
     def result(self, entry_id: str, turn_number: int) -> TurnResult:
         """The turn for the caller."""
         orders = self.scheduler.orders
-        last = self._delivered or (orders[-1] if orders else None)
         requests = self.scheduler.waiting_for() if self.waiting else ()
         output = self._output_of(self._delivered)
         return TurnResult(
@@ -268,7 +269,7 @@ class TurnLoop:
             cost_summary=total_cost(orders),
             session_id=self._session.session_id,
             quality_gate_passed=not (self.outcome or self.waiting),
-            tool_results=tuple(last.tool_results if last is not None else ()),
+            tool_results=self.scheduler.tool_results(),
             classification=self._classification,
             degraded=self._degraded,
             turn_entry_id=entry_id,
@@ -298,12 +299,9 @@ class TurnLoop:
 
     def _listen(self, event: TurnEvent) -> None:
         """Note an event and pass it on. A listener that fails cannot break the turn."""
-        if self._withheld is not None:
-            if isinstance(event, TextDelta | PartialOutput):
-                self._withheld.append(event)
-                return
-            if isinstance(event, AnswerRejected):
-                self._withheld.clear()
+        if self._withholds and isinstance(event, TextDelta | PartialOutput):
+            self._has_withheld = True
+            return
         if isinstance(event, PartialOutput) and self._output is not None:
             event = PartialOutput(self._output.partial(event.data))
         if isinstance(event, ApprovalNeeded):

@@ -11,25 +11,27 @@ Criteria of a plan, all optional:
 ``min_chars``, ``max_chars``
     integers, of the text;
 ``must_contain``, ``must_not_contain``
-    lists of texts, looked for without regard to case, width (NFKC) and invisible characters;
+    lists of texts, looked for without regard to case, width (NFKC) and invisible characters, in
+    the answer's text and in the values of typed data;
 ``tools_used``
     list of tool ids that must have given a result;
 ``output_schema``
-    JSON Schema of the order's output.
+    JSON Schema of the answer: of typed data, of the JSON that a text holds, or of a tool's result.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from remit.agents.supervisor.claims import hidden_failure, unsourced
 from remit.agents.worker import IGNORABLE, visible
 from remit.agents.workorders import WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_text import dump
+from remit.kernel.json_text import JsonTextError, dump, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
 
 DEFAULT_CRITERIA: Mapping[str, Any] = {
@@ -69,6 +71,18 @@ def check_criteria(criteria: Mapping[str, Any]) -> None:
             )
     if problem := schema_problem(criteria.get("output_schema", {})):
         raise InvalidInputError(f"The acceptance criterion output_schema is {problem}.")
+    if criteria.get("max_chars", math.inf) < max(1, criteria.get("min_chars", 0)):
+        raise _contradiction("max_chars is lower than min_chars, or than 1")
+    unwanted = [_folded(str(each)) for each in criteria.get("must_not_contain", ())]
+    wanted = [_folded(str(each)) for each in criteria.get("must_contain", ())]
+    if "" in unwanted:
+        raise _contradiction("must_not_contain holds a text without a visible character")
+    if any(each in text for each in unwanted for text in wanted):
+        raise _contradiction("a text of must_contain holds one of must_not_contain")
+
+
+def _contradiction(why: str) -> InvalidInputError:
+    return InvalidInputError(f"No answer can meet the acceptance criteria: {why}.")
 
 
 def answer_text(order: WorkOrder) -> str:
@@ -120,6 +134,7 @@ class QualityGate:
         if criteria["non_empty"] and not text:
             return ["the answer is empty"]
         result = order.output_result if isinstance(order.output_result, Mapping) else {}
+        said = "\n".join([text, *_texts(result.get("output"))])
         reasons = []
         if result.get("finish_reason") == "content_filter":
             reasons.append("the provider filtered the answer")
@@ -134,7 +149,7 @@ class QualityGate:
         results = [*_earlier_results(order), *order.tool_results]
         gave = [tool["output"] for tool in results if tool["status"] == "ok"]
         known = gave or _carried_results(order)
-        if criteria["claims_need_tools"] and not known and (claim := self._claim(text)):
+        if criteria["claims_need_tools"] and not known and (claim := self._claim(said)):
             reasons.append(f"the answer claims {claim!r}, but no tool gave a result")
         words = isinstance(result.get("text"), str) and not result.keys() & {"output", "printed"}
         if words and (results or order.constraints.tools_allowed):
@@ -142,7 +157,10 @@ class QualityGate:
                 reasons.append(f"the tool {failed} failed, and the answer does not say so")
             if criteria["values_need_source"]:
                 reasons += _unsourced(order, text, gave, shown)
-        return reasons + _unmet(criteria, delivered, used, order.output_result)
+        reasons += _unmet(criteria, delivered, said, used)
+        if "output_schema" in criteria:
+            reasons += _misfits(criteria["output_schema"], order.output_result)
+        return reasons
 
     def _claim(self, text: str) -> str:
         for pattern in self._claims:
@@ -183,8 +201,32 @@ def _unsourced(
     return [f"no message or tool result of this turn holds {named}"] if missing else []
 
 
-def _unmet(criteria: Mapping[str, Any], text: str, used: set[str], output: Any) -> list[str]:
-    folded = _folded(text)
+def _texts(data: Any) -> Iterator[str]:
+    """Yield the names and values in typed data as plain text, without the escapes of JSON."""
+    if isinstance(data, Mapping):
+        for name, value in data.items():
+            yield str(name)
+            yield from _texts(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from _texts(item)
+    elif data is not None:
+        yield data if isinstance(data, str) else dump(data).decode()
+
+
+def _misfits(schema: Mapping[str, Any], result: Any) -> list[str]:
+    """Return why an answer does not fit the criterion ``output_schema``; empty if it does."""
+    if isinstance(result, Mapping) and "finish_reason" in result:  # a model's answer
+        try:
+            result = result["output"] if "output" in result else load_answer(result["text"])
+        except JsonTextError as error:
+            return [f"the output does not fit: {error.message}"]
+    problem = first_problem(schema, result)
+    return [f"the output does not fit: {problem}"] if problem else []
+
+
+def _unmet(criteria: Mapping[str, Any], text: str, said: str, used: set[str]) -> list[str]:
+    folded = _folded(said)
     reasons = []
     if len(text) < criteria.get("min_chars", 0):
         reasons.append(f"the answer is shorter than {criteria['min_chars']} characters")
@@ -205,6 +247,4 @@ def _unmet(criteria: Mapping[str, Any], text: str, used: set[str], output: Any) 
         for tool_id in criteria.get("tools_used", ())
         if tool_id not in used
     ]
-    if problem := first_problem(criteria.get("output_schema", {}), output):
-        reasons.append(f"the output does not fit: {problem}")
     return reasons

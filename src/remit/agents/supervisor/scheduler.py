@@ -124,6 +124,18 @@ class Scheduler:
                 found += unknown_effects(self._journal.ledger, order, agent)
         return found
 
+    def tool_results(self) -> tuple[Mapping[str, Any], ...]:
+        """Return the results of the turn's tools, of attempts without an answer too."""
+        found: list[Mapping[str, Any]] = []
+        for order in self.orders:
+            if order.output_result is not None:
+                found += order.tool_results
+            elif order.constraints.tools_allowed:
+                found += OrderHistory(
+                    self._journal.ledger, order.wo_id, order.session_id
+                ).tool_results()
+        return tuple(found)
+
     def ids(self) -> list[str]:
         """Ids of the turn's orders."""
         return list(self._orders)

@@ -29,7 +29,7 @@ from remit.kernel.errors import InvalidInputError
 
 _MAX_DEPTH = 100  # entries that hold a result are nested 200 deep at most
 _MAX_NOTES = 5
-_MAX_DIGITS = 4_000  # Python writes no longer number
+_INTEGER_BOUND = 10**4300  # Python reads no number of more digits
 _AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)
 _BYTES = (bytes, bytearray, memoryview)
 _text: TypeAdapter[Any] = TypeAdapter(Any)
@@ -171,7 +171,7 @@ class _Walk:
         return value
 
     def _integer(self, value: int) -> Any:
-        if value.bit_length() > 3 * _MAX_DIGITS:
+        if abs(value) >= _INTEGER_BOUND:
             self._change("a whole number without decimal digits, which are too many")
             return self._string(f"a number of {value.bit_length():,} bits")
         return self._counted(value, len(str(value)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -171,11 +172,30 @@ class Tool:
         # What an MCP server states is relayed as it is; whoever uses it for agents checks it first.
         if not self.stated and (problem := schema_problem(self.input_schema)):
             raise ToolError(f"input_schema of {self.tool_id} is {problem}.")
+        if not self.stated:
+            try:
+                json.dumps(dict(self.input_schema), allow_nan=False)
+            except (TypeError, ValueError) as error:
+                raise ToolError(
+                    f"input_schema of {self.tool_id} is no JSON: {error}.",
+                    next_step="Look at the defaults and constants of its parameters.",
+                ) from error
         if not callable(self.function):
             raise ToolError(f"The function of {self.tool_id} cannot be called.")
         most = self.max_calls
         if most is not None and (type(most) is not int or most < 0):
             raise ToolError(f"max_calls of {self.tool_id} is {most!r}; it takes 0 or more.")
+        longest = self.max_output_bytes
+        if longest is not None and (type(longest) is not int or longest < 1):
+            raise ToolError(
+                f"max_output_bytes of {self.tool_id} is {longest!r}; it takes 1 or more."
+            )
+        bound = self.timeout_s
+        if bound is not None and not (type(bound) in (int, float) and 0 < bound < math.inf):
+            raise ToolError(
+                f"timeout_s of {self.tool_id} is {bound!r}; it takes a number above 0.",
+                next_step="Leave it out to have the setting tools.timeout_s.",
+            )
         nano_of(self.price_usd)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

@@ -248,14 +248,16 @@ class OrderHistory:
         for start in {entry.metadata["idempotency_key"]: entry for entry in self._begun}.values():
             end = self.tool_calls.get(start.metadata["idempotency_key"])
             data = end.metadata if end is not None else {
-                "tool_id": start.metadata["tool_id"], "status": "unknown", "result": None,
+                **start.metadata, "status": "unknown", "result": None,
                 "tool_error": "it began, and it is unknown whether it took effect",
             }  # fmt: skip
             error = data["tool_error"]
+            arguments = data["arguments"]
             found.append(
                 {
                     "tool_id": data["tool_id"],
                     "status": data["status"],
+                    "arguments": None if isinstance(arguments, Erased) else arguments,
                     "output": None if isinstance(data["result"], Erased) else data["result"],
                     "error": "" if isinstance(error, Erased) else error,
                 }

@@ -23,6 +23,12 @@ FINISH = {
     "safety": "content_filter",
     "sensitive": "content_filter",
     "recitation": "content_filter",
+    "prohibited_content": "content_filter",
+    "blocklist": "content_filter",
+    "spii": "content_filter",
+    "abort": "length",
+    "cancelled": "length",
+    "canceled": "length",
 }
 """Finish reasons of Chat Completions, and of servers that speak it, in neutral words."""
 
@@ -44,6 +50,15 @@ _UNCOUNTED = frozenset(
      "encrypted_content", "annotations", "obfuscation"}
 )  # fmt: skip
 _SAME_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
+
+
+def finish_of(word: Any, calls: bool) -> str:
+    """Return a ``finish_reason`` in neutral words, whatever its case.
+
+    Some servers say ``stop`` although the model calls tools.
+    """
+    reason = FINISH.get(word.lower(), "stop") if isinstance(word, str) else "stop"
+    return "tool_use" if calls and reason == "stop" else reason
 
 
 def is_answer(answer: Any) -> bool:
@@ -75,8 +90,6 @@ def facts(answer: Any) -> AnswerFacts:
     if len(choices) > 1:  # type: ignore[arg-type]
         content = content or any(map(_says, choices))  # type: ignore[arg-type]
         more = True
-    finish = choice.get("finish_reason")
-    finish = FINISH.get(finish, "stop") if type(finish) is str else "stop"
     model, own_id = answer.get("model"), answer.get("id")
     if not more:
         more = not answer.keys() <= _PLAIN_ANSWER and _has_beside(answer)
@@ -85,7 +98,7 @@ def facts(answer: Any) -> AnswerFacts:
     return AnswerFacts(
         text,
         model if type(model) is str else "",
-        "tool_use" if finish == "stop" and message.get("tool_calls") else finish,
+        finish_of(choice.get("finish_reason"), bool(message.get("tool_calls"))),
         own_id if type(own_id) is str else "",
         _usage_in(answer, content),
         more,

@@ -23,7 +23,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp.types import (
-    INTERNAL_ERROR,
+    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -31,7 +31,7 @@ from mcp.types import (
 )
 
 from remit.agents.tools.tool import ToolError
-from remit.kernel.json_text import member
+from remit.kernel.json_text import member, sound
 from remit.kernel.settings import McpServerSettings
 
 _Received = MemoryObjectSendStream[SessionMessage | Exception]
@@ -177,7 +177,8 @@ class ServerProcess:
 def _message(line: bytes) -> JSONRPCMessage | None:
     """Return the message of a line, or an error if an answer cannot be read; ``None`` for text.
 
-    An answer that is dropped would leave its request waiting until its time is up.
+    Unpaired surrogates become U+FFFD. An answer that is dropped would leave its request waiting
+    until its time is up.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -185,11 +186,13 @@ def _message(line: bytes) -> JSONRPCMessage | None:
         pass
     if not line.lstrip().startswith(b"{"):
         return None
+    with contextlib.suppress(ValueError, RecursionError):
+        return jsonrpc_message_adapter.validate_python(sound(json.loads(line)), by_name=False)
     with contextlib.suppress(ValueError, IndexError, RecursionError):
         found = member(line, "id")
         answered = None if found is None else json.loads(line[found.value : found.end])
         if isinstance(answered, (int, str)) and member(line, "method") is None:
-            error = ErrorData(code=INTERNAL_ERROR, message=_UNREADABLE)
+            error = ErrorData(code=PARSE_ERROR, message=_UNREADABLE)
             return JSONRPCError(jsonrpc="2.0", id=answered, error=error)
     return None
 

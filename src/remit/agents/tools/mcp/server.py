@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Self, TypeVar
 
 from mcp import Client, MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
 from mcp.types import Tool as Offered
 from pydantic import ValidationError
 
@@ -367,7 +367,8 @@ class McpServer(Closeable):
         why = f"The MCP server {self.name!r} failed: {self._reason(error)}"
         if isinstance(error, MCPError) and error.code in _OWN_ERRORS:
             return ToolError(why)
-        connection.retire()
+        if not (isinstance(error, MCPError) and error.code == PARSE_ERROR):
+            connection.retire()
         return ToolUnavailableError(why)
 
     def _not_started(self, why: str) -> ToolError:

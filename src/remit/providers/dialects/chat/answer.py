@@ -14,11 +14,10 @@ from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import chat_usage, reported
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.chat import FINISH, facts
+from remit.providers.wire.chat import facts, finish_of
 
 __all__ = [
     "citations_in",
-    "finish_of",
     "finish_word",
     "read_answer",
     "tool_call",
@@ -27,12 +26,6 @@ __all__ = [
 ]
 
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
-
-
-def finish_of(word: Any, calls: bool) -> str:
-    """A ``finish_reason`` in neutral words. Some servers say ``stop`` where tools are called."""
-    reason = FINISH.get(word, "stop") if isinstance(word, str) else "stop"
-    return "tool_use" if calls and reason == "stop" else reason
 
 
 def finish_word(reason: str, calls: bool) -> str:
