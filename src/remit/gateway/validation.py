@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
 from remit.kernel.exchange import Message, PromptRequest, check_messages
-from remit.kernel.json_text import JsonTextError, load_said
+from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
 
@@ -163,7 +163,7 @@ def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
 def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
     """Return how a response's text fails a JSON Schema, quoting nothing of it; empty if it fits."""
     try:
-        value = load_said(content)
+        value = load_unique(content, repair=True)
     except JsonTextError as error:
         return [f"the output is not JSON: {error.message}"]
     return problems(schema, value, _MAX_ERRORS)

@@ -12,13 +12,14 @@ from msgspec import Struct
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import (
     JsonTextError,
+    RepeatedNameError,
     elements,
     has_more_values,
     load,
+    load_unique,
     members,
     remove_member,
     repeated_member,
-    repeats_a_name,
     set_member,
     spans,
     value_at,
@@ -125,8 +126,13 @@ class Body(Struct, gc=False):
             raise BodyError(f"{twice[:100]} is there twice.", twice[:100])
         if value.get("tools"):
             start, end = spans(raw, ("tools",))["tools"]
-            if repeats_a_name(raw[start:end]):
-                raise BodyError("An object in tools has a member twice.", "tools")
+            try:
+                load_unique(raw[start:end], repair=True)
+            except RepeatedNameError:
+                raise BodyError("An object in tools has a member twice.", "tools") from None
+            except JsonTextError as error:
+                why = error.message.removeprefix("The text is not JSON: ")
+                raise BodyError(f"tools cannot be read by every server: {why}", "tools") from None
         model = value.get("model", endpoint.model)
         if type(model) is not str or not model.strip():
             raise BodyError("model is missing, or is not a text.", "model")
