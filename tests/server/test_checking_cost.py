@@ -29,14 +29,12 @@ from remit.kernel.settings import McpServerSettings, default_settings
 from remit.packages.errors import PackageError
 from remit.packages.manifest_file import ManifestFile
 from remit.runtime import Runtime
-from remit.server.app import App
-from remit.server.authentication import open_keys
 from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.messages import MessageError, message_of, parsed
 from remit.server.mcp.server import ToolRunner, all_tools
 from tests.support.roots import new_root
-from tests.support.soak import is_soak, sample
+from tests.support.soak import sample
 
 _MEASURED_S = 0.05
 _MOST_RATIO = 2.5
@@ -156,7 +154,7 @@ def _acceptance(value: Any) -> None:
     for gave in (value, {"rows": [value]}, "nothing"):
         for result in ({"text": text}, {"text": text, "output": value}):
             order = WorkOrder(
-                "WO-1", "SES-1", WorkOrderType.LLM_CALL, state=WorkOrderState.COMPLETED,
+                "WO-1", "SES-1", WorkOrderType.EXECUTE, state=WorkOrderState.COMPLETED,
                 constraints=WorkOrderConstraints(tools_allowed=("t",)),
                 acceptance_criteria={
                     "output_schema": {"properties": {"output": _STRICT}}, "min_chars": 5,

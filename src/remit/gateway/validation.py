@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ _IDS = (
 
 
 _NEEDED = _IDS[:2]
+_is_given = functools.partial(operator.is_not, None)
 _ids_of = operator.attrgetter(*_IDS)
 
 
@@ -73,7 +75,7 @@ def check_request(request: PromptRequest) -> str:
         if not str(value or "").strip():
             return f"{name} is missing"
     try:
-        text = "".join([value for value in ids if value is not None])
+        text = "".join(filter(_is_given, ids))
     except TypeError:
         text = "\x00"
     # Nearly all are short and plain.

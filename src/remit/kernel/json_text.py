@@ -323,29 +323,18 @@ def _scanned_elements(array: bytes) -> list[bytes]:
             return found
 
 
-def spans(text: bytes, names: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Start and end of the values of top-level members, of those that are there, in order."""
-    places = _top_level(text)
-    if places is None:
-        places = {member.name: (member.value, member.end) for member in members(text)}
-    return dict(sorted(
-        ((name, place) for name in names if (place := places.get(name))), key=lambda item: item[1]
-    ))  # fmt: skip
+def spans(
+    text: bytes, names: Collection[str], *, unique: bool = False
+) -> dict[str, tuple[int, int]]:
+    """Return start and end of the values of some top-level members, those present, in order.
 
+    Of a name that is there twice the last member counts.
 
-def repeated_member(text: bytes, names: Collection[str]) -> str | None:
-    """Return the first of some names that the object has twice; ``None`` if there is none."""
-    if _top_level(text) is not None:
-        return None
-    found = Counter(member.name for member in members(text))
-    return next((name for name in found if found[name] > 1 and name in names), None)
+    Args:
+        unique: refuse one of the names twice.
 
-
-def _top_level(text: bytes) -> dict[str, tuple[int, int]] | None:
-    """Return start and end of the value of each member of an object.
-
-    ``None`` if a name is there twice or written with escapes, or only a slower reader takes the
-    text.
+    Raises:
+        RepeatedNameError: one of the names is there twice, and ``unique`` was asked for.
     """
     found: dict[str, tuple[int, int]] = {}
     at = 0
@@ -354,13 +343,23 @@ def _top_level(text: bytes) -> dict[str, tuple[int, int]] | None:
             key = _KEY.match(text, at)
             exact = bytes(value)
             if key is None or key[1] != name.encode() or not text.startswith(exact, key.end()):
-                return None
+                break  # a name is there twice, or written with escapes
             start = key.end()
             at = start + len(exact)
-            found[name] = (start, at)
+            if name in names:
+                found[name] = (start, at)
+        else:
+            if at and _CLOSE.match(text, at):
+                return found
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return None
-    return found if at and _CLOSE.match(text, at) else None
+        pass  # text that only the slower reader takes
+    found = {}
+    for member in members(text):
+        if member.name in names:
+            if unique and member.name in found:
+                raise RepeatedNameError(f"{member.name} is there twice.")
+            found[member.name] = (member.value, member.end)
+    return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:

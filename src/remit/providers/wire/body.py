@@ -19,7 +19,6 @@ from remit.kernel.json_text import (
     load_unique,
     members,
     remove_member,
-    repeated_member,
     set_member,
     spans,
     value_at,
@@ -103,6 +102,7 @@ class Body(Struct, gc=False):
             before where it is short.
         content_type: of the text.
         digest: SHA-256 of the text in hexadecimal digits, where it is known.
+        places: start and end of the members that costs depend on; ``None`` if unknown.
     """
 
     endpoint: Endpoint
@@ -111,6 +111,7 @@ class Body(Struct, gc=False):
     changed: list[dict[str, str]] = []
     content_type: str = "application/json"
     digest: str = ""
+    places: dict[str, tuple[int, int]] | None = None
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
@@ -122,10 +123,12 @@ class Body(Struct, gc=False):
                 twice: servers disagree which of the two counts.
         """
         value = object_in(raw)
-        if (twice := repeated_member(raw, _DECISIVE)) is not None:
-            raise BodyError(f"{twice[:100]} is there twice.", twice[:100])
+        try:
+            places = spans(raw, _DECISIVE, unique=True)
+        except RepeatedNameError as error:
+            raise BodyError(error.message, error.message.partition(" ")[0]) from None
         if value.get("tools"):
-            start, end = spans(raw, ("tools",))["tools"]
+            start, end = places["tools"]
             try:
                 load_unique(raw[start:end], repair=True)
             except RepeatedNameError:
@@ -149,7 +152,7 @@ class Body(Struct, gc=False):
                 raise BodyError(f"{name} is not a positive integer.", name)
         if type(value.get("stream", False) or False) is not bool:
             raise BodyError("stream is neither true nor false.", "stream")
-        return cls(endpoint, raw, value)
+        return cls(endpoint, raw, value, places=places)
 
     @property
     def model(self) -> str:
@@ -223,9 +226,11 @@ class Body(Struct, gc=False):
         places: dict[str, int] = {}
         rest: list[bytes] = []
         done = size = 0
-        for own, (start, end) in spans(raw, endpoint.pieces).items():
+        members = self.places if self.places is not None else spans(raw, endpoint.pieces)
+        for own, (start, end) in members.items():
+            if (name := endpoint.pieces.get(own)) is None:
+                continue
             text = raw[start:end]
-            name = endpoint.pieces[own]
             listed = elements(text) if own == endpoint.prompt and _LIST.match(text) else []
             pieces[name] = listed or text
             rest.append(raw[done:start])

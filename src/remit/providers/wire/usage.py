@@ -82,7 +82,9 @@ SERVED = {
 """Members of a usage object or an answer that state what was served → the field of a call that
 changes its price."""
 
+_SERVED = frozenset(SERVED)
 _TOOL_USES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
+_NAMES_OF_USES = frozenset(_TOOL_USES)
 _TOOL_SUFFIXES = ("_requests", "_calls")
 _MOST_TOOLS = 100  # of one provider: what an answer names stands in its record
 _LONGEST_TOOL = 100
@@ -170,8 +172,9 @@ def read_usage(
         found = _read(usage, generates, content, cache_apart)
     except _UnreadableError:
         return None
-    if found is not None and (served := _served(usage, answer)):
-        found = replace(found, served=served)
+    states_service = not (_SERVED.isdisjoint(usage) and _SERVED.isdisjoint(answer))
+    if found is not None and states_service:
+        found = replace(found, served=_served(usage, answer))
     return found
 
 
@@ -254,8 +257,8 @@ def is_count(value: Any) -> TypeGuard[int]:
 
 def _read(usage: dict[str, Any], generates: bool, content: bool, cache_apart: bool) -> Usage | None:
     counts = _counts(usage)
-    for name, most in _of_runs(usage.get("iterations"), counts).items():
-        counts[name] = most
+    if (runs := usage.get("iterations")) is not None and runs != []:
+        counts.update(_of_runs(runs, counts))
     get = counts.get
     given, made, total = get("input"), get("output"), get("total")
     if given is None:
@@ -301,9 +304,12 @@ def _read(usage: dict[str, Any], generates: bool, content: bool, cache_apart: bo
         return None
     if content and not (made if generates else given + made):
         return None
+    uses = _NOTHING
+    if "web_searches" in counts or not _NAMES_OF_USES.isdisjoint(usage):
+        uses = _tool_uses(usage, counts)
     return Usage(
         given, made, cached, written, short, None if reasoning < 0 else reasoning, heard, spoken,
-        seen, drawn, _tool_uses(usage, counts), long,
+        seen, drawn, uses, long,
     )  # fmt: skip
 
 
@@ -339,8 +345,6 @@ def _of_runs(runs: Any, counts: dict[str, int]) -> dict[str, int]:
     Raises:
         _UnreadableError: a run is unreadable.
     """
-    if runs is None or runs == []:
-        return {}
     if type(runs) is not list or not all(type(run) is dict for run in runs):
         raise _UnreadableError
     each = [_counts(run) for run in runs]
