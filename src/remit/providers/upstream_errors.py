@@ -132,10 +132,11 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         value = {"message": stated.get("status_msg")}
     elif data.get("success") is False:
         value = data
-    elif type(choices) is not list or not choices or type(choices[0]) is not dict:
-        return None
-    elif not (value := choices[0].get("error")):  # as OpenRouter has it
-        return None
+    else:  # as OpenRouter has it
+        first = choices[0] if type(choices) is list and choices else None
+        value = first.get("error") if type(first) is dict else None
+        if not value:
+            return None
     said = _read(value)
     status = said.status or next(
         (_STATUS_OF[word] for word in sorted(said.words) if word in _STATUS_OF), 500

@@ -103,6 +103,8 @@ class Body(Struct, gc=False):
         content_type: of the text.
         digest: SHA-256 of the text in hexadecimal digits, where it is known.
         places: start and end of the members that costs depend on; ``None`` if unknown.
+        model: the model that the client named, or the provider's own choice; may be empty.
+        stream: True if the answer is to come as a stream.
     """
 
     endpoint: Endpoint
@@ -112,6 +114,15 @@ class Body(Struct, gc=False):
     content_type: str = "application/json"
     digest: str = ""
     places: dict[str, tuple[int, int]] | None = None
+    model: str = ""
+    stream: bool = False
+
+    def __post_init__(self) -> None:
+        value, endpoint = self.value, self.endpoint
+        self.model = value.get("model", endpoint.model)
+        self.stream = endpoint.streams and (
+            value.get("stream") is True or value.get("stream_format") == "sse"
+        )
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
@@ -155,19 +166,6 @@ class Body(Struct, gc=False):
         return cls(endpoint, raw, value, places=places)
 
     @property
-    def model(self) -> str:
-        """As the client named it, or the provider's own choice; empty where there is none."""
-        name: str = self.value.get("model", self.endpoint.model)
-        return name
-
-    @property
-    def stream(self) -> bool:
-        """Whether the answer is to come as a stream."""
-        value = self.value
-        asked = value.get("stream") is True or value.get("stream_format") == "sse"
-        return self.endpoint.streams and asked
-
-    @property
     def output_limit(self) -> int | None:
         """Most output tokens of one answer, where the body says."""
         for name in self.endpoint.output_limit:
@@ -180,12 +178,19 @@ class Body(Struct, gc=False):
         """This body with one value set, and the change noted."""
         name, raw = path[0], self.raw
         if len(path) == 1 and name in self.value:  # found in one pass, and nothing read again
-            start, end = spans(raw, path)[name]
+            known = self.places or {}
+            start, end = known[name] if name in known else spans(raw, path)[name]
             change = _change(path, reason, raw[start:end])
             value = {**self.value, name: load(text)}
+            more, places = len(text) - (end - start), None
+            if name in known:
+                places = {**known, name: (start, end + more)}
+                for other, (first, last) in known.items():
+                    if first > start:
+                        places[other] = (first + more, last + more)
             return Body(
                 self.endpoint, b"".join((raw[:start], text, raw[end:])), value,
-                [*self.changed, change],
+                [*self.changed, change], places=places,
             )  # fmt: skip
         return self._changed(set_member(raw, path, text), path, reason)
 

@@ -168,14 +168,66 @@ def read_usage(
     """
     if type(usage) is not dict:
         return None
+    uses, served = _NOTHING, _NOT_SAID
     try:
-        found = _read(usage, generates, content, cache_apart)
+        counts = _counts(usage)
+        if (runs := usage.get("iterations")) is not None and runs != []:
+            counts.update(_of_runs(runs, counts))
+        if "web_searches" in counts or not _NAMES_OF_USES.isdisjoint(usage):
+            uses = _tool_uses(usage, counts)
     except _UnreadableError:
         return None
-    states_service = not (_SERVED.isdisjoint(usage) and _SERVED.isdisjoint(answer))
-    if found is not None and states_service:
-        found = replace(found, served=_served(usage, answer))
-    return found
+    if not (_SERVED.isdisjoint(usage) and _SERVED.isdisjoint(answer)):
+        served = _served(usage, answer)
+    get = counts.get
+    given, made, total = get("input"), get("output"), get("total")
+    if given is None:
+        if generates or total is None:
+            return None
+        given = max(total - (made or 0), 0)
+    if made is None:
+        if generates and total is None:
+            return None
+        made = 0
+    cached, written, short, long = (
+        get("cached"), get("written"), get("written_short"), get("written_long")
+    )  # fmt: skip
+    if short is not None or long is not None:
+        written = max(written or 0, (short or 0) + (long or 0))
+    parts = (cached or 0) + (written or 0)
+    added = get("reasoning_added", 0)
+    made += added
+    reasoning = max(get("reasoning", -1), get("reasoning_apart", -1), added or -1)
+    thought = max(reasoning, 0)
+    more = get("input_added", 0)
+    if cache_apart:
+        given += parts
+    else:
+        missing = total - given - made if total is not None else 0
+        if missing >= more:
+            missing -= more
+        if missing > 0 and parts and missing in (parts, parts + thought):
+            given += parts  # counted next to the input
+            missing -= parts
+        elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
+            ("cache_read_input_tokens", "cacheReadInputTokens")
+        ):  # fmt: skip
+            given += parts  # as the Messages API and Bedrock count
+        apart = thought > made and (total is None or "reasoning_apart" in counts)
+        made += max(missing, thought if apart else 0, 0)
+    given += more
+    heard, spoken = get("audio_input"), get("audio_output")
+    seen, drawn = get("image_input"), get("image_output")
+    if max(parts, heard or 0, seen or 0) > given or (generates and not given):
+        return None
+    if max(thought, spoken or 0, drawn or 0) > made or max(given, made) > MAX_SAFE_INTEGER:
+        return None
+    if content and not (made if generates else given + made):
+        return None
+    return Usage(
+        given, made, cached, written, short, None if reasoning < 0 else reasoning, heard, spoken,
+        seen, drawn, uses, long, served,
+    )  # fmt: skip
 
 
 def continued(before: Any, after: Any, *, cache_apart: bool = False) -> Any:
@@ -253,64 +305,6 @@ def plus(usage: Usage | None, other: Usage | None) -> Usage | None:
 def is_count(value: Any) -> TypeGuard[int]:
     """Return True if a value is a whole number in range."""
     return type(value) is int and 0 <= value <= MAX_SAFE_INTEGER
-
-
-def _read(usage: dict[str, Any], generates: bool, content: bool, cache_apart: bool) -> Usage | None:
-    counts = _counts(usage)
-    if (runs := usage.get("iterations")) is not None and runs != []:
-        counts.update(_of_runs(runs, counts))
-    get = counts.get
-    given, made, total = get("input"), get("output"), get("total")
-    if given is None:
-        if generates or total is None:
-            return None
-        given = max(total - (made or 0), 0)
-    if made is None:
-        if generates and total is None:
-            return None
-        made = 0
-    cached, written, short, long = (
-        get("cached"), get("written"), get("written_short"), get("written_long")
-    )  # fmt: skip
-    if short is not None or long is not None:
-        written = max(written or 0, (short or 0) + (long or 0))
-    parts = (cached or 0) + (written or 0)
-    added = get("reasoning_added", 0)
-    made += added
-    reasoning = max(get("reasoning", -1), get("reasoning_apart", -1), added or -1)
-    thought = max(reasoning, 0)
-    more = get("input_added", 0)
-    if cache_apart:
-        given += parts
-    else:
-        missing = total - given - made if total is not None else 0
-        if missing >= more:
-            missing -= more
-        if missing > 0 and parts and missing in (parts, parts + thought):
-            given += parts  # counted next to the input
-            missing -= parts
-        elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
-            ("cache_read_input_tokens", "cacheReadInputTokens")
-        ):  # fmt: skip
-            given += parts  # as the Messages API and Bedrock count
-        apart = thought > made and (total is None or "reasoning_apart" in counts)
-        made += max(missing, thought if apart else 0, 0)
-    given += more
-    heard, spoken = get("audio_input"), get("audio_output")
-    seen, drawn = get("image_input"), get("image_output")
-    if max(parts, heard or 0, seen or 0) > given or (generates and not given):
-        return None
-    if max(thought, spoken or 0, drawn or 0) > made or max(given, made) > MAX_SAFE_INTEGER:
-        return None
-    if content and not (made if generates else given + made):
-        return None
-    uses = _NOTHING
-    if "web_searches" in counts or not _NAMES_OF_USES.isdisjoint(usage):
-        uses = _tool_uses(usage, counts)
-    return Usage(
-        given, made, cached, written, short, None if reasoning < 0 else reasoning, heard, spoken,
-        seen, drawn, uses, long,
-    )  # fmt: skip
 
 
 def _counts(
