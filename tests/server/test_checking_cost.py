@@ -42,7 +42,7 @@ from tests.support.soak import sample
 
 _MEASURED_S = 0.05
 _MOST_RATIO = 2.5
-_LONGEST = 512_000
+_LONGEST = 256_000
 """Characters of the longest value."""
 
 

@@ -138,7 +138,7 @@ def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
                     return value
             text = text.decode()
         value = json.loads(
-            sound_text(text), object_pairs_hook=_unique, parse_float=_finite, parse_int=_whole,
+            sound_text(text), object_pairs_hook=_unique, parse_float=_finite, parse_int=read_integer,
             parse_constant=_no_constant,
         )  # fmt: skip
         if text.isascii() and "\\u" not in text:
@@ -176,7 +176,8 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _whole(digits: str) -> int:
+def read_integer(digits: str) -> int:
+    """Return a whole number; raise ValueError if it has more digits than Python reads."""
     try:
         return int(digits)
     except ValueError:

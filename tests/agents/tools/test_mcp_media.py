@@ -99,6 +99,27 @@ def test_an_image_reaches_a_model_that_takes_images(
         assert "this model takes none" in json.dumps(block)
 
 
+@pytest.mark.parametrize("takes", [True, False])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_an_image_travels_through_the_other_apis(tmp_path: Path, takes: bool, api: str) -> None:
+    """The agent's runtime is served by Remit: its call is translated, and so is the answer."""
+    content = [{"type": "text", "text": "A cat."}, IMAGE]
+    flags = _serve(tmp_path / "f.json", {"content": content})
+    look = Odd("look", "I look.", (Call("s__look", "{}"),))
+    with serve(*(_API[api](odd) for odd in (look, Odd("end", "A cat.")))) as wire:
+        flags |= {
+            "providers.odd.kind": "openai", "providers.odd.base_url": f"{wire.url}/v1",
+            "providers.odd.default_model": "m", "providers.odd.images": takes,
+            "gateway.max_retries": 0,
+        }  # fmt: skip
+        with Runtime.open(new_root(tmp_path / "root"), flags=flags, model="odd/m") as runtime:
+            agent = runtime.agent("a", instructions="Look.", mcp=["s"])
+            assert agent.run("look").response == "A cat."
+        sent = json.dumps(wire.calls[-1].body)
+    assert (f"data:image/png;base64,{PNG}" in sent) is takes
+    assert ("this model takes none" in sent) is not takes
+
+
 GREAT = 2**64 + 1, -(2**70), 10**400
 
 

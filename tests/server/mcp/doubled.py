@@ -19,7 +19,7 @@ SECRET = "sk-this-is-nobodys-business"
 class RouterDouble:
     """Answers with what it was asked.
 
-    The prompt ``slow`` waits, ``block`` holds up its thread, ``big`` is answered at length,
+    The scores of a prompt that is a number are that number. The prompt ``slow`` waits, ``block`` holds up its thread, ``big`` is answered at length,
     ``fail`` and ``crash`` raise.
     """
 
@@ -59,7 +59,8 @@ class RouterDouble:
         if prompt == "block":
             time.sleep(3)
         how.pop("identity")
-        return {"winner": "m-1", "scores": {"m-1": 0.9}, "chain": ["m-1"], "intent": how,
+        scores = {"m-1": int(prompt) if prompt.isdecimal() else 0.9}
+        return {"winner": "m-1", "scores": scores, "chain": ["m-1"], "intent": how,
                 "rule_version_hash": "rv:sha256:unavailable"}  # fmt: skip
 
     def status(self) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from remit.kernel.errors import InvalidInputError
 
 _MAX_DEPTH = 100  # entries that hold a result are nested 200 deep at most
 _MAX_NOTES = 5
-_MAX_DIGITS = 4_000  # Python writes no longer number
 _AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)
 _BYTES = (bytes, bytearray, memoryview)
 _text: TypeAdapter[Any] = TypeAdapter(Any)
@@ -171,10 +170,11 @@ class _Walk:
         return value
 
     def _integer(self, value: int) -> Any:
-        if value.bit_length() > 3 * _MAX_DIGITS:
+        try:
+            return self._counted(value, len(str(value)))
+        except ValueError:  # more digits than Python writes, and other readers read
             self._change("a whole number without decimal digits, which are too many")
             return self._string(f"a number of {value.bit_length():,} bits")
-        return self._counted(value, len(str(value)))
 
     def _number(self, value: float) -> Any:
         try:
