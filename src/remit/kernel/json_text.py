@@ -138,8 +138,8 @@ def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
                     return value
             text = text.decode()
         value = json.loads(
-            sound_text(text), object_pairs_hook=_unique, parse_float=_finite, parse_int=read_integer,
-            parse_constant=_no_constant,
+            sound_text(text), object_pairs_hook=_unique, parse_constant=_no_constant,
+            parse_float=_finite, parse_int=read_integer,
         )  # fmt: skip
         if text.isascii() and "\\u" not in text:
             return value

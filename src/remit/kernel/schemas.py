@@ -261,7 +261,7 @@ def _compiled(schema: bytes) -> _Compiled:
     if b"\\u" in schema and sound(loaded) != loaded:
         raise InvalidInputError("a text in it holds half of a surrogate pair")
     if not plainly_schema(loaded):
-        jsonschema.Draft202012Validator.check_schema(loaded)
+        jsonschema.Draft202012Validator.check_schema(loaded, format_checker=None)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
     validator = _Linear(loaded, registry=registry)
@@ -274,7 +274,7 @@ def _compiled(schema: bytes) -> _Compiled:
             target = resolver.lookup(wanted)
             after[start].append(id(target.contents))
             if id(target.contents) not in after:  # a place where no keyword has a schema
-                jsonschema.Draft202012Validator.check_schema(target.contents)
+                jsonschema.Draft202012Validator.check_schema(target.contents, format_checker=None)
                 held.append((target.contents, target.resolver))
             continue
         part, resolver = held.pop()

@@ -16,8 +16,10 @@ from remit.agents.tools.mcp import McpServer
 from remit.agents.tools.mcp.results import output
 from remit.agents.tools.output import Illustrated
 from remit.kernel.settings import McpServerSettings, default_settings
+from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime
-from tests.support.wire import message, tool_use
+from tests.support.roots import new_root
+from tests.support.wire import completion, message, serve, tool_use
 
 SCRIPT = str(Path(__file__).parent / "scripted_server.py")
 BOUNDS = default_settings().tools.model_copy(update={"timeout_s": 60.0})
@@ -100,13 +102,12 @@ def test_an_image_reaches_a_model_that_takes_images(
 
 
 @pytest.mark.parametrize("takes", [True, False])
-@pytest.mark.parametrize("api", ["chat", "responses"])
-def test_an_image_travels_through_the_other_apis(tmp_path: Path, takes: bool, api: str) -> None:
-    """The agent's runtime is served by Remit: its call is translated, and so is the answer."""
+def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: bool) -> None:
     content = [{"type": "text", "text": "A cat."}, IMAGE]
     flags = _serve(tmp_path / "f.json", {"content": content})
-    look = Odd("look", "I look.", (Call("s__look", "{}"),))
-    with serve(*(_API[api](odd) for odd in (look, Odd("end", "A cat.")))) as wire:
+    flags.pop("supervisor.classify")
+    look = {"id": "t1", "type": "function", "function": {"name": "s__look", "arguments": "{}"}}
+    with serve(completion("I look.", [look]), completion("A cat.")) as wire:
         flags |= {
             "providers.odd.kind": "openai", "providers.odd.base_url": f"{wire.url}/v1",
             "providers.odd.default_model": "m", "providers.odd.images": takes,

@@ -19,8 +19,8 @@ SECRET = "sk-this-is-nobodys-business"
 class RouterDouble:
     """Answers with what it was asked.
 
-    The scores of a prompt that is a number are that number. The prompt ``slow`` waits, ``block`` holds up its thread, ``big`` is answered at length,
-    ``fail`` and ``crash`` raise.
+    The prompt ``slow`` waits, ``block`` holds up its thread, ``big`` is answered at length,
+    ``fail`` and ``crash`` raise. The score for a prompt of digits is their number.
     """
 
     def __init__(self) -> None:
