@@ -103,7 +103,9 @@ _PARTS = st.one_of(
 )  # fmt: skip
 def test_what_is_plainly_a_schema_is_one(schema: Any) -> None:
     if plainly_schema(schema):
-        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.Draft202012Validator.check_schema(
+            schema, format_checker=jsonschema.FormatChecker(())
+        )
 
 
 def test_each_keyword_is_looked_at() -> None:
@@ -111,7 +113,9 @@ def test_each_keyword_is_looked_at() -> None:
         for wrong in (None, -1.5, [None], {"a": None}, "(", ["a", "a"]):
             schema = {"properties": {"a": {keyword: wrong}}}
             try:
-                jsonschema.Draft202012Validator.check_schema(schema)
+                jsonschema.Draft202012Validator.check_schema(
+                    schema, format_checker=jsonschema.FormatChecker(())
+                )
             except SchemaError:
                 assert not plainly_schema(schema), schema
     nested: dict[str, Any] = {}

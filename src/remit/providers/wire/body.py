@@ -104,7 +104,6 @@ class Body(Struct, gc=False):
         digest: SHA-256 of the text in hexadecimal digits, where it is known.
         places: start and end of the members that costs depend on; ``None`` if unknown.
         model: the model that the client named, or the provider's own choice; may be empty.
-        stream: True if the answer is to come as a stream.
     """
 
     endpoint: Endpoint
@@ -115,14 +114,9 @@ class Body(Struct, gc=False):
     digest: str = ""
     places: dict[str, tuple[int, int]] | None = None
     model: str = ""
-    stream: bool = False
 
     def __post_init__(self) -> None:
-        value, endpoint = self.value, self.endpoint
-        self.model = value.get("model", endpoint.model)
-        self.stream = endpoint.streams and (
-            value.get("stream") is True or value.get("stream_format") == "sse"
-        )
+        self.model = self.value.get("model", self.endpoint.model)
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
@@ -164,6 +158,13 @@ class Body(Struct, gc=False):
         if type(value.get("stream", False) or False) is not bool:
             raise BodyError("stream is neither true nor false.", "stream")
         return cls(endpoint, raw, value, places=places)
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is to come as a stream."""
+        value = self.value
+        asked = value.get("stream") is True or value.get("stream_format") == "sse"
+        return self.endpoint.streams and asked
 
     @property
     def output_limit(self) -> int | None:
