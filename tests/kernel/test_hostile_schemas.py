@@ -303,3 +303,15 @@ def test_the_verdict_is_that_of_json_schema(first: Any, second: Any, value: Any)
               "allOf": [first]}  # fmt: skip
     wanted = jsonschema.Draft202012Validator(schema).is_valid(value)
     assert (first_problem(schema, value) == "") is wanted
+
+
+def test_a_pattern_is_judged_by_the_engine_that_runs_it() -> None:
+    for schema in ({"pattern": r"^\p{L}+$"}, {"pattern": r"^\p{L}+$", "$vocabulary": {}}):
+        assert schema_problem(schema) == ""
+        assert first_problem(schema, "ä") == ""
+        assert "does not match" in first_problem(schema, "1")
+        assert "does not match" in first_problem(schema, "ä\n")
+    for pattern in ("(", r"(a)\1", "(?=a)"):
+        for more in ({}, {"$vocabulary": {}}):
+            problem = schema_problem({"pattern": pattern, **more})
+            assert "cannot be checked in linear time" in problem

@@ -20,7 +20,7 @@ from remit.kernel.json_text import (
     elements,
     load,
     load_exact,
-    load_said,
+    load_unique,
     member,
     members,
     remove_member,
@@ -156,7 +156,7 @@ def test_the_search_for_a_name_that_is_there_twice_costs_as_much_as_the_text_is_
         text = ",".join(f'"a{n}":1' for n in [*range(names), names - 1]).join("{}")
         started = time.process_time()
         with pytest.raises(JsonTextError, match=f"'a{names - 1}' twice"):
-            load_said(text)
+            load_unique(text, repair=True)
         return time.process_time() - started
 
     least = dict.fromkeys((1_000, 8_000), math.inf)
@@ -165,3 +165,29 @@ def test_the_search_for_a_name_that_is_there_twice_costs_as_much_as_the_text_is_
             least[names] = min(least[names], cost(names))
     small, large = least.values()
     assert large <= 20 * small + 0.01  # a quadratic search takes 64 times as long
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b'{"a": [{"b": 1, "b": 2}]}', "an object has the name 'b' twice"),
+        (b'{"a": 1, "\\u0061": 1}', "an object has the name 'a' twice"),
+        (b"\xff", "not UTF-8 at byte 0"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b'"\\ud800"', "half of a surrogate pair"),
+        (b"NaN", "NaN is not JSON"),
+        (b"1e999", "too great for a 64-bit float"),
+        (b"[" * 5_000 + b"]" * 5_000, "nested too deep"),
+        (b"1" * 5_000, "an integer has 5,000 digits, and at most 4,300 can be read"),
+    ],
+)
+def test_a_text_that_readers_understand_differently_is_refused(text: bytes, why: str) -> None:
+    with pytest.raises(JsonTextError, match=why):
+        load_unique(text)
+
+
+def test_a_unique_text_keeps_integers_of_any_size_and_joins_surrogate_pairs() -> None:
+    digits = "9" * 4_000
+    found = load_unique(f'{{"n": {digits}, "m": -{2**70}, "p": "\\ud83d\\ude00"}}'.encode())
+    assert found == {"n": int(digits), "m": -(2**70), "p": "\U0001f600"}
+    assert load_unique('"\\ud800"', repair=True) == "\ufffd"

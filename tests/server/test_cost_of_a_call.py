@@ -29,18 +29,16 @@ from tests.support.roots import new_root
 ROOM = 1.04
 # One statement of each commit looks at the layout, which another version may have migrated.
 # Two calls of each make the context that carries its session and person.
-# Ten of a loop, 17 objects and one text of JSON of each read what was served, in every spelling,
-# hold it to its cause, and look for members of the body that are there twice.
 # One row and two objects of each are the usage that is added up with its entry.
 LIMITS = {
-    "call": Counts(loop=247, ledger=274, objects=232, json=10, statements=26, rows=16, commits=2),
+    "call": Counts(loop=239, ledger=274, objects=217, json=9, statements=26, rows=16, commits=2),
     "call in a work order": Counts(
-        loop=249, ledger=284, objects=235, json=10, statements=27, rows=16, commits=2
+        loop=241, ledger=284, objects=220, json=9, statements=27, rows=16, commits=2
     ),
     "routed call": Counts(
-        loop=377, ledger=388, objects=329, json=23, statements=29, rows=26, commits=2
+        loop=373, ledger=388, objects=314, json=21, statements=29, rows=26, commits=2
     ),
-    "stream": Counts(loop=438, ledger=292, objects=389, json=21, statements=27, rows=18, commits=2),
+    "stream": Counts(loop=432, ledger=288, objects=374, json=20, statements=27, rows=18, commits=2),
     "chunk of a stream": Counts(
         loop=14, ledger=4, objects=12, json=1, statements=0, rows=0, commits=0
     ),

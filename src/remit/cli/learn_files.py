@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.cli.shared import cut, note
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import load_unique
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerReader
@@ -29,11 +30,7 @@ def read_table(file: Path) -> dict[str, Any]:
     data = _read(file)
     try:
         text = data.decode()
-        value = (
-            tomllib.loads(text)
-            if file.suffix == ".toml"
-            else json.loads(text, object_pairs_hook=_unique)
-        )
+        value = tomllib.loads(text) if file.suffix == ".toml" else load_unique(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{file} cannot be read: {cut(str(error), 200)}.") from error
     if not isinstance(value, dict):
@@ -134,10 +131,3 @@ def _is_answer(value: object) -> bool:
     from remit.ledger import is_plain_text
 
     return is_plain_text(value) and bool(str(value).strip(". \t\r\n"))
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("it names one key twice")
-    return found

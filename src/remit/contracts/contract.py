@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
-
 from remit.contracts.folder import ContractError, text_of
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import load_unique
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 
 _MAX_PROBLEM = 400  # characters; a problem may quote the file
-_MAX_AT_ONCE = 10_000  # subschemas that one value may meet; two refs doubled 14 times are more
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +67,17 @@ class PromptContract:
                 contract schema; the message names the file and the place in it.
         """
         try:
-            value = _json(data, source)
+            value = load_unique(text_of(data, source))
             if problem := first_problem(shipped_schema("prompt_contract"), value):
                 raise ValueError(f"{source}, at {_brief(problem)}")
             digest = sha256_hex(canonical_json(value))
             schemas = {name: value.get(name) for name in ("input_schema", "output_schema")}
             schemas["boundary/structured_output"] = value["boundary"].get("structured_output")
             for name, schema in schemas.items():
-                if isinstance(schema, dict) and (problem := _unusable(schema)):
+                if isinstance(schema, dict) and (problem := schema_problem(schema)):
                     raise ValueError(f"{source}, {name}: {_brief(problem)}")
         except InvalidInputError as error:
-            raise ContractError(
-                "contract_schema_invalid", f"{source} is not plain JSON: {error.message}"
-            ) from error
+            raise ContractError("contract_schema_invalid", f"{source}: {error.message}") from error
         except ValueError as error:
             raise ContractError("contract_schema_invalid", f"{error}.") from error
         limits = {**value["boundary"], "max_tokens": int(value["boundary"]["max_tokens"])}
@@ -134,88 +125,5 @@ class PromptContract:
         return "-" in self.version.partition("+")[0]
 
 
-def _json(data: bytes, source: str) -> Any:
-    text = text_of(data, source)
-    try:
-        orjson.loads(text)  # strict where the standard library is not
-        return json.loads(text, object_pairs_hook=functools.partial(_object, source))
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"{source} is not JSON: {error}") from error
-    except RecursionError as error:
-        raise ValueError(f"{source} is nested too deeply") from error
-
-
-def _object(source: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for name, item in pairs:
-        if name in value:
-            raise ValueError(f"{source} has the key {name!r} twice in one object")
-        value[name] = item
-    return value
-
-
 def _brief(problem: str) -> str:
     return problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}…"
-
-
-def _unusable(schema: Mapping[str, Any]) -> str:
-    """Why ``schema`` cannot hold inputs or outputs; empty when it can.
-
-    Beside what JSON Schema 2020-12 asks: every reference leads to a place in the schema itself
-    (nothing is ever fetched) and not in a circle, and every pattern is one.
-    """
-    if problem := schema_problem(schema):
-        return problem
-    try:
-        return _problem(schema)
-    except Unresolvable as error:
-        return f"it refers to {error.ref!r}, which is not in it"
-    except re.error as error:
-        return f"{error.pattern!r} is not a pattern: {error}"
-    except RecursionError:
-        return "its references are nested too deeply"
-
-
-def _problem(schema: Mapping[str, Any]) -> str:
-    root = DRAFT202012.create_resource(schema)
-    registry: Registry[Any] = Registry()
-    left = [(root, registry.resolver_with_root(root))]
-    applied: dict[int, list[Any]] = {}
-    while left:
-        resource, resolver = left.pop()
-        inner = resource.contents
-        if not isinstance(inner, Mapping):
-            continue
-        for pattern in [inner.get("pattern", ""), *inner.get("patternProperties", ())]:
-            re.compile(pattern)
-        targets = [
-            resolver.lookup(inner[name]).contents
-            for name in ("$ref", "$dynamicRef")
-            if name in inner
-        ]
-        applied[id(inner)] = targets + _in_place(inner)
-        left += [(sub, resolver.in_subresource(sub)) for sub in resource.subresources()]
-    sizes: dict[int, int | None] = {}
-    for inner in applied:
-        if _size(inner, applied, sizes) > _MAX_AT_ONCE:
-            return "its references lead round in a circle, or to too many places at once"
-    return ""
-
-
-def _in_place(schema: Mapping[str, Any]) -> list[Any]:
-    """The subschemas that look at the same value as ``schema``."""
-    found = [schema[name] for name in ("not", "if", "then", "else") if name in schema]
-    for name in ("allOf", "anyOf", "oneOf"):
-        found += schema.get(name, ())
-    return found + list(schema.get("dependentSchemas", {}).values())
-
-
-def _size(schema: int, applied: Mapping[int, list[Any]], sizes: dict[int, int | None]) -> int:
-    """How many subschemas one value meets at ``schema``; too many where they go in a circle."""
-    if schema in sizes:
-        known = sizes[schema]
-        return _MAX_AT_ONCE + 1 if known is None else known
-    sizes[schema] = None  # being counted: a reference back to here is a circle
-    total = 1 + sum(_size(id(inner), applied, sizes) for inner in applied.get(schema, ()))
-    sizes[schema] = total
-    return total

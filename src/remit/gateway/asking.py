@@ -178,7 +178,9 @@ class Asking:
     async def once(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
         """Ask one, once, by its own circuit."""
         try:
-            call.named = named_by(call.identity, call.request)
+            call.named = named_by(
+                call.identity, call.request.session_id, call.request.work_order_id or ""
+            )
             permit = await self._breakers.acquire(to.provider_id, circuit)
             if permit is None:
                 await self.make_sure(call)

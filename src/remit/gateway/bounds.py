@@ -178,7 +178,8 @@ def bound_of(
             more = _predicted(body)
     if endpoint in _SOUND_IN and (price is None or not price.per_second):
         other = other or "file"  # bytes say nothing of its tokens
-    cause = cause or _cause(other, media)
+    # Why the bound may prove too low, besides the text of the call.
+    cause = cause or ("files" if other else "images" if media.images else "tokens")
     window = price.context_window if price is not None and writes else None
     if window is not None:
         tokens_in = window if other else min(tokens_in, window)
@@ -214,11 +215,6 @@ def bound_of(
     )(limit)  # fmt: skip
     # As far as accounts and records count: a client may name any limit.
     return Bound(amount, (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)), limits)
-
-
-def _cause(other: str, media: Media) -> str:
-    """Return why a call's bound may prove too low, besides the text of the call."""
-    return "files" if other else "images" if media.images else "tokens"
 
 
 def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:

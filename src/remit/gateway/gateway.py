@@ -310,7 +310,7 @@ class LLMGateway:
         if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
             return self._asking.reject(call, "AUTH_ERROR", problem)
         try:
-            call.named = named_by(call.identity, request)
+            call.named = named_by(call.identity, request.session_id, request.work_order_id or "")
         except NotYoursError as error:
             return self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
         call.path = path_of(call)

@@ -10,7 +10,6 @@ from msgspec import Struct
 from remit.gateway.auth import Identity
 from remit.gateway.lookup import select_in
 from remit.kernel.errors import RemitError
-from remit.kernel.exchange import PromptRequest
 from remit.ledger import Transaction
 
 __all__ = [
@@ -65,28 +64,27 @@ class Named(Struct, frozen=True, gc=False):
     owned: tuple[tuple[str, str], ...]
 
 
-def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
-    """What of a call must be its caller's own; ``None`` where nothing must.
-
-    Keys and tokens of the role ``agent`` are held to their own sessions: the record, the budgets
-    and the erasure of a session belong together. Those that operate the root are not.
-
-    Raises:
-        NotYoursError: the work order is one of another session.
-    """
-    return _named(identity, request.session_id, request.work_order_id or "")
-
-
 def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
     """Raise NotYoursError unless the caller may work in the session."""
     if identity.session_id and identity.session_id != session_id:
         raise NotYoursError(_NOT_YOUR_SESSION)
-    named = _named(identity, session_id, "")
+    named = named_by(identity, session_id)
     if named is not None:
         Sessions(tx, KnownOwners()).check(named)
 
 
-def _named(identity: Identity | None, session_id: str, order: str) -> Named | None:
+def named_by(identity: Identity | None, session_id: str, order: str = "") -> Named | None:
+    """Return the session and order that must be the caller's own; ``None`` if none must be.
+
+    Keys and tokens of the role ``agent`` are held to their own sessions: the record, the budgets
+    and the erasure of a session belong together. Callers who operate the root are not.
+
+    Args:
+        order: the work order; may be empty.
+
+    Raises:
+        NotYoursError: the work order belongs to another session.
+    """
     if identity is None or identity.role != "agent" or identity.session_id:
         return None  # a token for one session was checked against it
     if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{session_id}-"):

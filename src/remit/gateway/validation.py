@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
 from remit.kernel.exchange import Message, PromptRequest, check_messages
-from remit.kernel.json_text import JsonTextError, load_said
+from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
 
@@ -32,6 +33,7 @@ _IDS = (
 
 
 _NEEDED = _IDS[:2]
+_is_given = functools.partial(operator.is_not, None)
 _ids_of = operator.attrgetter(*_IDS)
 
 
@@ -73,7 +75,7 @@ def check_request(request: PromptRequest) -> str:
         if not str(value or "").strip():
             return f"{name} is missing"
     try:
-        text = "".join([value for value in ids if value is not None])
+        text = "".join(filter(_is_given, ids))
     except TypeError:
         text = "\x00"
     # Nearly all are short and plain.
@@ -163,7 +165,7 @@ def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
 def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
     """Return how a response's text fails a JSON Schema, quoting nothing of it; empty if it fits."""
     try:
-        value = load_said(content)
+        value = load_unique(content, repair=True)
     except JsonTextError as error:
         return [f"the output is not JSON: {error.message}"]
     return problems(schema, value, _MAX_ERRORS)

@@ -7,6 +7,7 @@ keys, escapes and numbers of any size. The functions that take positions expect 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -105,81 +106,66 @@ def load_exact(text: bytes) -> Any:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
 
-def load_unique(text: bytes) -> Any:
-    """Return the value of a JSON text in which no object has a name twice.
-
-    Raises:
-        JsonTextError: the text is not JSON, or an object in it has a name twice.
-    """
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise JsonTextError(f"The text is not JSON: {error}.") from error
-    if orjson.dumps(value) == text:  # the encoder writes each name once
-        return value
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise JsonTextError(f"The text is not JSON: {error}.") from error
-
-
 def load_answer(text: str) -> Any:
     """Return the value of a model's answer that is JSON, with or without a code fence.
 
     Raises:
-        JsonTextError: as :func:`load_said` raises it.
+        JsonTextError: as :func:`load_unique` raises it.
     """
     fenced = _FENCED.match(text)
-    return load_said(fenced[1] if fenced else text)
+    return load_unique(fenced[1] if fenced else text, repair=True)
 
 
-def load_said(text: str) -> Any:
-    """Return the value of a JSON text that a model, a tool or a client wrote.
+def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
+    """Return the value of a JSON text that every reader understands alike. Integers are exact.
 
-    Integers are exact, and texts valid Unicode (:func:`sound_text`).
+    Args:
+        text: the text; bytes are UTF-8 without a byte order mark.
+        repair: replace halves of surrogate pairs by U+FFFD (:func:`sound_text`), for texts of
+            models, tools and clients. They are refused otherwise.
 
     Raises:
-        JsonTextError: the text is not JSON, an object in it has a name twice, or a number in it
-            cannot be kept: a fraction beyond a double, or an integer with more digits than Python
-            reads (4,300, unless the program changed it).
+        RepeatedNameError: an object in the text has a name twice.
+        JsonTextError: the text is not JSON, or holds a number that cannot be kept: a fraction
+            beyond a double, or an integer with more digits than Python reads (4,300, unless the
+            program changed it).
     """
     try:
+        if isinstance(text, bytes):
+            with contextlib.suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):
+                value = orjson.loads(text)
+                if orjson.dumps(value) == text:  # the encoder writes each name once
+                    return value
+            text = text.decode()
         value = json.loads(
-            sound_text(text), object_pairs_hook=_unique, parse_float=_finite,
-            parse_int=_whole, parse_constant=_no_constant,
+            sound_text(text), object_pairs_hook=_unique, parse_constant=_no_constant,
+            parse_float=_finite, parse_int=read_integer,
         )  # fmt: skip
-        return value if text.isascii() and "\\u" not in text else _sound(value)
+        if text.isascii() and "\\u" not in text:
+            return value
+        repaired = _sound(value)
+        if not repair and (repaired != value or sound_text(text) is not text):
+            raise ValueError("half of a surrogate pair stands alone")
+        return repaired
+    except JsonTextError:
+        raise
+    except UnicodeDecodeError as error:
+        raise JsonTextError(f"The text is not UTF-8 at byte {error.start}.") from error
     except RecursionError:
         raise JsonTextError("The text is not JSON: it is nested too deep.") from None
     except ValueError as error:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
 
-def repeats_a_name(text: bytes) -> bool:
-    """True if an object of a JSON text that :func:`load` accepts has a name twice."""
-    try:
-        if orjson.dumps(orjson.loads(text)) == text:  # the encoder writes each name once
-            return False
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        json.loads(text.decode(), object_pairs_hook=_unique, parse_int=float)
-    except _RepeatedNameError:
-        return True
-    except (ValueError, RecursionError):
-        pass
-    return False
-
-
-class _RepeatedNameError(ValueError):
-    """An object has a name twice."""
+class RepeatedNameError(JsonTextError):
+    """An object in a JSON text has a name twice."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise _RepeatedNameError(f"an object has the name {twice!r} twice")
+        raise RepeatedNameError(f"The text is not JSON: an object has the name {twice!r} twice.")
     return found
 
 
@@ -190,7 +176,8 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _whole(digits: str) -> int:
+def read_integer(digits: str) -> int:
+    """Return a whole number; raise ValueError if it has more digits than Python reads."""
     try:
         return int(digits)
     except ValueError:
@@ -337,8 +324,19 @@ def _scanned_elements(array: bytes) -> list[bytes]:
             return found
 
 
-def spans(text: bytes, names: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Start and end of the values of top-level members, of those that are there, in order."""
+def spans(
+    text: bytes, names: Collection[str], *, unique: bool = False
+) -> dict[str, tuple[int, int]]:
+    """Return start and end of the values of some top-level members, those present, in order.
+
+    Of a name that is there twice the last member counts.
+
+    Args:
+        unique: refuse one of the names twice.
+
+    Raises:
+        RepeatedNameError: one of the names is there twice, and ``unique`` was asked for.
+    """
     found: dict[str, tuple[int, int]] = {}
     at = 0
     try:
@@ -356,32 +354,13 @@ def spans(text: bytes, names: Collection[str]) -> dict[str, tuple[int, int]]:
                 return found
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         pass  # text that only the slower reader takes
-    places = {member.name: (member.value, member.end) for member in members(text)}
-    return dict(sorted(
-        ((name, place) for name in names if (place := places.get(name))), key=lambda item: item[1]
-    ))  # fmt: skip
-
-
-def repeated_member(text: bytes, names: Collection[str]) -> str | None:
-    """Return the first of some names that the object has twice; ``None`` if there is none."""
-    try:
-        at = 0
-        for name, value in _raw_members.decode(text).items():
-            key, exact = _KEY.match(text, at), bytes(value)
-            if key is None or key[1] != name.encode() or not text.startswith(exact, key.end()):
-                break
-            at = key.end() + len(exact)
-        else:
-            if at and _CLOSE.match(text, at):
-                return None
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        pass  # text that only the slower reader takes
-    seen: set[str] = set()
+    found = {}
     for member in members(text):
-        if member.name in seen and member.name in names:
-            return member.name
-        seen.add(member.name)
-    return None
+        if member.name in names:
+            if unique and member.name in found:
+                raise RepeatedNameError(f"{member.name} is there twice.")
+            found[member.name] = (member.value, member.end)
+    return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:

@@ -37,10 +37,6 @@ def _schemas(value: Any, depth: int) -> bool:
     return type(value) is dict and all(plainly_schema(each, depth) for each in value.values())
 
 
-def _by_pattern(value: Any, depth: int) -> bool:
-    return _schemas(value, depth) and all(_pattern(each, depth) for each in value)
-
-
 def _choices(value: Any, depth: int) -> bool:
     return type(value) is list and bool(value) and all(plainly_schema(e, depth) for e in value)
 
@@ -58,13 +54,6 @@ def _names(value: Any, _: int) -> bool:
 
 def _lists_of_names(value: Any, depth: int) -> bool:
     return type(value) is dict and all(_names(each, depth) for each in value.values())
-
-
-def _pattern(value: Any, _: int) -> bool:
-    try:
-        return type(value) is str and bool(re.compile(value))
-    except (re.error, OverflowError, RecursionError):
-        return False
 
 
 def _of(*kinds: type) -> Callable[[Any, int], bool]:
@@ -102,8 +91,7 @@ _KEYWORDS: Mapping[str, Callable[[Any, int], bool]] = {
     "type": _type,
     "required": _names,
     "dependentRequired": _lists_of_names,
-    "pattern": _pattern,
-    "patternProperties": _by_pattern,
+    "pattern": _of(str),  # its form is checked as it is compiled, by an engine of linear time
     "multipleOf": _factor,
     **dict.fromkeys(("enum", "examples"), _of(list)),
     **dict.fromkeys(("const", "default"), _anything),
@@ -113,7 +101,7 @@ _KEYWORDS: Mapping[str, Callable[[Any, int], bool]] = {
                     _of(int, float)),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties",
                      "maxProperties", "minContains", "maxContains"), _size),
-    **dict.fromkeys(("$defs", "properties", "dependentSchemas"), _schemas),
+    **dict.fromkeys(("$defs", "properties", "patternProperties", "dependentSchemas"), _schemas),
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _choices),
     **dict.fromkeys(("items", "contains", "additionalProperties", "propertyNames", "not", "if",
                      "then", "else", "unevaluatedItems", "unevaluatedProperties"),

@@ -47,6 +47,10 @@ _SCHEMAS_OF_SAME = ("not", "if", "then", "else")
 _LISTS_OF_SAME = ("allOf", "anyOf", "oneOf")
 _NAMED = ("$defs", "definitions", "properties", "patternProperties")
 """Keywords that hold schemas: of parts of the value, or of the same value."""
+_check_schema = functools.partial(
+    jsonschema.Draft202012Validator.check_schema, format_checker=jsonschema.FormatChecker(())
+)
+"""Raises SchemaError for what is no schema; patterns are judged by the engine that runs them."""
 _COMPARED = 20  # problems of which the most telling is shown
 
 
@@ -261,7 +265,7 @@ def _compiled(schema: bytes) -> _Compiled:
     if b"\\u" in schema and sound(loaded) != loaded:
         raise InvalidInputError("a text in it holds half of a surrogate pair")
     if not plainly_schema(loaded):
-        jsonschema.Draft202012Validator.check_schema(loaded)
+        _check_schema(loaded)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
     validator = _Linear(loaded, registry=registry)
@@ -274,7 +278,7 @@ def _compiled(schema: bytes) -> _Compiled:
             target = resolver.lookup(wanted)
             after[start].append(id(target.contents))
             if id(target.contents) not in after:  # a place where no keyword has a schema
-                jsonschema.Draft202012Validator.check_schema(target.contents)
+                _check_schema(target.contents)
                 held.append((target.contents, target.resolver))
             continue
         part, resolver = held.pop()

@@ -81,6 +81,7 @@ class GroupCommitter:
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._work, name="remit-ledger", daemon=True)
         self._thread.start()
+        self._thread_id = self._thread.ident
 
     def run(self, unit: Unit) -> Any:
         """Submit one unit and block until it is durable; returns its result or raises."""
@@ -107,7 +108,7 @@ class GroupCommitter:
                 "This ledger client was opened before a fork.",
                 next_step="Open a new LedgerClient in the child process.",
             )
-        if threading.get_ident() == self._thread.ident:
+        if threading.get_ident() == self._thread_id:
             raise LedgerError(
                 "A transaction of the ledger cannot wait for another one.",
                 next_step="Inside transact(), append through the transaction it is given.",

@@ -161,12 +161,11 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
     for place in (get("provenance"), get("scope")):
         if isinstance(place, dict):
             metadata = {**place, **metadata}
-    return Columns._make(
-        [
-            value if isinstance(value, str) and value else None
-            for value in map(metadata.get, Columns._fields)
-        ]
-    )
+    found = [
+        value if isinstance(value, str) and value else None
+        for value in map(metadata.get, Columns._fields)
+    ]
+    return tuple.__new__(Columns, found)
 
 
 def content_scope(session_id: str | None, seq: int) -> str:

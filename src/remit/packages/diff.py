@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
+from remit.kernel.json_text import load_unique
 from remit.packages.archive import Archive
-from remit.packages.json_text import parse_json
 from remit.packages.manifest import Manifest
 from remit.packages.permissions import PermissionsDiff, compare_permissions
 
@@ -234,7 +234,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 def json_of(data: bytes) -> Any:
     """The value of a JSON file that every reader understands alike; ``None`` for any other."""
     try:
-        value = parse_json(data)
+        value = load_unique(data)
         _pretty(value)  # may be nested too deeply for that
     except (ValueError, RecursionError):
         return None

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
+from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 from remit.packages.errors import PackageError
-from remit.packages.json_text import parse_json
 from remit.packages.manifest import Permissions
 
 __all__ = [
@@ -224,9 +224,9 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
 
 def _json(data: bytes, path: str) -> Any:
     try:
-        return parse_json(data)
-    except ValueError as error:
-        raise DocumentError(f"{path} {error}.", next_step="Correct the file.") from error
+        return load_unique(data)
+    except JsonTextError as error:
+        raise DocumentError(f"{path}: {error.message}", next_step="Correct the file.") from error
 
 
 def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:

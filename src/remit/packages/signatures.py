@@ -17,8 +17,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from securesystemslib.dsse import Envelope as DsseEnvelope
 
 from remit.kernel.canonical import canonical_json
+from remit.kernel.json_text import JsonTextError, load_unique
 from remit.packages.errors import SignatureError
-from remit.packages.json_text import parse_json
 from remit.packages.manifest import Manifest
 from remit.packages.package_key import PackageKey
 from remit.packages.paths import shown, unseen
@@ -270,13 +270,13 @@ def check_subject(statement: Statement, archive_digest: str, manifest: Manifest)
 
 def _parse(model: type[_M], data: bytes, what: str) -> _M:
     try:
-        return model.model_validate(parse_json(data))
+        return model.model_validate(load_unique(data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         problem = f"does not fit at {shown(place)}: {first['msg']}"
-    except ValueError as error:
-        problem = str(error)
+    except JsonTextError as error:
+        problem = f"cannot be read: {error.message.rstrip('.')}"
     raise SignatureError(
         "bad_envelope",
         f"The {what} {problem}.",

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import first_problem, shipped_schema
 from remit.packages.errors import PackageKeyError, TrustError
 from remit.packages.files import replace_file
-from remit.packages.json_text import parse_json
 from remit.packages.package_key import key_name_problem, public_key
 from remit.packages.paths import shown
 
@@ -88,13 +88,16 @@ class TrustPolicy:
             TrustError: ``bad_trust``.
         """
         try:
-            value = parse_json(data)
+            value = load_unique(data)
             if problem := first_problem(shipped_schema("trust"), value):
                 raise ValueError(f"does not fit its schema: {shown(problem)}")
             keys = tuple(
                 TrustedKey(**{**key, "packages": tuple(key["packages"])}) for key in value["keys"]
             )
             _check(keys)
+        except JsonTextError as error:
+            why = f"{source}: {error.message}"
+            raise TrustError("bad_trust", why, next_step=_RESTORE) from error
         except (ValueError, PackageKeyError) as error:
             raise TrustError("bad_trust", f"{source} {error}.", next_step=_RESTORE) from error
         return cls(int(value["threshold"]), keys)

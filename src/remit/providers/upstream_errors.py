@@ -118,7 +118,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         data = data[0]
     if type(data) is not dict:
         return None
-    kind = data.get("type")
+    kind, stated, choices = data.get("type"), data.get("base_resp"), data.get("choices")
     if kind == "response.failed":
         response = data.get("response")
         value = response.get("error") if isinstance(response, Mapping) else None
@@ -128,12 +128,13 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         if isinstance(kind, str):
             return None
         value = data["error"]
-    elif _is_of_status(data):
-        value = {"message": data["base_resp"].get("status_msg")}
+    elif type(stated) is dict and stated.get("status_code"):  # as MiniMax has it
+        value = {"message": stated.get("status_msg")}
     elif data.get("success") is False:
         value = data
-    else:
-        value = _error_of_choices(data)
+    else:  # as OpenRouter has it
+        first = choices[0] if type(choices) is list and choices else None
+        value = first.get("error") if type(first) is dict else None
         if not value:
             return None
     said = _read(value)
@@ -146,19 +147,6 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         error.code = "SERVER_ERROR"
     error.status = None
     return error
-
-
-def _is_of_status(data: Mapping[str, Any]) -> bool:
-    """Return True if an answer states a status other than success, as MiniMax does."""
-    stated = data.get("base_resp")
-    return type(stated) is dict and bool(stated.get("status_code"))
-
-
-def _error_of_choices(data: Mapping[str, Any]) -> Any:
-    """Return the error that the first choice of an answer or event holds, as OpenRouter has it."""
-    choices = data.get("choices")
-    first = choices[0] if type(choices) is list and choices else None
-    return first.get("error") if type(first) is dict else None
 
 
 def is_shortage(error: BaseException | None) -> bool:

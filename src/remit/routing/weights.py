@@ -7,7 +7,6 @@ that scores come out equal to the last digit wherever they are computed.
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from remit.kernel.installed import (
     NotInstalledError,
     shipped_file,
 )
+from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
@@ -249,11 +249,9 @@ class Weights:
             WeightsError: it is no rule file.
         """
         try:
-            document = json.loads(
-                text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates
-            )
-        except (ValueError, RecursionError) as error:
-            raise WeightsError(f"The routing rules {name} are not JSON: {error}.") from error
+            document = load_unique(text)
+        except JsonTextError as error:
+            raise WeightsError(f"The routing rules {name}: {error.message}") from error
         return cls.from_document(document, find_head)
 
     @classmethod
@@ -312,14 +310,3 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
         )
         return Rules(Weights.shipped(), RULES_UNAVAILABLE)
     return Rules(weights, weights.rule_version_hash)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice in one object")
-    return found

@@ -16,8 +16,10 @@ from remit.agents.tools.mcp import McpServer
 from remit.agents.tools.mcp.results import output
 from remit.agents.tools.output import Illustrated
 from remit.kernel.settings import McpServerSettings, default_settings
+from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime
-from tests.support.wire import message, tool_use
+from tests.support.roots import new_root
+from tests.support.wire import completion, message, serve, tool_use
 
 SCRIPT = str(Path(__file__).parent / "scripted_server.py")
 BOUNDS = default_settings().tools.model_copy(update={"timeout_s": 60.0})
@@ -97,6 +99,26 @@ def test_an_image_reaches_a_model_that_takes_images(
     else:
         assert PNG not in json.dumps(block)
         assert "this model takes none" in json.dumps(block)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: bool) -> None:
+    content = [{"type": "text", "text": "A cat."}, IMAGE]
+    flags = _serve(tmp_path / "f.json", {"content": content})
+    flags.pop("supervisor.classify")
+    look = {"id": "t1", "type": "function", "function": {"name": "s__look", "arguments": "{}"}}
+    with serve(completion("I look.", [look]), completion("A cat.")) as wire:
+        flags |= {
+            "providers.odd.kind": "openai", "providers.odd.base_url": f"{wire.url}/v1",
+            "providers.odd.default_model": "m", "providers.odd.images": takes,
+            "gateway.max_retries": 0,
+        }  # fmt: skip
+        with Runtime.open(new_root(tmp_path / "root"), flags=flags, model="odd/m") as runtime:
+            agent = runtime.agent("a", instructions="Look.", mcp=["s"])
+            assert agent.run("look").response == "A cat."
+        sent = json.dumps(wire.calls[-1].body)
+    assert (f"data:image/png;base64,{PNG}" in sent) is takes
+    assert ("this model takes none" in sent) is not takes
 
 
 GREAT = 2**64 + 1, -(2**70), 10**400

@@ -20,7 +20,7 @@ class RouterDouble:
     """Answers with what it was asked.
 
     The prompt ``slow`` waits, ``block`` holds up its thread, ``big`` is answered at length,
-    ``fail`` and ``crash`` raise.
+    ``fail`` and ``crash`` raise. The score for a prompt of digits is their number.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,8 @@ class RouterDouble:
         if prompt == "block":
             time.sleep(3)
         how.pop("identity")
-        return {"winner": "m-1", "scores": {"m-1": 0.9}, "chain": ["m-1"], "intent": how,
+        scores = {"m-1": int(prompt) if prompt.isdecimal() else 0.9}
+        return {"winner": "m-1", "scores": scores, "chain": ["m-1"], "intent": how,
                 "rule_version_hash": "rv:sha256:unavailable"}  # fmt: skip
 
     def status(self) -> dict[str, Any]:

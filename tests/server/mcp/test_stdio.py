@@ -317,3 +317,28 @@ def test_wrong_use(tmp_path: Path) -> None:
     options = run_remit("mcp", "--port", "1")
     assert options.returncode == 2
     assert "go with --http" in options.stderr
+
+
+@pytest.mark.parametrize("power", [63, 64, 1_000, 14_000])
+def test_integers_of_any_size_come_in_and_go_out_exactly(root: Path, power: int) -> None:
+    number = 2**power + 1
+    with raw(root) as server:
+        told = server.ask(1, "tools/call", name="router_score", arguments={"prompt": str(number)})
+        assert told["result"]["structuredContent"]["scores"] == {"m-1": number}
+        assert json.loads(told["result"]["content"][0]["text"])["scores"] == {"m-1": number}
+        arguments = {"max_entries": number}
+        told = server.ask(2, "tools/call", name="query_ledger", arguments=arguments)
+        (block,) = told["result"]["content"]
+        assert told["result"]["isError"] is True
+        assert f"max_entries: {str(number)[:100]}" in block["text"]
+        assert "is greater than the maximum of 100" in block["text"]
+
+
+def test_an_integer_that_cannot_be_read_ends_its_message_alone(root: Path) -> None:
+    with raw(root) as server:
+        call = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"n": %b}}'
+        server.send(call % (b"9" * 4_301))
+        told = server.receive()
+        assert told["error"]["code"] == -32700
+        assert "an integer has 4,301 digits, and at most 4,300 can be read" in str(told["error"])
+        assert server.ask(2, "ping") == {"jsonrpc": "2.0", "id": 2, "result": {}}

@@ -92,18 +92,17 @@ class Fitted:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A value of the ledger as a tool's result has it; erased content as the interfaces show it.
+    """Return a value of the ledger as a tool's result has it; erased content as interfaces show it.
 
-    Numbers that RFC 8785 cannot carry become texts, lone surrogates ``?``; what is nested more
-    than 100 deep is cut.
+    Integers stay exact. Fractions that RFC 8785 cannot carry become texts, lone surrogates ``?``;
+    a part nested more than 100 deep is cut.
     """
     if isinstance(value, Erased):
         return {"$erased": value.erasure_id}
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        small = -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
-        return value if small else str(value)
+    if isinstance(value, float):
+        return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else str(value)
     if depth > _DEEPEST:
         return "…"
     if isinstance(value, dict):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, DecimalException
 from itertools import permutations
@@ -18,12 +19,13 @@ from typing import Any
 # Each pattern begins where a word does, so that a long text takes time in proportion.
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
-_MARKER = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s", re.MULTILINE)
+_MARKER = re.compile(r"^[^\S\n]*(?:\d+[.)]|[-*•])\s", re.MULTILINE)
 _ID = re.compile(
     r"(?<![\w.+-])(?:[\w.+-]+@[\w-]+(?:\.\w+)+|(?=[A-Z]{2,}-)(?=[\w-]*\d)[A-Z]{2,}-[\w-]{4,}"
     r"|(?=[0-9a-f-]*\d)(?=[0-9a-f-]*[a-f])[0-9a-f][0-9a-f-]{7,}\b)"
 )
 _DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
+_WORD = re.compile(r"(?:\\[a-z])?([\w.+@-]+)")  # behind an escape of JSON, such as a line end
 _MONEY = re.compile(
     rf"[$€£¥]\s?({_NUMBER})|(?<![\d.,])({_NUMBER})\s?"
     r"(?:[$€£¥]|(?:USD|EUR|GBP|CHF|(?:US )?dollars?|euros?)\b)"
@@ -41,6 +43,7 @@ _NAMED = re.compile(  # HTTP 404, step 12
 _YEARS = range(1900, 2100)
 _BEFORE = 60  # characters in front of a figure that say what it is
 _MOST_DIGITS = 28  # of a number; a longer one is an id
+_MOST_SEARCHED = 100  # ids that no word of the sources is
 _MOST_PAIRED = 40  # seen numbers up to which two of them may make a third
 _SCALES = [Decimal(10) ** n for n in (-9, -6, -3, -2, 0, 2, 3, 6, 9)] + [
     Decimal(base) ** n for base in (60, 1024) for n in (-3, -2, -1, 1, 2, 3)
@@ -66,15 +69,26 @@ def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
     """
     listed = len(_MARKER.findall(text))
     plain = _MARKER.sub(" ", _CODE.sub(" ", text))
-    seen = sources.casefold()
     ids = dict.fromkeys([*_ID.findall(plain), *_DATE.findall(plain)])
-    missing = [value for value in ids if value.casefold() not in seen]
+    missing = _not_in(sources.casefold(), ids)
     plain = _DATE.sub(" ", _ID.sub(" ", plain))
     claimed = [*_figures(plain, every=bool(data))]
     if claimed:
         known = _Known(sources, data, listed)
         missing += [value for value in dict.fromkeys(claimed) if not known.holds(value)]
     return missing
+
+
+def _not_in(sources: str, values: Iterable[str]) -> list[str]:
+    """Return the values that folded sources do not hold, as a word or as a part of one."""
+    words = {word.strip(".+-") for word in _WORD.findall(sources)}
+    others = [value for value in values if value.casefold().strip(".+-") not in words]
+    # A search through the whole text for each value would take the square of the length.
+    return [
+        value
+        for number, value in enumerate(others)
+        if number >= _MOST_SEARCHED or value.casefold() not in sources
+    ]
 
 
 def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
@@ -162,9 +176,12 @@ def _sums(data: Any) -> Iterator[Decimal]:
             yield from _sums(item)
     elif isinstance(data, (list, tuple)):
         yield sum(map(_number, data), Decimal(0))
-        for name in {name for row in data if isinstance(row, Mapping) for name in row}:
-            column: Iterable[Any] = (row.get(name) for row in data if isinstance(row, Mapping))
-            yield sum(map(_number, column), Decimal(0))
+        columns: defaultdict[str, Decimal] = defaultdict(Decimal)
+        for row in data:
+            if isinstance(row, Mapping):
+                for name, value in row.items():
+                    columns[name] += _number(value)
+        yield from columns.values()
         for item in data:
             yield from _sums(item)
 

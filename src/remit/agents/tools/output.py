@@ -29,7 +29,6 @@ from remit.kernel.errors import InvalidInputError
 
 _MAX_DEPTH = 100  # entries that hold a result are nested 200 deep at most
 _MAX_NOTES = 5
-_INTEGER_BOUND = 10**4300  # Python reads no number of more digits
 _AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)
 _BYTES = (bytes, bytearray, memoryview)
 _text: TypeAdapter[Any] = TypeAdapter(Any)
@@ -171,10 +170,11 @@ class _Walk:
         return value
 
     def _integer(self, value: int) -> Any:
-        if abs(value) >= _INTEGER_BOUND:
+        try:
+            return self._counted(value, len(str(value)))
+        except ValueError:  # more digits than Python writes, and other readers read
             self._change("a whole number without decimal digits, which are too many")
             return self._string(f"a number of {value.bit_length():,} bits")
-        return self._counted(value, len(str(value)))
 
     def _number(self, value: float) -> Any:
         try:

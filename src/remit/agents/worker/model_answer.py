@@ -14,7 +14,7 @@ from typing import Any
 from remit.agents.worker.execution import WorkFailedError
 from remit.agents.workorders import Answer
 from remit.kernel.exchange import Message
-from remit.kernel.json_text import JsonTextError, load_said, sound_text
+from remit.kernel.json_text import JsonTextError, load_unique, sound_text
 
 IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+2800, a blank
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
@@ -49,7 +49,7 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
     if text is not None:
         text = sound_text(text)
         try:
-            value = load_said(text) if text.strip() else {}
+            value = load_unique(text, repair=True) if text.strip() else {}
         except JsonTextError as error:
             why = error.message.removeprefix("The text is not JSON: ").rstrip(".")
             return {"_unparsed": text}, f"The arguments are not JSON ({why}): {_shown(text)}."

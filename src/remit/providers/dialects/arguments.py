@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from remit.kernel.json_text import JsonTextError, dump, load_said, sound_text
+from remit.kernel.json_text import JsonTextError, dump, load_unique, sound_text
 
 _MAX_DEPTH = 100
 
@@ -31,7 +31,7 @@ def read_arguments(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = load_said(text)
+        value = load_unique(text, repair=True)
     except JsonTextError:
         return {"_unparsed": text}
     # A text that has the form of a kept text would be taken for one: keep it entire too.

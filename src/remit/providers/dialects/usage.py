@@ -24,13 +24,15 @@ def reported(usage: Usage | None) -> dict[str, Any]:
     """Return the fields of a :class:`ProviderResponse` for the usage that an answer states."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0, "usage_reported": False}
-    return {
+    fields: dict[str, Any] = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
-        **{name: getattr(usage, name) or None for name in _PARTS},
         "server_tool_uses": usage.server_tool_uses,
         "served": usage.served,
     }
+    for name in _PARTS:
+        fields[name] = getattr(usage, name) or None
+    return fields
 
 
 def chat_usage(answer: ProviderResponse) -> dict[str, Any]:

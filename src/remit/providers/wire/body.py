@@ -12,13 +12,13 @@ from msgspec import Struct
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import (
     JsonTextError,
+    RepeatedNameError,
     elements,
     has_more_values,
     load,
+    load_unique,
     members,
     remove_member,
-    repeated_member,
-    repeats_a_name,
     set_member,
     spans,
     value_at,
@@ -102,6 +102,8 @@ class Body(Struct, gc=False):
             before where it is short.
         content_type: of the text.
         digest: SHA-256 of the text in hexadecimal digits, where it is known.
+        places: start and end of the members that costs depend on; ``None`` if unknown.
+        model: the model that the client named, or the provider's own choice; may be empty.
     """
 
     endpoint: Endpoint
@@ -110,6 +112,11 @@ class Body(Struct, gc=False):
     changed: list[dict[str, str]] = []
     content_type: str = "application/json"
     digest: str = ""
+    places: dict[str, tuple[int, int]] | None = None
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        self.model = self.value.get("model", self.endpoint.model)
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
@@ -121,12 +128,19 @@ class Body(Struct, gc=False):
                 twice: servers disagree which of the two counts.
         """
         value = object_in(raw)
-        if (twice := repeated_member(raw, _DECISIVE)) is not None:
-            raise BodyError(f"{twice[:100]} is there twice.", twice[:100])
+        try:
+            places = spans(raw, _DECISIVE, unique=True)
+        except RepeatedNameError as error:
+            raise BodyError(error.message, error.message.partition(" ")[0]) from None
         if value.get("tools"):
-            start, end = spans(raw, ("tools",))["tools"]
-            if repeats_a_name(raw[start:end]):
-                raise BodyError("An object in tools has a member twice.", "tools")
+            start, end = places["tools"]
+            try:
+                load_unique(raw[start:end], repair=True)
+            except RepeatedNameError:
+                raise BodyError("An object in tools has a member twice.", "tools") from None
+            except JsonTextError as error:
+                why = error.message.removeprefix("The text is not JSON: ")
+                raise BodyError(f"tools cannot be read by every server: {why}", "tools") from None
         model = value.get("model", endpoint.model)
         if type(model) is not str or not model.strip():
             raise BodyError("model is missing, or is not a text.", "model")
@@ -143,13 +157,7 @@ class Body(Struct, gc=False):
                 raise BodyError(f"{name} is not a positive integer.", name)
         if type(value.get("stream", False) or False) is not bool:
             raise BodyError("stream is neither true nor false.", "stream")
-        return cls(endpoint, raw, value)
-
-    @property
-    def model(self) -> str:
-        """As the client named it, or the provider's own choice; empty where there is none."""
-        name: str = self.value.get("model", self.endpoint.model)
-        return name
+        return cls(endpoint, raw, value, places=places)
 
     @property
     def stream(self) -> bool:
@@ -171,12 +179,19 @@ class Body(Struct, gc=False):
         """This body with one value set, and the change noted."""
         name, raw = path[0], self.raw
         if len(path) == 1 and name in self.value:  # found in one pass, and nothing read again
-            start, end = spans(raw, path)[name]
+            known = self.places or {}
+            start, end = known[name] if name in known else spans(raw, path)[name]
             change = _change(path, reason, raw[start:end])
             value = {**self.value, name: load(text)}
+            more, places = len(text) - (end - start), None
+            if name in known:
+                places = {**known, name: (start, end + more)}
+                for other, (first, last) in known.items():
+                    if first > start:
+                        places[other] = (first + more, last + more)
             return Body(
                 self.endpoint, b"".join((raw[:start], text, raw[end:])), value,
-                [*self.changed, change],
+                [*self.changed, change], places=places,
             )  # fmt: skip
         return self._changed(set_member(raw, path, text), path, reason)
 
@@ -232,9 +247,11 @@ class Body(Struct, gc=False):
         places: dict[str, int] = {}
         rest: list[bytes] = []
         done = size = 0
-        for own, (start, end) in spans(raw, endpoint.pieces).items():
+        members = self.places if self.places is not None else spans(raw, endpoint.pieces)
+        for own, (start, end) in members.items():
+            if (name := endpoint.pieces.get(own)) is None:
+                continue
             text = raw[start:end]
-            name = endpoint.pieces[own]
             listed = elements(text) if own == endpoint.prompt and _LIST.match(text) else []
             pieces[name] = listed or text
             rest.append(raw[done:start])

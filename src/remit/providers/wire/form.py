@@ -40,7 +40,6 @@ class FormBody(Body):
         seconds: the most that its files of sound can play; ``None`` if that is not known.
     """
 
-    places: dict[str, tuple[int, int]] | None = None
     seconds: float | None = 0.0
 
     @classmethod

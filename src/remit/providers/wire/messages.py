@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from remit.kernel.json_text import JsonTextError, elements, load_said, member, value_at
+from remit.kernel.json_text import JsonTextError, elements, load_unique, member, value_at
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
@@ -64,7 +64,7 @@ def _read_input(block: Any, text: bytes | None) -> None:
 def _input(text: str) -> Any:
     """Return the object that a text holds; the text if it holds anything else."""
     try:
-        value = load_said(text)
+        value = load_unique(text, repair=True)
     except JsonTextError:
         return text
     return value if type(value) is dict else text

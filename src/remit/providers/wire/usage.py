@@ -82,7 +82,9 @@ SERVED = {
 """Members of a usage object or an answer that state what was served → the field of a call that
 changes its price."""
 
+_SERVED = frozenset(SERVED)
 _TOOL_USES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
+_NAMES_OF_USES = frozenset(_TOOL_USES)
 _TOOL_SUFFIXES = ("_requests", "_calls")
 _MOST_TOOLS = 100  # of one provider: what an answer names stands in its record
 _LONGEST_TOOL = 100
@@ -166,13 +168,66 @@ def read_usage(
     """
     if type(usage) is not dict:
         return None
+    uses, served = _NOTHING, _NOT_SAID
     try:
-        found = _read(usage, generates, content, cache_apart)
+        counts = _counts(usage)
+        if (runs := usage.get("iterations")) is not None and runs != []:
+            counts.update(_of_runs(runs, counts))
+        if "web_searches" in counts or not _NAMES_OF_USES.isdisjoint(usage):
+            uses = _tool_uses(usage, counts)
     except _UnreadableError:
         return None
-    if found is not None and (served := _served(usage, answer)):
-        found = replace(found, served=served)
-    return found
+    if not (_SERVED.isdisjoint(usage) and _SERVED.isdisjoint(answer)):
+        served = _served(usage, answer)
+    get = counts.get
+    given, made, total = get("input"), get("output"), get("total")
+    if given is None:
+        if generates or total is None:
+            return None
+        given = max(total - (made or 0), 0)
+    if made is None:
+        if generates and total is None:
+            return None
+        made = 0
+    cached, written, short, long = (
+        get("cached"), get("written"), get("written_short"), get("written_long")
+    )  # fmt: skip
+    if short is not None or long is not None:
+        written = max(written or 0, (short or 0) + (long or 0))
+    parts = (cached or 0) + (written or 0)
+    added = get("reasoning_added", 0)
+    made += added
+    reasoning = max(get("reasoning", -1), get("reasoning_apart", -1), added or -1)
+    thought = max(reasoning, 0)
+    more = get("input_added", 0)
+    if cache_apart:
+        given += parts
+    else:
+        missing = total - given - made if total is not None else 0
+        if missing >= more:
+            missing -= more
+        if missing > 0 and parts and missing in (parts, parts + thought):
+            given += parts  # counted next to the input
+            missing -= parts
+        elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
+            ("cache_read_input_tokens", "cacheReadInputTokens")
+        ):  # fmt: skip
+            given += parts  # as the Messages API and Bedrock count
+        apart = thought > made and (total is None or "reasoning_apart" in counts)
+        made += max(missing, thought if apart else 0, 0)
+    given += more
+    heard, spoken = get("audio_input"), get("audio_output")
+    seen, drawn = get("image_input"), get("image_output")
+    if max(parts, heard or 0, seen or 0) > given or (generates and not given):
+        return None
+    if max(thought, spoken or 0, drawn or 0) > made or max(given, made) > MAX_SAFE_INTEGER:
+        return None
+    if content and not (made if generates else given + made):
+        return None
+    return Usage(
+        given, made, cached, written, short, None if reasoning < 0 else reasoning, heard, spoken,
+        seen, drawn, uses, long, served,
+    )  # fmt: skip
 
 
 def continued(before: Any, after: Any, *, cache_apart: bool = False) -> Any:
@@ -252,61 +307,6 @@ def is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MAX_SAFE_INTEGER
 
 
-def _read(usage: dict[str, Any], generates: bool, content: bool, cache_apart: bool) -> Usage | None:
-    counts = _counts(usage)
-    for name, most in _of_runs(usage.get("iterations"), counts).items():
-        counts[name] = most
-    get = counts.get
-    given, made, total = get("input"), get("output"), get("total")
-    if given is None:
-        if generates or total is None:
-            return None
-        given = max(total - (made or 0), 0)
-    if made is None:
-        if generates and total is None:
-            return None
-        made = 0
-    cached, written, short, long = (
-        get("cached"), get("written"), get("written_short"), get("written_long")
-    )  # fmt: skip
-    if short is not None or long is not None:
-        written = max(written or 0, (short or 0) + (long or 0))
-    parts = (cached or 0) + (written or 0)
-    added = get("reasoning_added", 0)
-    made += added
-    reasoning = max(get("reasoning", -1), get("reasoning_apart", -1), added or -1)
-    thought = max(reasoning, 0)
-    more = get("input_added", 0)
-    if cache_apart:
-        given += parts
-    else:
-        missing = total - given - made if total is not None else 0
-        if missing >= more:
-            missing -= more
-        if missing > 0 and parts and missing in (parts, parts + thought):
-            given += parts  # counted next to the input
-            missing -= parts
-        elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
-            ("cache_read_input_tokens", "cacheReadInputTokens")
-        ):  # fmt: skip
-            given += parts  # as the Messages API and Bedrock count
-        apart = thought > made and (total is None or "reasoning_apart" in counts)
-        made += max(missing, thought if apart else 0, 0)
-    given += more
-    heard, spoken = get("audio_input"), get("audio_output")
-    seen, drawn = get("image_input"), get("image_output")
-    if max(parts, heard or 0, seen or 0) > given or (generates and not given):
-        return None
-    if max(thought, spoken or 0, drawn or 0) > made or max(given, made) > MAX_SAFE_INTEGER:
-        return None
-    if content and not (made if generates else given + made):
-        return None
-    return Usage(
-        given, made, cached, written, short, None if reasoning < 0 else reasoning, heard, spoken,
-        seen, drawn, _tool_uses(usage, counts), long,
-    )  # fmt: skip
-
-
 def _counts(
     usage: dict[str, Any], tree: dict[str, Any] = _TREE, found: dict[str, int] | None = None
 ) -> dict[str, int]:
@@ -339,8 +339,6 @@ def _of_runs(runs: Any, counts: dict[str, int]) -> dict[str, int]:
     Raises:
         _UnreadableError: a run is unreadable.
     """
-    if runs is None or runs == []:
-        return {}
     if type(runs) is not list or not all(type(run) is dict for run in runs):
         raise _UnreadableError
     each = [_counts(run) for run in runs]

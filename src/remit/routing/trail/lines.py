@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import IO, Annotated, Any, Self
 
@@ -10,6 +9,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import load_unique
 from remit.kernel.validation import first_error
 from remit.ledger import Erased, LedgerClient, parse_entry_id
 from remit.routing.trail.record import (
@@ -178,8 +178,7 @@ def _parse(line: str | bytes) -> ThoughtRecord:
     except ValidationError as error:
         key, problem = first_error(error)
         raise InvalidInputError(f"{key}: {problem}" if key else problem) from error
-    if json.loads(line, object_pairs_hook=len) != len(read.model_fields_set):
-        raise InvalidInputError("it has a key twice")
+    load_unique(line)
     return ThoughtRecord(
         read.id, read.type, read.task_id, read.agent_id,
         Erased(read.erased) if read.content is None else read.content,

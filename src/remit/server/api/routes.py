@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Annotated, Any, TypeVar
@@ -130,8 +131,8 @@ def _allowing(needs: str) -> Callable[..., Any]:
         if not any(map(caller.may, needs.split(" or "))):
             why = f"The role {caller.role} may not {needs.replace('_', ' ')}."
             raise HttpError(403, "forbidden", why)
-        names = [name for name, _ in request.query_params.multi_items()]
-        if twice := next((name for name in names if names.count(name) > 1), ""):
+        given = Counter(name for name, _ in request.query_params.multi_items())
+        if twice := next((name for name in given if given[name] > 1), ""):
             raise HttpError(400, "invalid_input", f"{twice} is given twice.", param=twice)
 
     return check

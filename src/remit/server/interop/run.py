@@ -12,7 +12,7 @@ from remit.agents.worker import AttachedOrder, WorkFailedError, WorkParkedError
 from remit.agents.workorders import WorkOrder
 from remit.gateway.auth import AgentTokens
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_text import JsonTextError, load_said
+from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.loops import home, run_blocking, start_background
 from remit.ledger import LedgerWriteError
 from remit.runtime import Conversation
@@ -154,7 +154,7 @@ class Run:
         home.set(loop)
         if isinstance(arguments, str):
             with suppress(JsonTextError):  # else it is recorded as it came, and refused
-                arguments = load_said(arguments or "{}")
+                arguments = load_unique(arguments or "{}", repair=True)
         try:
             result = await self._working.use(tool_id, arguments, call_id)
         except WorkParkedError as parked:

@@ -19,6 +19,7 @@ from mcp.types import (
     jsonrpc_message_adapter,
 )
 
+from remit.kernel.json_text import read_integer
 from remit.ledger import is_plain_text
 
 WITH_BATCHES = "2025-03-26"
@@ -45,9 +46,12 @@ def parsed(data: bytes) -> Any:
         MessageError: it is no JSON.
     """
     try:
-        return json.loads(data)  # unlike other readers it accepts lone surrogates
-    except (ValueError, RecursionError):
-        raise MessageError(PARSE_ERROR, "This is no JSON.") from None
+        # Unlike other readers this one accepts lone surrogates: the message's id is answered.
+        return json.loads(data, parse_int=read_integer)
+    except RecursionError:
+        raise MessageError(PARSE_ERROR, "This is no JSON: it is nested too deep.") from None
+    except ValueError as error:
+        raise MessageError(PARSE_ERROR, f"This is no JSON: {error}.") from None
 
 
 def message_of(value: Any) -> JSONRPCMessage:

@@ -131,7 +131,6 @@ class ToolRunner:
             problem = await asyncio.to_thread(first_problem, tool.tool.input_schema, arguments)
         except (RecursionError, ValueError, OverflowError):
             problem = "they cannot be checked"
-        problem = problem or _line_end(tool.tool.input_schema, arguments)
         if problem:
             return _failed(
                 f"Wrong arguments for {name}: {problem[:1000]}. Nothing was done. Correct them by "
@@ -161,15 +160,6 @@ class ToolRunner:
 
 def _failed(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=redact_secrets(text))], is_error=True)
-
-
-def _line_end(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """Python's ``$`` matches before a final line break; that of JSON Schema (ECMA-262) does not."""
-    properties = schema["properties"]
-    for name, value in arguments.items():
-        if isinstance(value, str) and value.endswith("\n") and "pattern" in properties[name]:
-            return f"{name}: ends with a line break"
-    return ""
 
 
 def _with_integers(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
