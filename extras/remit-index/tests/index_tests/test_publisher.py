@@ -25,10 +25,7 @@ from index_tests.making import (
     version_of,
 )
 from remit.kernel.errors import InvalidInputError
-from remit.packages import ArchiveError, Manifest
-from remit.packages.errors import SignatureError
-from remit.packages.package_key import PackageKey
-from remit.packages.signatures import sign
+from remit.packages import ArchiveError, Manifest, PackageKey, SignatureError, sign
 from remit_index import IndexPublisher, PackageIndex
 
 
