@@ -1,9 +1,10 @@
 """Makes a release that others can check: archives, bill of materials, provenance.
 
 ``build`` writes into a folder the wheel, the source archive, the wheels of the distributions under
-``extras/``, a CycloneDX bill of materials of what the wheel needs and the bootstrap (all made twice:
-equal byte for byte), ``SHA256SUMS``, and an in-toto statement of provenance (SLSA v1) over all of them in a DSSE envelope. ``verify`` checks
-such a folder. ``audit`` looks for known vulnerabilities in everything that is locked.
+``extras/``, a CycloneDX bill of materials of what the wheel needs and the bootstrap (all made
+twice: equal byte for byte), ``SHA256SUMS``, and an in-toto statement of provenance (SLSA v1) over
+all of them in a DSSE envelope. ``verify`` checks such a folder. ``audit`` looks for known
+vulnerabilities in everything that is locked.
 """
 
 from __future__ import annotations

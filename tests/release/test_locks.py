@@ -88,10 +88,11 @@ def test_every_direct_dependency_has_its_reason() -> None:
     direct = [
         *PROJECT["dependencies"],
         *(item for extra in EXTRAS if extra != "dev" for item in EXTRAS[extra]),
-        *(item for project in BESIDE for item in project["dependencies"]),
-        *(item for project in BESIDE for of_extra in project.get("optional-dependencies", {}).values()
-          for item in of_extra),
-    ]  # fmt: skip
+    ]
+    for project in BESIDE:
+        direct += project["dependencies"]
+        for items in project.get("optional-dependencies", {}).values():
+            direct += items
     for requirement in map(Requirement, direct):
         if requirement.name in {"remit", *(project["name"] for project in BESIDE)}:
             continue
