@@ -24,9 +24,9 @@ class LoopbackServer(Closeable):
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self._app: App | None = App(runtime)
         listening = listen("127.0.0.1", 0, _BACKLOG)
         self.url = url_of(listening)
-        self._app: App | None = App(runtime)
         config = http_config(self._app, runtime.loaded.settings.server)
         config.lifespan = "off"  # who opened the runtime closes it
         self._server = Server(config)
