@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from remit.kernel.extensions import INDEX, MissingDistributionError, load_extension
+
 _TREE = Path(__file__).parents[2]
 _EARLIER = {"remit.packages.index": "remit-index", "remit.server.interop": "remit-interop"}
 
@@ -103,3 +105,26 @@ def test_an_earlier_module_name_names_its_distribution(
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"{distribution}, which is not installed. "
                                 f"pip install {distribution}\n")  # fmt: skip
+
+
+def test_a_distribution_whose_library_is_missing_says_so() -> None:
+    without = (
+        "import sys\n"
+        "sys.modules['tuf'] = None\n"
+        "from remit.cli import main\n"
+        "main(['package', 'index', 'list'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", without], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 2, done.stderr
+    assert "The installed remit-index cannot be imported: " in done.stderr
+    assert "tuf" in done.stderr
+    assert "next: pip install remit-index\n" in done.stderr
+
+
+def test_a_distribution_of_another_version_says_so() -> None:
+    with pytest.raises(MissingDistributionError, match="of another version") as missing:
+        load_extension(INDEX, "remit.commands", "package.unheard")
+    assert missing.value.code == "index_not_installed"
+    assert missing.value.next_step == "pip install remit-index"

@@ -200,7 +200,7 @@ def _archive(
     index: str | None,
     version: str,
 ) -> IncomingArchive:
-    """The archive in a file; or, where there is no such file, of the package with that id."""
+    """Return the archive in a file, or of the package with that id if there is no such file."""
     from remit.packages import IncomingArchive
 
     file, settings = Path(given), manager.settings
