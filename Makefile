@@ -114,6 +114,7 @@ $(BIN)/uv: | $(BIN)/python
 # Hash mode cannot take the project itself, so that comes in a step of its own.
 HASHED := --require-hashes -r requirements/build.txt
 ITSELF := --no-deps --no-build-isolation -e .
+EXTRAS := -e extras/remit-index -e extras/remit-interop
 
 $(VENV)/.run: pyproject.toml requirements/build.txt requirements/run.txt requirements/local.txt | $(BIN)/python
 	$(BIN)/python $(PIP) $(HASHED) -r requirements/run.txt
@@ -121,9 +122,9 @@ $(VENV)/.run: pyproject.toml requirements/build.txt requirements/run.txt require
 	@$(BIN)/python $(PIP) --require-hashes -r requirements/local.txt || echo "The local model's runtime could not be installed; set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL instead."
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml requirements/build.txt requirements/dev.txt requirements/local.txt | $(BIN)/uv
+$(VENV)/.dev: pyproject.toml extras/remit-index/pyproject.toml extras/remit-interop/pyproject.toml requirements/build.txt requirements/dev.txt requirements/local.txt | $(BIN)/uv
 	@$(call install,$(BIN)/python,$(HASHED) -r requirements/dev.txt)
-	@$(call install,$(BIN)/python,$(ITSELF))
+	@$(call install,$(BIN)/python,$(ITSELF) $(EXTRAS))
 	@$(call install,$(BIN)/python,--require-hashes -r requirements/local.txt) || echo "The local model's runtime could not be installed; tests that need it will be skipped."
 	@touch $@ $(VENV)/.run
 
@@ -160,5 +161,5 @@ $(VENV)/clients/.%: tests/clients/requirements/%.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv --without-pip $(VENV)/clients/$*
 	@$(call install,$(VENV)/clients/$*/bin/python,--no-deps -r $<) || { \
 	rm -rf $(VENV)/clients/$*; echo "The clients of $< could not be installed; their tests will be skipped."; }
-	@$(if $(filter agents,$*),[ ! -d $(VENV)/clients/$* ] || $(call install,$(VENV)/clients/$*/bin/python,--no-deps -e .))
+	@$(if $(filter agents,$*),[ ! -d $(VENV)/clients/$* ] || $(call install,$(VENV)/clients/$*/bin/python,--no-deps -e . -e extras/remit-interop))
 	@touch $@

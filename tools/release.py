@@ -1,9 +1,10 @@
 """Makes a release that others can check: archives, bill of materials, provenance.
 
-``build`` writes into a folder the wheel, the source archive, a CycloneDX bill of materials of what
-the wheel needs and the bootstrap (all made twice: equal byte for byte), ``SHA256SUMS``, and an
-in-toto statement of provenance (SLSA v1) over all of them in a DSSE envelope. ``verify`` checks
-such a folder. ``audit`` looks for known vulnerabilities in everything that is locked.
+``build`` writes into a folder the wheel, the source archive, the wheels of the distributions under
+``extras/``, a CycloneDX bill of materials of what the wheel needs and the bootstrap (all made
+twice: equal byte for byte), ``SHA256SUMS``, and an in-toto statement of provenance (SLSA v1) over
+all of them in a DSSE envelope. ``verify`` checks such a folder. ``audit`` looks for known
+vulnerabilities in everything that is locked.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _STATEMENT = "https://in-toto.io/Statement/v1"
 _PROVENANCE = "https://slsa.dev/provenance/v1"
 _PAYLOAD = "application/vnd.in-toto+json"
 _BUILD_TYPE = "urn:remit:release:hatchling:v1"
+_EXTRAS = Path(__file__).parents[1] / "extras"
 _LOCKS = ("requirements/run.txt", "requirements/build.txt", "requirements/release.txt")
 
 
@@ -62,7 +64,7 @@ def build(out: Path, key: Path | None, python: str) -> None:
 
 
 def _made(folder: Path, epoch: str, python: str) -> str:
-    """Make wheel, source archive, bill of materials and bootstrap; name and version of them."""
+    """Make the archives, the bill of materials and the bootstrap; return name and version."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     _run("-m", "hatchling", "build", "-d", str(folder.resolve()), env=environment)
     [wheel] = folder.glob("*.whl")
@@ -75,7 +77,15 @@ def _made(folder: Path, epoch: str, python: str) -> str:
         _run("-m", "remit", "bootstrap", "build",
              "--out", str((folder / f"{name}.bootstrap.tar.gz").resolve()),
              env={**environment, "PYTHONPATH": place}, python=python, cwd=place)  # fmt: skip
+    build_extras(folder, environment)
     return name
+
+
+def build_extras(folder: Path, environment: dict[str, str]) -> None:
+    """Write the wheel of each distribution under ``extras/`` into ``folder``."""
+    for extra in sorted(path.parent for path in _EXTRAS.glob("*/pyproject.toml")):
+        _run("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder.resolve()),
+             env=environment, cwd=str(extra))  # fmt: skip
 
 
 def unequal(one: Path, other: Path) -> list[str]:

@@ -20,8 +20,8 @@ from remit.ledger import LedgerEntry
 from remit.providers import ProviderError
 from remit.runtime import Agent, TurnEnded
 from remit.runtime.order_worker import OrderWorker
-from remit.server.interop import Door
 from remit.testing import ScriptedModel, ToolUse
+from remit_interop import Door
 from tests.server.running import serving
 from tests.support.agents import TEXT, anthropic_runtime
 from tests.support.commands import run_remit

@@ -22,8 +22,8 @@ from remit.agents.worker import WorkFailedError
 from remit.agents.workorders import WorkOrderType
 from remit.ledger import LedgerWriteError
 from remit.providers import ProviderError
-from remit.server.interop import Door
 from remit.testing import ScriptedModel, ToolUse
+from remit_interop import Door
 from tests.support.roots import new_root
 
 BROKEN = ProviderError("INVALID_REQUEST", "bad")

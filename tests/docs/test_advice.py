@@ -29,7 +29,7 @@ _DESCRIBED = {
     "ledger/client.py: Nothing was erased. Name the archive: `remit ledger erase … --archive DIR`.",
     "views/report_entries.py: RESET: a new window of an unchanged limit began.",
     "cli/init.py: --bare and --new-ledger exclude each other.",
-    "packages/index/errors.py: Ask who publishes it: a backup may have been put back. If not, "
+    "remit_index/errors.py: Ask who publishes it: a backup may have been put back. If not, "
     "somebody shows you an old state.",
 }
 
@@ -37,8 +37,8 @@ _DESCRIBED = {
 def test_no_message_advises_to_destroy_before_a_copy_is_kept() -> None:
     found = [
         f"{where}: {text}"
-        for file in sorted(_SOURCE.rglob("*.py"))
-        if (where := file.relative_to(_SOURCE).as_posix()) not in _DESCRIPTIONS
+        for file in sorted([*_SOURCE.rglob("*.py"), *_ROOT.glob("extras/*/src/**/*.py")])
+        if (where := _place(file)) not in _DESCRIPTIONS
         if _VERB.search(source := file.read_text("utf-8"))
         for text in _messages(ast.parse(source))
         if _DESTROYS.search(text) and not _SPARES.search(text)
@@ -69,6 +69,11 @@ def test_the_rule_knows_destructive_advice() -> None:
         assert _DESTROYS.search(text), text
     for text in ("Run `remit package remove PKG-A-001`.", "It was removed.", "Move it away."):
         assert not _DESTROYS.search(text), text
+
+
+def _place(file: Path) -> str:
+    top = _SOURCE if file.is_relative_to(_SOURCE) else file.parents[1]
+    return file.relative_to(top).as_posix()
 
 
 def _messages(tree: ast.Module) -> Iterator[str]:

@@ -22,7 +22,17 @@ PAGES = [
 ]
 PAGES = [page for page in PAGES if page.name != "CHANGELOG.md"]
 CODE = (".py", ".toml", ".json", ".sh", ".html", ".js", ".yaml", ".conf", "")
-PLACES = ["src", "tests", "examples", "benchmarks", "tools", "deploy", "pyproject.toml", "Makefile"]
+PLACES = [
+    "src",
+    "extras",
+    "tests",
+    "examples",
+    "benchmarks",
+    "tools",
+    "deploy",
+    "pyproject.toml",
+    "Makefile",
+]
 # Names of other programs, and of a reader's own things.
 OTHERS = frozenset(
     {

@@ -10,7 +10,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT, *BESIDE = (
+    tomllib.loads(path.read_text("utf-8"))["project"]
+    for path in [ROOT / "pyproject.toml", *sorted(ROOT.glob("extras/*/pyproject.toml"))]
+)
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 
@@ -41,7 +44,7 @@ def test_every_line_is_a_version_with_hashes(lock: Path) -> None:
     [
         ("run", []),
         ("local", ["local"]),
-        ("dev", ["cluster", "index", "mcp", "oidc", "otel", "parquet", "postgres", "dev"]),
+        ("dev", ["cluster", "mcp", "oidc", "otel", "parquet", "postgres", "dev"]),
     ],
 )
 def test_the_locks_are_in_step_with_the_project(lock: str, extras: list[str]) -> None:
@@ -52,6 +55,15 @@ def test_the_locks_are_in_step_with_the_project(lock: str, extras: list[str]) ->
         if requirement.name != "remit":
             version = locked[canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(version), f"run make lock: {requirement}"
+
+
+def test_what_the_distributions_beside_remit_need_is_locked() -> None:
+    locked = pins("dev")
+    for project in BESIDE:
+        for requirement in map(Requirement, project["dependencies"]):
+            if requirement.name != "remit":
+                version = locked[canonicalize_name(requirement.name)]
+                assert requirement.specifier.contains(version), f"run make lock: {requirement}"
 
 
 def test_the_environments_agree() -> None:
@@ -77,6 +89,12 @@ def test_every_direct_dependency_has_its_reason() -> None:
         *PROJECT["dependencies"],
         *(item for extra in EXTRAS if extra != "dev" for item in EXTRAS[extra]),
     ]
+    for project in BESIDE:
+        direct += project["dependencies"]
+        for items in project.get("optional-dependencies", {}).values():
+            direct += items
     for requirement in map(Requirement, direct):
+        if requirement.name in {"remit", *(project["name"] for project in BESIDE)}:
+            continue
         family = re.sub(r"^(opentelemetry)-.*", r"\1-*", requirement.name)
         assert f"`{family}`" in reasons, f"{requirement.name} stands in no row of ADR 6"

@@ -1,7 +1,9 @@
 """A release that was changed, or that another signed, is refused."""
 
 import json
+import os
 import subprocess
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -65,6 +67,19 @@ def test_what_is_no_provenance_is_refused(made: Path) -> None:
     (made / "remit-1.intoto.jsonl").write_text("[]")
     with pytest.raises(SystemExit, match="no release"):
         release.verify(made, None)
+
+
+def test_the_distributions_beside_remit_are_part_of_a_release(tmp_path: Path) -> None:
+    release.build_extras(tmp_path, {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
+    wheels = {path.name.partition("-")[0]: path for path in tmp_path.iterdir()}
+    assert {*wheels} == {"remit_index", "remit_interop"}
+    for name, wheel in wheels.items():
+        with zipfile.ZipFile(wheel) as archive:
+            held = archive.namelist()
+        assert f"{name}/py.typed" in held
+        [info] = {path.partition("/")[0] for path in held if ".dist-info" in path}
+        assert {f"{info}/entry_points.txt", f"{info}/licenses/LICENSE"} <= {*held}
+        assert all(path.startswith((f"{name}/", info)) for path in held)
 
 
 def test_two_builds_are_held_against_each_other(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slipcover import FileMatcher, ImportManager, Slipcover
 
-_SOURCE = ["src/remit"]
+_SOURCE = ["src/remit", "extras/remit-index/src", "extras/remit-interop/src"]
 # How often a line runs before its probe is removed. To remove some, all functions of all modules
 # are looked through: at SlipCover's own 50 that took a tenth of the time of all tests.
 _RUNS = 10_000

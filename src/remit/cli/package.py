@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.package_authoring import diff_, new, pack_, show
-from remit.cli.package_index import index
 from remit.cli.package_signatures import sign, verify
 from remit.cli.package_trust import key, trust
 from remit.cli.shared import emit, note, open_root, reads, show_step, whoami
+from remit.kernel.extensions import INDEX, load_extension
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
@@ -40,12 +40,40 @@ def _installing(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
+class _Index(click.Group):
+    """``remit package index``, which the distribution ``remit-index`` has."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **more: Any,
+    ) -> click.Context:
+        return self._loaded.make_context(info_name, args, parent, **more)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return self._loaded.list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self._loaded.get_command(ctx, cmd_name)
+
+    @property
+    def _loaded(self) -> click.Group:
+        loaded: click.Group = load_extension(INDEX, "remit.commands", "package.index")
+        return loaded
+
+
 @click.group()
 def package() -> None:
     """Packages: what shapes agents, signed, checked and recorded."""
 
 
-for _command in (new, pack_, sign, verify, show, diff_, trust, key, index):
+_index = _Index(
+    "index",
+    help="Package indexes: where packages come from, signed so that no mirror can change them.",
+)
+for _command in (new, pack_, sign, verify, show, diff_, trust, key, _index):
     package.add_command(_command)
 
 
@@ -172,15 +200,17 @@ def _archive(
     index: str | None,
     version: str,
 ) -> IncomingArchive:
-    """The archive in a file; or, where there is no such file, of the package with that id."""
+    """Return the archive in a file, or of the package with that id if there is no such file."""
     from remit.packages import IncomingArchive
 
     file, settings = Path(given), manager.settings
     if file.exists() or given.endswith(".tar.gz") or not given.startswith("PKG-"):
         return IncomingArchive.from_file(file, settings.compressed_bytes, expected_id=package_id)
-    from remit.packages.index import find_in_indexes  # needs the extra
-
-    return find_in_indexes(place.path, given, version or None, settings, index=index)
+    find_in_indexes = load_extension(INDEX, "remit.package_sources", "index")
+    found: IncomingArchive = find_in_indexes(
+        place.path, given, version or None, settings, index=index
+    )
+    return found
 
 
 @contextmanager

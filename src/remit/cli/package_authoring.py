@@ -15,7 +15,7 @@ from remit.cli.shared import (
     emit,
     note,
     open_root,
-    open_settings,
+    package_settings,
     reads,
     say,
 )
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from remit.packages import Archive
     from remit.packages.manifest import Manifest
 
-__all__ = ["diff_", "new", "pack_", "package_settings", "show", "view_of"]
+__all__ = ["diff_", "new", "pack_", "show", "view_of"]
 
 
 @click.command()
@@ -142,16 +142,6 @@ def _kept_archive(package_id: str, root: Path | None) -> Path:
     with ledger:
         found = Registry.from_ledger(ledger).require(package_id)
     return place.path / archive_path(found)
-
-
-def package_settings(root: Path | None) -> PackageSettings:
-    """``[packages]`` of the root; the defaults where there is none, as packing needs none."""
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    if root is not None or find_root().exists():
-        return open_settings(root)[1].settings.packages
-    return load_settings().settings.packages
 
 
 def _plain(manifest: Manifest) -> dict[str, Any]:

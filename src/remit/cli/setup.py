@@ -183,21 +183,21 @@ def _call(place: Root, choice: Choice, made: NewKey) -> dict[str, Any]:
         RemitError: it was refused or failed; the key stays.
     """
     from remit.runtime import Runtime
-    from remit.server.interop import Door
+    from remit.server import LoopbackServer
 
     messages = [{"role": "user", "content": "Say hello in one short sentence."}]
     body = {"model": f"{choice.provider}/{choice.model}", "messages": messages}
-    with Runtime.open(place.path, by=whoami()) as runtime, Door(runtime) as door:
+    with Runtime.open(place.path, by=whoami()) as runtime, LoopbackServer(runtime) as server:
         price = runtime.prices.find(choice.provider, choice.model)
         named_otherwise = price is not None and price.max_completion_tokens
         limit = "max_completion_tokens" if named_otherwise else "max_tokens"
         request = urllib.request.Request(  # noqa: S310 - of our own, on loopback
-            f"{door.url}/v1/chat/completions",
+            f"{server.url}/v1/chat/completions",
             json.dumps({**body, limit: _TOKENS}).encode(),
             {"authorization": f"Bearer {made.key}", "content-type": "application/json"},
         )
         try:
-            with opener(door.url).open(request, timeout=_CALL_S) as reply:
+            with opener(server.url).open(request, timeout=_CALL_S) as reply:
                 headers, said = reply.headers, json.loads(reply.read())
         except urllib.error.HTTPError as error:
             raise RemitError(

@@ -6,10 +6,13 @@ from remit.packages.errors import (
     ArchiveError,
     ManifestError,
     PackageError,
+    PackageKeyError,
     PackError,
     SignatureError,
 )
+from remit.packages.files import replace_file
 from remit.packages.learned import LEARNED_PACKAGES, policy_epoch
+from remit.packages.lock import file_lock
 from remit.packages.manager import PackageManager
 from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
 from remit.packages.package_key import PackageKey
@@ -34,7 +37,7 @@ from remit.packages.registry import (
 )
 from remit.packages.settings_record import fitting, record_settings, recorded_settings
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
-from remit.packages.signatures import sign
+from remit.packages.signatures import read_envelope, sign
 from remit.packages.trust import TrustPolicy, read_trust
 from remit.packages.verification import check_envelope
 from remit.packages.versions import in_range, precedence
@@ -58,6 +61,7 @@ __all__ = [
     "PackError",
     "PackageError",
     "PackageKey",
+    "PackageKeyError",
     "PackageManager",
     "Permissions",
     "PriceChange",
@@ -70,6 +74,7 @@ __all__ = [
     "change_prices",
     "check_envelope",
     "check_prices",
+    "file_lock",
     "finish_prices",
     "fitting",
     "found_packages",
@@ -81,11 +86,13 @@ __all__ = [
     "policy_epoch",
     "precedence",
     "read_archive",
+    "read_envelope",
     "read_trust",
     "record_settings",
     "record_waiver",
     "recorded_prices",
     "recorded_settings",
+    "replace_file",
     "require_ownership",
     "shipped_archives",
     "sign",

@@ -52,10 +52,3 @@ class SignatureError(PackageError):
 
 class TrustError(PackageError):
     """Which keys are trusted cannot be read, or not be changed in that way; nothing was."""
-
-
-class PackageIndexError(PackageError):
-    """A package index cannot be used, or is not what it was; ``docs/package-index.md`` has codes.
-
-    What an index gave is used complete and verified, or not at all: the last good state stays.
-    """

@@ -18,14 +18,18 @@ from remit.providers.protocol import (
     WireChunk,
     WireProvider,
 )
-from remit.providers.upstream import UpstreamProvider
-from remit.providers.upstream_http import Timeouts
+from remit.providers.upstream import UpstreamProvider, refusal
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.upstream_reply import UpstreamReply
+from remit.providers.wire.body import Body
 
 __all__ = [
     "CODES",
     "AsyncProvider",
+    "Body",
     "Dispatched",
     "EventSink",
+    "HttpUpstream",
     "LocalProvider",
     "MockProvider",
     "NeutralSink",
@@ -38,6 +42,8 @@ __all__ = [
     "StreamingProvider",
     "Timeouts",
     "UpstreamProvider",
+    "UpstreamReply",
     "WireChunk",
     "WireProvider",
+    "refusal",
 ]

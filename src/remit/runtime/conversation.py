@@ -321,7 +321,7 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> AbstractAsyncContextManager[AttachedOrder]:
         """One order that a program outside works on, such as another framework's agent.
 
-        It may use the agent's tools, within its limits; see :mod:`remit.server.interop`.
+        It may use the agent's tools, within its limits; see the distribution ``remit-interop``.
 
         Args:
             task: what is to be done, for the record.

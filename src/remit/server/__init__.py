@@ -1,6 +1,21 @@
 """HTTP: the endpoints for OpenAI and Anthropic clients, and Remit's own API (SPEC 12)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from remit.server.listening import ServerError
 from remit.server.serving import serve
 
-__all__ = ["ServerError", "serve"]
+if TYPE_CHECKING:
+    from remit.server.loopback import LoopbackServer
+
+__all__ = ["LoopbackServer", "ServerError", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "LoopbackServer":
+        raise AttributeError(f"module 'remit.server' has no attribute {name!r}")
+    from remit.server.loopback import LoopbackServer  # takes long to import
+
+    return LoopbackServer

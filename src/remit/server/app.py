@@ -6,21 +6,22 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from remit.kernel.errors import ConfigError, RemitError, let_go
+from remit.kernel.extensions import INTEROP, load_extension
 from remit.ledger import LedgerRollbackError
 from remit.packages import policy_epoch
 from remit.providers.wire.endpoint import A2A
 from remit.runtime import Runtime
 from remit.server import request
-from remit.server.a2a import Agents
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
 from remit.server.endpoints import Templates, call_routes, paths_of
+from remit.server.extending import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.guard import Guard
 from remit.server.listening import most_connections
@@ -61,7 +62,6 @@ _FLUSH_S = 1.0
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
 _T = TypeVar("_T")
-_Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class App:
@@ -121,27 +121,31 @@ class App:
         server = settings.server
         most = most_connections(server.max_connections)
         self._shares = Shares(most, server.max_body_bytes, within)
-        agents = self._agents = Agents(runtime.gateway, self._authenticator, settings)
+        self._agents: ExtensionRoutes | None = None
+        if settings.a2a:
+            agents = load_extension(INTEROP, "remit.routes", "a2a")
+            self._agents = agents(runtime.gateway, self._authenticator, settings)
         calls = ModelCalls(
             runtime.gateway, self._authenticator, settings.server, self._responses, self.metrics,
-            self._shares, agents, dev=dev,
+            self._shares, dev=dev,
         )  # fmt: skip
         self._watch = functools.partial(calls.watch, settings.auth.revocation_s / 2)
         self._calls = call_routes(calls)
-        for path in agents.paths():
-            self._calls[path] = functools.partial(calls.serve, A2A)
+        if self._agents is not None:
+            answer = functools.partial(calls.serve, A2A, answer=self._agents.answer)
+            self._calls.update(dict.fromkeys(self._agents.paths(), answer))
         if self._traces is not None:
             self._calls = {path: functools.partial(self._traced, handler)
                            for path, handler in self._calls.items()}  # fmt: skip
         self.direct = {path.encode(): handler for path, handler in self._calls.items()}
         self._listing = ModelListing(runtime, self._authenticator)
         files, batches = Files(door), Batches(door)
-        self._routes: dict[tuple[str, str], _Handler] = {
+        self._routes: dict[tuple[str, str], Handler] = {
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **OwnKey(runtime.budgeter, self._authenticator).routes(),
             **files.routes(),
             **batches.routes(),
-            **agents.cards(),
+            **(self._agents.cards() if self._agents is not None else {}),
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
@@ -161,12 +165,12 @@ class App:
             await request.AsgiRequest(scope, receive, send).serve(call)
             return
         if self._dev and not is_local(scope["headers"]):
-            handler: _Handler = _refuse_from_elsewhere
+            handler: Handler = _refuse_from_elsewhere
         else:
             handler = self._routes.get((method, path), self._other)
         await self._answer(handler, scope, receive, send)
 
-    async def _answer(self, handler: _Handler, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
         """Run a handler; what it raises is answered in the client's dialect."""
         started = False
 
@@ -291,7 +295,8 @@ class App:
                 await task
         await self.runtime.gateway.batches.aclose()
         await self._responses.background.aclose()
-        await self._agents.aclose()
+        if self._agents is not None:
+            await self._agents.aclose()
         await self.runtime.aclose()
         self.metrics.flush()
         await asyncio.to_thread(self._close)

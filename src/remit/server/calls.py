@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
@@ -15,7 +16,6 @@ from remit.providers.dialects import DialectError
 from remit.providers.wire.body import Body, BodyError
 from remit.providers.wire.endpoint import A2A, COUNT_TOKENS, RESPONSES, SPEECH, Endpoint
 from remit.providers.wire.form import FormBody, ObjectBody
-from remit.server.a2a import Agents
 from remit.server.answers import (
     call_headers,
     failure,
@@ -40,6 +40,7 @@ from remit.server.telemetry import CallMetrics
 
 _log = logging.getLogger("remit.server")
 _LONG = 1024 * 1024  # bytes of a body whose reading others need not wait for
+_Answer = Callable[[AuthenticatedRequest, Body, PromptRequest, Request], Awaitable[None]]
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -54,12 +55,10 @@ class ModelCalls:
         responses: Responses,
         metrics: CallMetrics,
         shares: Shares,
-        agents: Agents,
         *,
         dev: bool,
     ) -> None:
         self._shares = shares
-        self._agents = agents
         self._dev = dev
         self._metrics = metrics
         self._gateway = gateway
@@ -68,8 +67,14 @@ class ModelCalls:
         self._responses = responses
         self._running: dict[Request, str | None] = {}  # by what token
 
-    async def serve(self, endpoint: Endpoint, request: Request) -> None:
-        """One call of a model; whatever comes of it is answered, as long as somebody waits."""
+    async def serve(
+        self, endpoint: Endpoint, request: Request, *, answer: _Answer | None = None
+    ) -> None:
+        """Answer one call, also if it fails, as long as somebody waits.
+
+        Args:
+            answer: answers calls of an extension's own protocol.
+        """
         self._metrics.in_progress += 1
         share = Share(self._shares)
         try:
@@ -83,8 +88,8 @@ class ModelCalls:
             self._running[request] = caller.token
             body = await self._body(endpoint, caller, request, share)
             asked = self._authenticator.request(caller, body)
-            if endpoint is A2A:
-                await self._agents.answer(caller, body, asked, request)
+            if answer is not None:
+                await answer(caller, body, asked, request)
                 return
             if endpoint is RESPONSES:
                 asked = await self._kept(asked, caller.identity)
@@ -104,13 +109,13 @@ class ModelCalls:
                 request.answer(_whole(body, asked, response))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
             # No name for it: with its traceback it would hold the body until a collection.
-            answer = refusal(
+            refused = refusal(
                 dialect_of(request.path, request.headers),
                 no_record(error) if isinstance(error, RemitError) else self._refused(error),
             )
             let_go(error)
             if not request.started:
-                request.answer(answer)
+                request.answer(refused)
         finally:
             self._metrics.in_progress -= 1
             self._running.pop(request, None)

@@ -33,8 +33,8 @@ from remit import Runtime
 from remit.kernel.root import Root
 from remit.packages.gates import check_gates
 from remit.runtime import make_root
-from remit.server.interop import Door
 from remit.server.listening import listen, url_of
+from remit_interop import Door
 
 _KEY = "a secret of at least thirty-two bytes"
 

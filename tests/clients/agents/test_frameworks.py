@@ -18,8 +18,8 @@ from remit import Runtime, tool
 from remit.kernel.root import Root
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, make_root
-from remit.server.interop import Door, Run, WorkParkedError
 from remit.views.journey import prompt_journey
+from remit_interop import Door, Run, WorkParkedError
 from tests.clients.conftest import make_side
 
 ORDERED: list[int] = []
@@ -112,7 +112,7 @@ def check(runtime: Runtime, run: Run, *, ordered: bool = True, calls: int = 2) -
 @pytest.mark.parametrize("granted", [True, False])
 async def test_openai_agents(runtime: Runtime, door: Door, granted: bool) -> None:
     import agents
-    from remit.server.interop.openai_agents import model, settle, tools
+    from remit_interop.openai_agents import model, settle, tools
 
     agents.set_tracing_disabled(True)
     session = buyer(runtime).session()
@@ -141,7 +141,7 @@ async def test_openai_agents(runtime: Runtime, door: Door, granted: bool) -> Non
 async def test_pydantic_ai(runtime: Runtime, door: Door, granted: bool, name: str) -> None:
     from pydantic_ai import Agent, DeferredToolRequests
 
-    from remit.server.interop.pydantic_ai import model, settle, tools
+    from remit_interop.pydantic_ai import model, settle, tools
 
     session = buyer(runtime).session()
     async with door.attach(session, TASK, key="tea") as run:
@@ -168,7 +168,7 @@ def test_langgraph(runtime: Runtime, door: Door, granted: bool) -> None:
     from langgraph.prebuilt import ToolNode, tools_condition
     from langgraph.types import Command
 
-    from remit.server.interop.langgraph import model, tools
+    from remit_interop.langgraph import model, tools
 
     def graph(run: Run) -> Any:
         chat = model(run, "gpt-4o-mini").bind_tools(tools(run))
@@ -230,7 +230,7 @@ async def _asked(prompt: str, options: Any) -> Any:
 async def test_claude_agent(
     runtime: Runtime, door: Door, granted: bool, quiet: dict[str, Any]
 ) -> None:
-    from remit.server.interop.claude_agent import options
+    from remit_interop.claude_agent import options
 
     session = buyer(runtime).session()
     async with door.attach(session, _CLAUDE, key="tea") as run:
@@ -246,7 +246,7 @@ async def test_claude_agent(
 async def test_claude_codes_own_tools(
     runtime: Runtime, door: Door, quiet: dict[str, Any], tmp_path: Path
 ) -> None:
-    from remit.server.interop.claude_agent import builtin, options
+    from remit_interop.claude_agent import builtin, options
 
     (tmp_path / "note.txt").write_text("oolong")
     read = f'[[call Read {{"file_path": "{tmp_path / "note.txt"}"}}]]'

@@ -1,0 +1,146 @@
+"""Fixtures that every part uses. Nothing here replaces a real part by a pretended one."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from tests.support.postgres import PostgresServer
+
+from remit.kernel.loops import run_blocking
+from remit.ledger import LedgerClient
+from remit.providers.upstream_http import HttpUpstream
+
+# Processes that tests start, and the next run, find the modules compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+hypothesis.settings.register_profile(
+    "remit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("remit")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes have no part in a test's name: they may tell the time, and each worker has its own."""
+    return argname if isinstance(val, bytes) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Tests and what they import stay until the end: the collector need not look at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and roots of whoever runs the tests are none of the tests' business."""
+    for name in ("ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "REMIT_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_key(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "live" not in request.keywords:
+        monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _same_levels() -> Iterator[None]:
+    """Fail a test that changes log levels: later tests in the process would miss records."""
+    before = logging.root.level, logging.getLogger("remit").level
+    yield
+    assert (logging.root.level, logging.getLogger("remit").level) == before
+
+
+@pytest.fixture(autouse=True)
+def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what a test left open: a connection found by the garbage collector is an error."""
+    clients: list[HttpUpstream] = []
+    make = HttpUpstream.__init__
+
+    def noted(self: Any, *arguments: object, **more: object) -> None:
+        make(self, *arguments, **more)  # type: ignore[arg-type]
+        clients.append(self)
+
+    monkeypatch.setattr(HttpUpstream, "__init__", noted)
+    yield
+    for client in clients:
+        run_blocking(client.aclose())
+
+
+def _quick() -> str | None:
+    """Memory, where there is enough: a server that must call fsync waits for the disk a lot."""
+    memory = "/dev/shm"
+    return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > 4 << 30 else None
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests that do not harm it.
+
+    Not below pytest's own directory: the server is another user, and each pytest that starts
+    shuts everybody else out of there.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="remit-postgres-", dir=_quick()))
+    server = PostgresServer(directory)
+    yield server
+    server.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def new_ledger(postgres: PostgresServer) -> str:
+    """A new ledger on PostgreSQL with nothing in it: to be copied, which is quicker than made."""
+    url = postgres.database()
+    LedgerClient(url).close()
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where a new ledger may be made: a test that asks for it runs on both stores."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "ledger.db")
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    template = [request.getfixturevalue("new_ledger")] if "ledger" in request.fixturenames else []
+    url = server.database(*template)
+    yield url
+    server.drop(url)
+
+
+@pytest.fixture
+def ledger(target: str) -> Iterator[LedgerClient]:
+    """A new ledger, on both stores."""
+    with LedgerClient(target) as client:
+        yield client
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A new ledger's address and the directory of all its files, to search them:
+    on both stores."""
+    if request.param == "sqlite":
+        (tmp_path / "data").mkdir()
+        yield str(tmp_path / "data" / "ledger.db"), tmp_path / "data"
+        return
+    server = PostgresServer(tmp_path / "data")
+    yield server.database(), server.data
+    server.stop()

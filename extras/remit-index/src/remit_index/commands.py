@@ -1,0 +1,300 @@
+"""``remit package index``: where packages come from, and publishing such a place."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remit.cli.shared import (
+    FOLDER,
+    echo_json,
+    emit,
+    note,
+    open_settings,
+    package_settings,
+    reads,
+    say,
+)
+from remit.kernel.canonical import sha256_hex
+from remit.packages import PackageError
+from remit_index.client import PackageIndex, open_indexes, remove_index
+from remit_index.listing import Listed
+from remit_index.publisher import IndexPublisher
+
+__all__ = ["index"]
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_SERVED = click.argument("directory", type=FOLDER)
+_KEYS = click.option(
+    "--keys",
+    required=True,
+    type=FOLDER,
+    metavar="KEYDIR",
+    help="The directory of the private keys; not in DIRECTORY.",
+)
+
+
+@click.group()
+def index() -> None:
+    """Package indexes: where packages come from, signed so that no mirror can change them."""
+
+
+@index.command()
+@click.argument("name")
+@click.argument("location")
+@click.option(
+    "--root-metadata",
+    required=True,
+    type=_FILE,
+    help="The index's N.root.json, which you got through a channel that you trust.",
+)
+@click.option("--insecure-http", is_flag=True, help="Allow http without encryption.")
+@reads
+def add(
+    root: Path | None,
+    as_json: bool,
+    name: str,
+    location: str,
+    root_metadata: Path,
+    insecure_http: bool,
+) -> None:
+    """Take packages from a directory or a web server from now on."""
+    place, loaded = open_settings(root)
+    settings = loaded.settings.packages
+    made = PackageIndex(place.path, name, location, settings, insecure_http=insecure_http)
+    data = root_metadata.read_bytes()
+    given = made.add(data)
+    digest, keyids = _digest(data), sorted(given.roles["root"].keyids)
+    status = _status(made)
+    found = {**status, "root_sha256": digest, "root_keys": keyids}
+    emit(as_json, found, [f"{name}: {made.location}, {_count(status)}"])
+    if as_json:
+        return
+    note(f"trusted by root metadata {given.version}, {digest}")
+    for keyid in keyids:
+        note(f"  key {keyid}")
+    if insecure_http:
+        note("What is installed is verified; who is in between sees it and can keep it from you.")
+
+
+@index.command("list")
+@reads
+def list_all(root: Path | None, as_json: bool) -> None:
+    """The indexes of this root, and how fresh what is known of them is."""
+    found = [_status(each) for each in _opened(root, None)]
+    emit(as_json, {"indexes": found}, (
+        f"{each['name']}  {each['location']}  {each['problem'] or _good_until(each)}"
+        for each in found
+    ))  # fmt: skip
+    for each in () if as_json else found:
+        if each["expired"]:
+            note(f"{each['name']} has expired: `remit package index refresh {each['name']}`.")
+
+
+@index.command()
+@click.argument("name", required=False)
+@reads
+def refresh(root: Path | None, as_json: bool, name: str | None) -> None:
+    """Fetch what an index, or each of them, has now."""
+    found: list[dict[str, Any]] = []
+    failed: list[PackageError] = []
+    for each in _opened(root, name):
+        problem = {}
+        try:
+            each.refresh()
+        except PackageError as error:
+            failed.append(error)
+            problem = {"problem": error.message}
+        found.append({**_status(each), "refreshed": not problem, **problem})
+    done = (each for each in found if each["refreshed"])
+    emit(as_json, {"indexes": found}, (f"{each['name']}: {_good_until(each)}" for each in done))
+    for other in failed[:-1]:
+        note(f"error: {other.message}")
+        note(f"  next: {other.next_step}")
+    if failed:
+        raise failed[-1]
+
+
+@index.command()
+@click.argument("text", default="")
+@click.option("--index", "name", help="Only in this one.")
+@click.option("--versions", is_flag=True, help="All versions, not the newest alone.")
+@reads
+def search(root: Path | None, as_json: bool, text: str, name: str | None, versions: bool) -> None:
+    """Packages whose id or title holds TEXT; all without it. Nothing is fetched."""
+    rows: list[tuple[str, Listed]] = []
+    for each in _opened(root, name):
+        known = each.known()
+        for newest in each.search(text):
+            listed = known.packages[newest.package_id] if versions else [newest]
+            rows += [(each.name, item) for item in listed]
+        if known.expires <= datetime.now(UTC):
+            note(f"What is known of {each.name} has expired: `remit package index refresh`.")
+    width = max((len(item.package_id) for _, item in rows), default=0)
+    emit(
+        as_json,
+        {"packages": [{"index": where, **asdict(item)} for where, item in rows]},
+        (
+            f"{item.package_id:<{width}}  {item.version:<8}  {_signed(item):<8}  {where}  "
+            f"{item.title}"
+            for where, item in rows
+        ),
+    )
+
+
+@index.command()
+@click.argument("name")
+@reads
+def remove(root: Path | None, as_json: bool, name: str) -> None:
+    """Take no packages from an index any more; what came from it stays."""
+    place, loaded = open_settings(root)
+    remove_index(place.path, name, loaded.settings.packages.lock_timeout_s)
+    emit(as_json, {"removed": name}, [f"{name} removed"])
+
+
+@index.command()
+@_SERVED
+@_KEYS
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="ROLE=N",
+    help="So many keys have to sign: root=2. 1 where nothing is said.",
+)
+@reads
+def init(
+    root: Path | None, as_json: bool, directory: Path, keys: Path, thresholds: tuple[str, ...]
+) -> None:
+    """Make an empty index to publish, and its keys."""
+    wanted: dict[str, int] = {}
+    for text in thresholds:
+        role, _, number = text.partition("=")
+        if not (number.isascii() and number.isdigit() and len(number) < 4):
+            raise click.BadParameter(f"{text!r} is not such as root=2.", param_hint="--threshold")
+        wanted[role] = int(number)
+    made = _publisher(root, directory, keys).create(wanted)
+    digest = _digest(made.read_bytes())
+    emit(as_json, {"root_metadata": str(made), "sha256": digest, "keys": str(keys)}, [str(made)])
+    if not as_json:
+        note(f"Give it to those who use the index, through a channel that they trust: {digest}")
+        note(f"Keep {keys} to yourself, and root.pem apart from the rest.")
+
+
+@index.command()
+@_SERVED
+@click.argument("archives", nargs=-1, required=True, type=_FILE, metavar="ARCHIVE…")
+@_KEYS
+@reads
+def publish(
+    root: Path | None, as_json: bool, directory: Path, archives: tuple[Path, ...], keys: Path
+) -> None:
+    """Put packages into an index, with the signatures (….intoto.json) that are beside them."""
+    publisher = _publisher(root, directory, keys)
+    packages = publisher.publish(*archives)
+    for item in () if as_json else packages:
+        say(f"{item.package_id} {item.version} {_signed(item)} {item.digest}")
+    _show_expiry(as_json, publisher.expiry, packages=[asdict(item) for item in packages])
+
+
+@index.command()
+@_SERVED
+@click.argument("package_id")
+@click.argument("version")
+@_KEYS
+@reads
+def withdraw(
+    root: Path | None, as_json: bool, directory: Path, package_id: str, version: str, keys: Path
+) -> None:
+    """Take a version out of an index; where it is installed, it stays."""
+    _publisher(root, directory, keys).withdraw(package_id, version)
+    found = {"withdrawn": {"package_id": package_id, "version": version}}
+    emit(as_json, found, [f"{package_id} {version} withdrawn"])
+
+
+@index.command()
+@_SERVED
+@_KEYS
+@click.option("--all", "everything", is_flag=True, help="Root and targets too, with their keys.")
+@reads
+def renew(root: Path | None, as_json: bool, directory: Path, keys: Path, everything: bool) -> None:
+    """Sign an index again before it expires; to be run by a timer."""
+    _show_expiry(as_json, _publisher(root, directory, keys).renew(everything=everything))
+
+
+@index.command()
+@_SERVED
+@click.argument("role", type=click.Choice(["root", "targets", "snapshot", "timestamp"]))
+@_KEYS
+@reads
+def rotate(root: Path | None, as_json: bool, directory: Path, role: str, keys: Path) -> None:
+    """Give a role new keys; clients follow by themselves. Needs the keys of root."""
+    retired = _publisher(root, directory, keys).rotate(role)
+    found = {"role": role, "retired": [str(file) for file in retired]}
+    emit(as_json, found, [f"{role} has new keys"])
+    for file in () if as_json else retired:
+        note(f"{file} counts no more.")
+
+
+def _opened(root: Path | None, name: str | None) -> list[PackageIndex]:
+    place, loaded = open_settings(root)
+    if name is not None:
+        return [PackageIndex.open(place.path, name, loaded.settings.packages)]
+    return open_indexes(place.path, loaded.settings.packages)
+
+
+def _publisher(root: Path | None, directory: Path, keys: Path) -> IndexPublisher:
+    """Publishers need no root; the settings of one that is there count."""
+    return IndexPublisher(directory, keys, package_settings(root))
+
+
+def _status(index: PackageIndex) -> dict[str, Any]:
+    """What is known of it; a damaged one is listed with its problem."""
+    status: dict[str, Any] = {"name": index.name, "location": index.location}
+    try:
+        known = index.known()
+    except PackageError as error:
+        none = {"packages": 0, "expires": "", "expired": False, "root_version": 0}
+        return {**status, **none, "problem": error.message}
+    return {
+        **status,
+        "packages": len(known.packages),
+        "expires": _time(known.expires),
+        "expired": known.expires <= datetime.now(UTC),
+        "root_version": known.root_version,
+        "problem": "",
+    }
+
+
+def _count(status: dict[str, Any]) -> str:
+    number = status["packages"]
+    return f"{number} package" if number == 1 else f"{number} packages"
+
+
+def _good_until(status: dict[str, Any]) -> str:
+    return f"{_count(status)}, good until {status['expires']}"
+
+
+def _signed(item: Listed) -> str:
+    return "signed" if item.signed else "unsigned"
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{sha256_hex(data)}"
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _show_expiry(as_json: bool, expiry: dict[str, datetime], **more: Any) -> None:
+    times = {role: _time(moment) for role, moment in expiry.items()}
+    if as_json:
+        echo_json({**more, "expires": times})
+        return
+    for role, moment in times.items():
+        note(f"{role:<9} expires {moment}")

@@ -1,0 +1,51 @@
+"""Parts of Remit that are distributions of their own, found through their entry points."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+
+INDEX = "remit-index"
+INTEROP = "remit-interop"
+
+
+class MissingDistributionError(InvalidInputError, ImportError):
+    """A part of Remit whose distribution is missing, or incomplete.
+
+    Attributes:
+        code: ``index_not_installed`` or ``interop_not_installed``.
+    """
+
+    def __init__(self, needed: str, why: str) -> None:
+        super().__init__(why, next_step=f"pip install {needed}")
+        self.code = f"{needed.removeprefix('remit-')}_not_installed"
+
+
+def load_extension(needed: str, group: str, name: str) -> Any:
+    """Return the object that a distribution offers as an entry point.
+
+    Only the distribution of that name counts: an entry point of another distribution would bring
+    foreign code into a process that nobody installed it for.
+
+    Args:
+        needed: the distribution, :data:`INDEX` or :data:`INTEROP`.
+        group: of the entry points, such as ``remit.commands``.
+        name: of the entry point in its group.
+
+    Raises:
+        MissingDistributionError: the distribution is not installed, is too old, or lacks a module.
+    """
+    try:
+        [entry] = distribution(needed).entry_points.select(group=group, name=name)
+        return entry.load()
+    except PackageNotFoundError as error:
+        why = f"{name} is in the distribution {needed}, which is not installed."
+        raise MissingDistributionError(needed, why) from error
+    except ValueError as error:
+        why = f"The installed {needed} does not have {name}: it is of another version than Remit."
+        raise MissingDistributionError(needed, why) from error
+    except ImportError as error:
+        why = f"The installed {needed} cannot be imported: {error}."
+        raise MissingDistributionError(needed, why) from error

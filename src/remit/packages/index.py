@@ -1,0 +1,7 @@
+"""The earlier name of ``remit_index`` (distribution ``remit-index``); it stays until 1.0."""
+
+import sys
+
+from remit.kernel.extensions import INDEX, load_extension
+
+sys.modules[__name__] = load_extension(INDEX, "remit.modules", __name__)

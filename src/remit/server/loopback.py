@@ -1,0 +1,42 @@
+"""The endpoints of a root that this process has opened, on a free port of loopback."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+from uvicorn import Server
+
+from remit.kernel.loops import Closeable, start_background
+from remit.runtime import Runtime
+from remit.server.app import App
+from remit.server.listening import http_config, listen, url_of
+
+_BACKLOG = 128
+
+
+class LoopbackServer(Closeable):
+    """Serves a runtime's endpoints to clients on this machine until it is closed.
+
+    Attributes:
+        url: of the endpoints, without a path.
+
+    Raises:
+        ServerError: no port can be listened on.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._app: App | None = App(runtime)
+        listening = listen("127.0.0.1", 0, _BACKLOG)
+        self.url = url_of(listening)
+        config = http_config(self._app, runtime.loaded.settings.server)
+        config.lifespan = "off"  # who opened the runtime closes it
+        self._server = Server(config)
+        self._serving = start_background(self._server.serve([listening]))
+
+    @override
+    def close(self) -> None:
+        """Take no more calls, and wait for those that run."""
+        app, self._app = self._app, None
+        if app is not None:
+            self._server.should_exit = True
+            self._serving.result()
+            app.release()
