@@ -34,6 +34,8 @@ MOST_MB_AN_HOUR = 2.0
 WORKERS = 2
 LOOK_S = 10.0
 ROWS = 15  # of the printed curve
+Curves = dict[int, list[tuple[float, float]]]
+"""By process id: minutes since the start, and MB."""
 _PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 _KINDS = ("plain",) * 12 + ("slow", "refuse", "fail", "limit", "cut", "usage")
 
@@ -103,7 +105,9 @@ class Traffic:
         key = self._key if draw.random() < 0.97 else f"sk-remit-{uuid.uuid4().hex}"
         words = draw.randint(5, 300)
         order = f"[[tag=s{draw.randrange(10**9)} words={words} do={draw.choice(_KINDS)} big=0]]"
-        content = order + "a long prompt " * (90_000 if draw.random() < 0.003 else draw.randrange(99))
+        content = order + "a long prompt " * (
+            90_000 if draw.random() < 0.003 else draw.randrange(99)
+        )
         body = {
             "model": model if draw.random() < 0.97 else f"unknown-{uuid.uuid4().hex[:8]}",
             "max_tokens": 2 * words, "stream": draw.random() < 0.5,
@@ -122,10 +126,10 @@ class Traffic:
         self.statuses[status] += 1
 
 
-async def watch(pids: Sequence[int], seconds: float) -> dict[int, list[tuple[float, float]]]:
+async def watch(pids: Sequence[int], seconds: float) -> Curves:
     """Return the curve of each process: minutes since the start, and MB."""
     begun = time.monotonic()
-    curves: dict[int, list[tuple[float, float]]] = {pid: [] for pid in pids}
+    curves: Curves = {pid: [] for pid in pids}
     while (passed := time.monotonic() - begun) < seconds:
         for pid in pids:
             curves[pid].append((passed / 60, resident_mb(pid)))
@@ -136,13 +140,15 @@ async def watch(pids: Sequence[int], seconds: float) -> dict[int, list[tuple[flo
     return curves
 
 
-async def measure(traffic: Traffic, pids: Sequence[int], seconds: float) -> dict[int, list[tuple[float, float]]]:
+async def measure(
+    traffic: Traffic, pids: Sequence[int], seconds: float
+) -> dict[int, list[tuple[float, float]]]:
     """Return the curves of the processes under the traffic."""
     _, curves = await asyncio.gather(traffic.run(seconds), watch(pids, seconds))
     return curves
 
 
-def table(curves: dict[int, list[tuple[float, float]]]) -> str:
+def table(curves: Curves) -> str:
     """Return the curves as a table with a row for each step of the time."""
     names = [f"worker {number + 1}" for number in range(len(curves))]
     lines = [" | ".join(["| minutes", *(f"{name} MB" for name in names)]) + " |"]
@@ -151,7 +157,9 @@ def table(curves: dict[int, list[tuple[float, float]]]) -> str:
     places = sorted({round(step * (count - 1) / ROWS) for step in range(ROWS + 1)})
     for place in places:
         points = [curve[place] for curve in curves.values()]
-        lines.append(f"| {points[0][0]:.1f} | " + " | ".join(f"{mb:.1f}" for _, mb in points) + " |")
+        lines.append(
+            f"| {points[0][0]:.1f} | " + " | ".join(f"{mb:.1f}" for _, mb in points) + " |"
+        )
     return "\n".join(lines)
 
 

@@ -51,16 +51,19 @@ class MemoryAccount:
         self._holdings: set[Holding] = set()
         self._lock = threading.Lock()
 
-    def has_room_for(self, size: int) -> bool:
-        """Return True if a body of this size, added to what is held, stays within the limit."""
+    @property
+    def limit_of_bodies(self) -> int:
+        """Most bytes up to which bodies are let in: the rest is for answers that grow."""
+        return self.limit - self.limit // 4
+
+    def has_room_for_body(self, size: int) -> bool:
+        """Return True if a body of this size may be read now."""
         with self._lock:
-            return self._need(size, size) <= self.limit
+            return self._need(size) <= self.limit_of_bodies
 
     @property
     def is_over(self) -> bool:
         """Whether more is held than the limit allows, with what was ended and is not released."""
-        if self.held * (1 + _WORK) <= self.limit:
-            return False
         with self._lock:
             return self._need(0) > self.limit
 
@@ -74,20 +77,29 @@ class MemoryAccount:
                 self._holdings.add(holding)
             else:
                 self._holdings.discard(holding)
-            if not grows or self.held * (1 + _WORK) <= self.limit:
+            if not grows or self._need(0) <= self.limit:
                 return
-            alive = sorted(
-                (one for one in self._holdings if one.can_end), key=lambda one: one.size
-            )
             ending = sum(one.size for one in self._holdings if one.is_ended)
+            alive = [one for one in self._holdings if one.can_end]
+            alive.sort(key=lambda one: one.size)
             while alive and self._need(-ending) > self.limit:
                 largest = alive.pop()
                 ending += largest.size
                 largest.end()
 
-    def _need(self, more: int, size: int = 0) -> int:
-        largest = max((one.size for one in self._holdings if not one.is_ended), default=0)
-        return self.held + more + _WORK * max(largest, size)
+    def _need(self, more: int) -> int:
+        """Return what would be held with so many bytes more, and the room for work."""
+        if (self.held + more) * (1 + _WORK) <= self.limit_of_bodies:
+            return 0  # whichever is the largest
+        return (
+            self.held
+            + more
+            + _WORK
+            * max(
+                (one.size for one in self._holdings if one.is_answer and not one.is_ended),
+                default=0,
+            )
+        )
 
 
 class Holding:
@@ -100,16 +112,18 @@ class Holding:
 
     Attributes:
         size: bytes.
+        is_answer: True for what can be ended; room for the work on the largest of them is left.
         is_ended: True once the account has ended it.
     """
 
-    __slots__ = ("_account", "_loop", "_task", "is_ended", "size")
+    __slots__ = ("_account", "_loop", "_task", "is_answer", "is_ended", "size")
 
     def __init__(self, account: MemoryAccount, task: asyncio.Task[object] | None = None) -> None:
         self._account = account
         self._task = task
         self._loop = task.get_loop() if task is not None else None
         self.size = 0
+        self.is_answer = task is not None
         self.is_ended = False
 
     @property

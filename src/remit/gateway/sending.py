@@ -77,8 +77,10 @@ async def send_body(
                 return await _streamed(outgoing, reply, tap, neutral)
             if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
                 return await _data(outgoing, reply, tap)
-            watched = isinstance(reply, UpstreamReply)
-            raw = await (reply.read(on_growth=tap.hold) if watched else reply.read())
+            if isinstance(reply, UpstreamReply):
+                raw = await reply.read(on_growth=tap.hold)
+            else:
+                raw = await reply.read()
         finally:
             await reply.aclose()
         if len(raw) > LARGE_BYTES:
@@ -194,8 +196,10 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
     """
     endpoint, kind, headers = A2A.name, reply.content_type, passed_on(reply.headers)
     if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
-        watched = isinstance(reply, UpstreamReply)
-        raw = await (reply.read(on_growth=tap.hold) if watched else reply.read())
+        if isinstance(reply, UpstreamReply):
+            raw = await reply.read(on_growth=tap.hold)
+        else:
+            raw = await reply.read()
         return response(Reply(endpoint, reply.status, headers, raw, None), None)
     total = Passed()
     tap.listen(total, asks_usage=False)

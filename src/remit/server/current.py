@@ -16,6 +16,7 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from remit.gateway.memory import memory
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
@@ -72,6 +73,7 @@ class Current:
         flags = {**options.flags, **(kept or {})}
         runtime = Runtime.open(Path(options.root), flags=flags, by=options.by)
         settings = runtime.loaded.settings.server
+        memory.limit = settings.memory_bytes
         shares = None
         if self._has_tenants():
             most = most_connections(settings.max_connections)
