@@ -1,4 +1,4 @@
-"""What bodies and answers take of a process is bounded in sum, whatever providers and clients do."""
+"""The memory of bodies and answers is bounded in sum, whatever providers and clients do."""
 
 from __future__ import annotations
 
