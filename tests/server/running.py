@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +194,7 @@ def serving(
     database: str = "",
     environment: Mapping[str, str] | None = None,
     checked: bool = True,
+    program: Sequence[str] = ("-m", "remit"),
 ) -> Iterator[Served]:
     """``remit serve`` of a root, made when it is not there, until the block ends.
 
@@ -205,6 +206,7 @@ def serving(
         database: a PostgreSQL URL; SQLite when left out.
         environment: more variables.
         checked: hold the ledger to its promises at the end.
+        program: what runs the command line.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("REMIT_")},
@@ -222,7 +224,7 @@ def serving(
     with (
         log.open("w", encoding="utf-8") as errors,
         _started(
-            ["serve", "--root", str(root), "--port", "0", *arguments], variables, errors
+            [*program, "serve", "--root", str(root), "--port", "0", *arguments], variables, errors
         ) as process,
     ):
         try:
@@ -245,11 +247,11 @@ def serving(
 def _started(
     line: list[str], variables: dict[str, str], errors: IO[str]
 ) -> Program | subprocess.Popen[str]:
-    """``remit LINE``; started as a user does where it starts processes, which read variables."""
+    """``python LINE``; started as a user does where it starts processes, which read variables."""
     if "--workers" not in line:
-        return Program("-m", "remit", *line, environment=variables, errors=Path(errors.name))
+        return Program(*line, environment=variables, errors=Path(errors.name))
     return subprocess.Popen(
-        [sys.executable, "-m", "remit", *line],
+        [sys.executable, *line],
         env=variables, stdout=subprocess.PIPE, stderr=errors, text=True,
     )  # fmt: skip
 

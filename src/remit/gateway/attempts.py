@@ -19,6 +19,7 @@ from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import CancelledAfterWriteError, InFlightCalls
 from remit.gateway.keeping import KeptId
+from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
 from remit.gateway.objects import notes_made
 from remit.gateway.records import (
@@ -35,7 +36,7 @@ from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
-from remit.ledger import Content, LedgerClient, LedgerEntry
+from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
 from remit.providers import (
     CODES,
     ProviderError,
@@ -145,11 +146,18 @@ class Attempts:
                     let_go(error)
                 attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
                 attempt.first_after_ms = tap.first_after_ms
-            entry, bill, finishing = self._finish(call, attempt, result)
-            finished, gone = await finishing
-            error = gone or error
+            gone = None
+            if _is_large(call, attempt, result):
+                recorded, gone = await run_to_the_end(self._record, call, attempt, result)
+            else:
+                recorded = self._record(call, attempt, result)
+            entry, bill = recorded[:2]
+            finished, also_gone = await self._finish(call, attempt, result, *recorded)
+            error = also_gone or gone or error
         finally:
             self._in_flight.ended(attempt.dispatch_entry_id)
+            if tap.holding is not None:
+                tap.release()
         try:
             response = self._response(call, attempt, result, entry, bill, finished)
             if (schema := call.request.output_schema) is not None and response.error_code is None:
@@ -266,9 +274,6 @@ class Attempts:
         else:  # the loop is closing: recovery will find the call
             permit.release()
             raise error
-        attempt.streamed = tap.text
-        if tap.sum is not None:
-            attempt.arrived = dump(tap.sum.answer())
         return failure
 
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
@@ -302,11 +307,18 @@ class Attempts:
         tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)
         return tariff.assumed(tokens, "estimated", asked)
 
-    def _finish(
+    def _record(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
-    ) -> tuple[LedgerEntry, Bill, Awaitable[tuple[FinishedCall, asyncio.CancelledError | None]]]:
-        """What puts ``EXCHANGE``, settlement and the end of the in-flight row on record."""
-        request, hold = call.request, attempt.hold
+    ) -> tuple[LedgerEntry, Bill, Prepared, Sequence[KeptId]]:
+        """Return the ``EXCHANGE`` of an attempt: what came of it, billed, encoded and hashed.
+
+        Any thread may do this.
+        """
+        request, hold, tap = call.request, attempt.hold, call.tap
+        if isinstance(result, Failure) and attempt.sent:
+            attempt.streamed = tap.text
+            if (total := tap.sum) is not None:
+                attempt.arrived = dump(total.answer())
         bill = self._bill(call, attempt, result)
         usage = bill.usage
         entry = exchange_entry(
@@ -326,7 +338,22 @@ class Attempts:
         if call.on_record is not None:
             entry.metadata.update(call.on_record.stated)
         prepared = prepare_exchange(self._ledger, entry, request.subject_id)
-        step = FinishCall((prepared,), attempt.dispatch_entry_id, hold, usage, kept=kept)
+        return entry, bill, prepared, kept
+
+    def _finish(
+        self,
+        call: Call,
+        attempt: Attempt,
+        result: ProviderResponse | Failure,
+        entry: LedgerEntry,
+        bill: Bill,
+        prepared: Prepared,
+        kept: Sequence[KeptId],
+    ) -> Awaitable[tuple[FinishedCall, asyncio.CancelledError | None]]:
+        """Return what commits the ``EXCHANGE``, the settlement and the end of the in-flight row."""
+        step = FinishCall(
+            (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, kept=kept
+        )
         beside = None
         if isinstance(result, ProviderResponse):
             if call.claim is not None:
@@ -339,7 +366,7 @@ class Attempts:
                 step.also = notes_made(call.identity, attempt.to, result.reply.body)
             if call.routed is not None:
                 beside = call.routed.answered(step, attempt.latency_ms)
-        return entry, bill, self._in_flight.finish(step, beside)
+        return self._in_flight.finish(step, beside)
 
     def _response(
         self,
@@ -378,6 +405,13 @@ class Attempts:
         response.cached_input_tokens = result.cached_input_tokens or 0
         response.reasoning_tokens = result.reasoning_tokens or 0
         return response
+
+
+def _is_large(call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> bool:
+    """Return True if the record of an attempt is made off the event loop."""
+    outgoing, reply, tap = attempt.to.outgoing, result.reply, call.tap
+    sent = 0 if outgoing is None else len(outgoing.body.raw)
+    return sent + tap.kept + tap.came + (0 if reply is None else len(reply.body)) > LARGE_BYTES
 
 
 LOWERED = "lowered to what the budget has left"

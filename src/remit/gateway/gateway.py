@@ -22,6 +22,7 @@ from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
+from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
 from remit.gateway.routed import RequestRouter, Routed
@@ -362,7 +363,10 @@ class LLMGateway:
         """
         self._outage.check()
         raw = outgoing.body.raw
-        sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
+        hashed = (
+            hashlib.sha256(raw) if len(raw) < LARGE_BYTES else await run_large(hashlib.sha256, raw)
+        )
+        sent = Sent((), b"", hashed.hexdigest(), len(raw))
         call = Call(request, StreamTap(None, sink), identity, sent.context_hash)
         call.on_record = on_record
         if problem := check_request(request):

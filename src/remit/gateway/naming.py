@@ -13,7 +13,7 @@ from remit.kernel.exchange import PromptRequest
 __all__ = ["Names", "candidates", "owner_by_prefix", "resolve"]
 
 _BEFORE = re.compile(r"^[\W_]+")
-_MAX_NAMES = 4096  # clients name models: what is remembered of them has an end
+_MAX_NAMES = 1024  # clients name models: what is remembered of them has an end
 
 
 def resolve(

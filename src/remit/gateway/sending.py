@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable
 from typing import TypeGuard
 
 from remit.gateway.answers import response, whole
+from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, run_large
 from remit.gateway.stream_tap import StreamTap, weight
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import dump
@@ -34,8 +34,7 @@ from remit.providers.wire.passed import Passed
 
 __all__ = ["AnyProvider", "has_dialect", "send_body"]
 
-_LONG = 1024 * 1024  # bytes of an answer whose reading others need not wait for
-_MOST_WEIGHT = MAX_BODY_BYTES  # of what came, before what is kept of it is weighed
+_EVENTS_AT_ONCE = 256  # of one piece, before others have their turn
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -69,20 +68,33 @@ async def send_body(
         ProviderError: the provider said so, or broke its protocol.
     """
     tap.start()
-    reply: ProviderReply = await provider.send(outgoing, timeouts)
     try:
-        if outgoing.body.endpoint is A2A:
-            return await _verbatim(outgoing, reply, tap)
-        if outgoing.stream and "event-stream" in reply.content_type:
-            return await _streamed(outgoing, reply, tap, neutral)
-        if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
-            return await _data(outgoing, reply, tap)
-        raw = await reply.read()
+        reply: ProviderReply = await provider.send(outgoing, timeouts)
+        try:
+            if outgoing.body.endpoint is A2A:
+                return await _verbatim(outgoing, reply, tap)
+            if outgoing.stream and "event-stream" in reply.content_type:
+                return await _streamed(outgoing, reply, tap, neutral)
+            if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
+                return await _data(outgoing, reply, tap)
+            if isinstance(reply, UpstreamReply):
+                raw = await reply.read(on_growth=tap.hold)
+            else:
+                raw = await reply.read()
+        finally:
+            await reply.aclose()
+        if len(raw) > LARGE_BYTES:
+            return await run_large(whole, outgoing, reply, raw, neutral)
+        return whole(outgoing, reply, raw, neutral)
+    except asyncio.CancelledError as error:
+        if error.args != (MEMORY_FULL,) or (task := asyncio.current_task()) is None:
+            raise
+        task.uncancel()
+        said = f"{MEMORY_FULL}; this answer was the largest and was ended"
+        raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
     finally:
-        await reply.aclose()
-    if len(raw) > _LONG:
-        return await asyncio.to_thread(whole, outgoing, reply, raw, neutral)
-    return whole(outgoing, reply, raw, neutral)
+        if tap.holding is not None:
+            tap.holding.settle()
 
 
 async def _streamed(
@@ -94,13 +106,18 @@ async def _streamed(
     total = stream_sum(endpoint)
     tap.listen(total, asks_usage=outgoing.asks_usage)
     unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
-    last, weighed, most = False, 0, _MOST_WEIGHT
+    last = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()
         left = len(events)
+        if not left and isinstance(reply, UpstreamReply):
+            await tap.weigh(reply.waiting)
         for event in events:
             left -= 1
-            value = total.add(event.name, event.data)
+            if len(event.data) > LARGE_BYTES:
+                value = await run_large(total.add, event.name, event.data)
+            else:
+                value = total.add(event.name, event.data)
             error = error_of_event(value)
             if error is None and event.name == "error":  # whatever its data is: so clients have it
                 error = error_of_event({"type": "error", "error": value})
@@ -128,18 +145,18 @@ async def _streamed(
             if unread is None:
                 tap.may_pass_on()
             if error is not None:
-                if total.usage is not None:
-                    served = total.answer()
-                    came = Reply(endpoint, reply.status, headers, dump(served), True)
-                    had = response(came, served)
-                    error.answer = had if had.usage_reported else None
+                had = await _assembled(total, tap, endpoint, reply.status, headers)
+                error.answer = had if had.usage_reported else None
                 raise error
             if last:
                 break
-            weighed += weight(raw)
-            if weighed > most or total.size > MAX_BODY_BYTES:
-                _check_kept(total, unread or ())
-                most = weighed + _MOST_WEIGHT // 4
+            tap.came += weight(raw)
+            if tap.came > tap.next_weighing:
+                await tap.weigh()
+                if tap.kept + sum(map(len, unread or ())) > MAX_BODY_BYTES:
+                    raise _too_long("takes more")
+            elif left and not left % _EVENTS_AT_ONCE:
+                await asyncio.sleep(0)
         if last:
             break
     tap.catch_up()
@@ -152,8 +169,24 @@ async def _streamed(
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
         )
-    answer = total.answer()
-    return response(Reply(endpoint, reply.status, headers, dump(answer), True), answer, kind)
+    return await _assembled(total, tap, endpoint, reply.status, headers, kind)
+
+
+async def _assembled(
+    total: StreamSum,
+    tap: StreamTap,
+    endpoint: str,
+    status: int,
+    headers: tuple[tuple[str, str], ...],
+    kind: str | None = None,
+) -> ProviderResponse:
+    """Return the answer that a stream adds up to."""
+
+    def assemble() -> ProviderResponse:
+        answer = total.answer()
+        return response(Reply(endpoint, status, headers, dump(answer), True), answer, kind)
+
+    return await run_large(assemble) if tap.kept + tap.came > LARGE_BYTES else assemble()
 
 
 async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) -> ProviderResponse:
@@ -163,15 +196,20 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
     """
     endpoint, kind, headers = A2A.name, reply.content_type, passed_on(reply.headers)
     if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
-        raw = await reply.read()
+        if isinstance(reply, UpstreamReply):
+            raw = await reply.read(on_growth=tap.hold)
+        else:
+            raw = await reply.read()
         return response(Reply(endpoint, reply.status, headers, raw, None), None)
     total = Passed()
     tap.listen(total, asks_usage=False)
     async for piece in reply.chunks():
         total.add("", piece)
+        tap.came += len(piece)
+        if tap.came > tap.next_weighing:
+            await tap.weigh()
         if total.size > MAX_BODY_BYTES:
-            said = f"the answer is longer than {MAX_BODY_BYTES >> 20} MiB"
-            raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
+            raise _too_long("is longer")
         chunk = WireChunk(endpoint, piece, "", None, content_type=kind, headers=headers)
         await tap.chunk(chunk, begins=True)
     last = WireChunk(endpoint, b"", "", None, is_last=True, content_type=kind, headers=headers)
@@ -179,18 +217,9 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
     return response(Reply(endpoint, reply.status, headers, total.raw, is_json=False), None)
 
 
-def _check_kept(total: StreamSum, unread: Iterable[bytes]) -> None:
-    """Refuse an answer that takes too much memory.
-
-    Raises:
-        ProviderError: it does.
-    """
-    size, texts = total.size, sum(map(len, unread))
-    if size <= MAX_BODY_BYTES:
-        size = texts + weight(dump(total.answer()))
-    if size > MAX_BODY_BYTES:
-        said = f"the answer takes more than {MAX_BODY_BYTES >> 20} MiB"
-        raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
+def _too_long(how: str) -> ProviderError:
+    said = f"the answer {how} than {MAX_BODY_BYTES >> 20} MiB"
+    return ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
 
 
 def _is_data(reply: UpstreamReply) -> bool:

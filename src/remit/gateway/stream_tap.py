@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 from typing import Any
 
+from remit.gateway.memory import LARGE_BYTES, Holding, memory, run_large
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import (
     TextDelta,
@@ -15,6 +17,7 @@ from remit.kernel.exchange import (
     ToolInputDelta,
     ToolUseStart,
 )
+from remit.kernel.json_text import dump
 from remit.providers import Dispatched, EventSink, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
@@ -32,7 +35,10 @@ ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED)
 _log = logging.getLogger("remit.gateway")
 
 _MOST_UNREAD = 64  # pieces of a stream that have been passed on and not been read yet
-_MOST_BYTES = 16 * 1024 * 1024  # of a stream that is passed on so; of a longer one each is read
+_MOST_UNREAD_BYTES = 256 * 1024
+_STEP_BYTES = 64 * 1024  # a stream grows by this, or doubles, before it is weighed again
+_WAIT_S, _MOST_WAITS = 0.05, 100
+_COPIES = 3  # an assembled answer is in memory as values, as JSON, and as its record has it
 _VALUE, _LIST = 16, 64  # bytes that one takes, beside its text
 # The last member of an event's object, or the last before padding: it stands in no other object.
 _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\}\n\n)')
@@ -41,6 +47,11 @@ _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\
 def weight(raw: bytes) -> int:
     """How many bytes a JSON text takes in memory, about: a value in it takes more than its text."""
     return len(raw) + _VALUE * raw.count(b",") + _LIST * (raw.count(b"[") + raw.count(b"{"))
+
+
+def _kept(total: StreamSum) -> int:
+    """Return about how many bytes a stream's sum takes in memory; its texts are joined."""
+    return weight(dump(total.answer()))
 
 
 def _can_be_read(raw: bytes) -> bool:
@@ -74,9 +85,13 @@ class StreamTap:
         self.wanted = on_text is not None or sink is not None
         self._sum: StreamSum | None = None
         self._unread: list[bytes] = []
+        self._unread_bytes = 0
         self._block = 1  # how many are read at once
         self._repeats: Repeats | None = None
-        self._passed = 0  # bytes
+        self.came = 0  # upper bound of the bytes kept, of what came since the last weighing
+        self.next_weighing = _STEP_BYTES
+        self.kept = 0  # bytes, at the last weighing
+        self.holding: Holding | None = None  # once the stream has grown
         self._asks_usage = False
         self._at_once: re.Pattern[bytes] | None = None  # where the next may be passed on
         self.first_after_ms: float | None = None
@@ -88,7 +103,10 @@ class StreamTap:
         self._pieces = self._size = 0
         self._sum = self._reader = None
         self._unread.clear()
+        self._unread_bytes = 0
         self._at_once = None
+        if self.holding is not None:
+            self.release()
 
     def listen(self, total: StreamSum, *, asks_usage: bool) -> None:
         """A stream of events begins.
@@ -97,7 +115,9 @@ class StreamTap:
             total: adds it up.
             asks_usage: whether only Remit asked for its usage.
         """
-        self._sum, self._asks_usage, self._passed = total, asks_usage, 0
+        self._sum, self._asks_usage = total, asks_usage
+        self.kept = self.came = 0
+        self.next_weighing = _STEP_BYTES
         self._repeats, self._block = Repeats(total), 1
 
     def unheard(self) -> None:
@@ -108,7 +128,7 @@ class StreamTap:
         """An event was read, and passed on: more of the answer may follow it unread."""
         total = self._sum
         if total is not None and self.began and self._on_text is None:
-            self._at_once = total.at_once if self._passed < _MOST_BYTES else None
+            self._at_once = total.at_once if self.came < self.next_weighing else None
             if self._repeats is not None:
                 self._repeats.forget()
 
@@ -134,15 +154,16 @@ class StreamTap:
                     return False
             except Exception as error:  # noqa: BLE001 - a listener must not change the record
                 self._fell_silent(error)
-        self._passed += len(raw) if texts is not None else weight(raw)
-        if self._passed > _MOST_BYTES:
+        self.came += len(raw) if texts is not None else weight(raw)
+        if self.came > self.next_weighing:  # the next piece is read, and then the sum is weighed
             self._at_once = None
         if texts is not None:
             repeats.append(texts)
             return True
         repeats.forget()
         self._unread.append(raw)
-        if len(self._unread) >= self._block:
+        self._unread_bytes += len(raw)
+        if len(self._unread) >= self._block or self._unread_bytes > _MOST_UNREAD_BYTES:
             self.catch_up()
             self._block = 1 if repeats.known else min(2 * self._block, _MOST_UNREAD)
         return True
@@ -152,9 +173,44 @@ class StreamTap:
         if self._unread and self._sum is not None and self._repeats is not None:
             events = SseParser(begun=True).feed(b"".join(self._unread))
             self._unread.clear()
+            self._unread_bytes = 0
             for event in events:
                 value = self._sum.add(event.name, event.data)
             self._repeats.learn(event.raw, event.data, value)
+
+    async def weigh(self, waiting: int = 0) -> None:
+        """Charge the account of this process with what the stream keeps.
+
+        Args:
+            waiting: bytes of an event that is not complete.
+        """
+        if self.came > self.next_weighing and (total := self.sum) is not None:
+            most = self.kept + self.came
+            self.next_weighing = max(_STEP_BYTES, min(most, LARGE_BYTES))
+            if most > 2 * total.size:  # the text is only a part of what came
+                most = await run_large(_kept, total) if most > LARGE_BYTES else _kept(total)
+                self.next_weighing = max(_STEP_BYTES, most // 4)
+            self.kept, self.came = most, 0
+        await self.hold(_COPIES * (self.kept + waiting))
+
+    async def hold(self, size: int) -> None:
+        """Charge the account of this process with so many bytes for this answer.
+
+        While an answer that the account has ended is recorded, the others wait.
+        """
+        if self.holding is None:
+            self.holding = Holding(memory, asyncio.current_task())
+        self.holding.resize(size)
+        for _ in range(_MOST_WAITS):
+            if not memory.is_over:
+                break
+            await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one
+
+    def release(self) -> None:
+        """Hold nothing any more."""
+        if self.holding is not None:
+            self.holding.resize(0)
+            self.holding = None
 
     @property
     def sum(self) -> StreamSum | None:

@@ -40,7 +40,7 @@ _PLANNED = (
     "SELECT k.column1 FROM (VALUES {rows}) AS k WHERE EXISTS (SELECT 1 FROM entries "
     "WHERE work_order_id = k.column1 AND event_type = 'WO_PLANNED')"
 )
-_MAX_KNOWN = 16_384  # clients name sessions: what is remembered of them has an end
+_MAX_KNOWN = 4_096  # clients name sessions: what is remembered of them has an end
 
 
 class NotYoursError(RemitError):

@@ -31,7 +31,7 @@ _STEP = "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?"
 Known = tuple[int, str, bytes]
 """Content id, commitment and nonce of a stored value."""
 
-_MOST_COMPUTED = 8192
+_MOST_COMPUTED = 2048
 _computed: dict[str, tuple[bytes, bytes]] = {}
 # By commitment, the nonce and the digest of the value that it was computed of in this process: the
 # history that a conversation sends again with every call is not hashed once more each time.

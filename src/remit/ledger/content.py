@@ -36,6 +36,7 @@ MAX_INFLATED_BYTES = 1 << 28
 
 _sha256 = hashlib.sha256
 _HEX64 = re.compile(r"[0-9a-f]{64}")
+_LONG_TEXT = 65_536  # it is not copied to be hashed
 _DEEPEST = 200  # as deep as RFC 8785 values may be nested
 
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
@@ -159,11 +160,13 @@ class StoredValue(NamedTuple):
         except UnicodeDecodeError as error:
             raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
         if len(data) > compress_above:
-            plain = text.encode()
+            plain = text.encode() if codec == "text" else data
             if compress_above < len(plain) <= MAX_INFLATED_BYTES:
+                text = ""  # a long value is not in memory twice while it is compressed
                 packed = zlib.compress(plain, 1)
                 if len(packed) < len(plain):
                     return cls(f"{codec}+zlib", packed)
+                text = plain.decode()
         return cls(codec, text)
 
     def decode(self) -> Any:
@@ -238,7 +241,7 @@ class StoredValue(NamedTuple):
 
 def commit(nonce: bytes, encoded: bytes) -> str:
     """HMAC-SHA256 of a value's encoding under its nonce, as 64 hex digits."""
-    if len(nonce) != 32:
+    if len(nonce) != 32 or len(encoded) > _LONG_TEXT:
         return hmac.digest(nonce, encoded, "sha256").hex()
     # RFC 2104 for a key of half a block: OpenSSL's takes half as long again for a short text.
     inner = _sha256(nonce.translate(_INNER) + _INNER_REST + encoded).digest()

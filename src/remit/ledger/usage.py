@@ -183,7 +183,7 @@ def _number(value: Any, name: str, given: Mapping[str, Any]) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def _names(*found: Any) -> tuple[str, ...]:
     """Names as every database keeps and indexes them: of a very long one its beginning and a
     hash."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -19,6 +20,8 @@ from remit.providers.upstream_errors import hide
 __all__ = ["MAX_BODY_BYTES", "Answer", "UpstreamReply"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+_LONG_EVENT = 64 * 1024
+_LARGE_EVENT = 1024 * 1024  # others need not wait until it is taken apart
 _BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
 
 
@@ -80,12 +83,13 @@ class UpstreamReply:
         headers: case-insensitive, a name may be there more than once; of the body as the server
             sent it, so ``content-encoding`` and ``content-length`` are the wire's. Secrets of the
             request are masked in the values.
+        waiting: bytes of an event that is not complete.
         content_type: without parameters, in lower case; empty where there is none.
     """
 
     __slots__ = (
         "_answer", "_hidden", "_idle_s", "_inflate", "_is_over", "content_type", "headers",
-        "status",
+        "status", "waiting",
     )  # fmt: skip
 
     def __init__(self, answer: Answer, idle_s: float, hidden: Sequence[bytes] = ()) -> None:
@@ -94,6 +98,7 @@ class UpstreamReply:
         self._idle_s = idle_s
         self._is_over = False  # the connection is given back, or closed
         self.status: int = answer.status
+        self.waiting = 0
         self.headers = _without_secrets(answer.headers, hidden)
         kind = self.headers.get("content-type", "")
         self.content_type: str = kind.partition(";")[0].strip().lower()
@@ -114,11 +119,16 @@ class UpstreamReply:
     ) -> None:
         await self.aclose()
 
-    async def read(self, most: int = MAX_BODY_BYTES) -> bytes:
-        """The whole body.
+    async def read(
+        self,
+        most: int = MAX_BODY_BYTES,
+        on_growth: Callable[[int], Awaitable[None]] | None = None,
+    ) -> bytes:
+        """Return the whole body.
 
         Args:
             most: bytes it may have.
+            on_growth: is given the bytes that came so far after each piece but the first.
 
         Raises:
             ProviderError: it is longer, or breaks off.
@@ -129,6 +139,8 @@ class UpstreamReply:
             while not self._is_over and size <= most:
                 parts.append(await self._piece())
                 size += len(parts[-1])
+                if on_growth is not None:
+                    await on_growth(size)
             data = b"".join(parts)
         if len(data) > most:
             await self._give_up()
@@ -144,7 +156,10 @@ class UpstreamReply:
     async def events(
         self, pass_on: Callable[[bytes], bool] | None = None
     ) -> AsyncIterator[list[SseEvent]]:
-        """The events of an event stream, those together that came at once.
+        """Yield the events of an event stream, those together that came at once.
+
+        A piece that leaves a long event incomplete yields no events, so that its reader sees how
+        much is :attr:`waiting`.
 
         What a stream leaves unfinished at its end, or where it breaks off, is an event that is
         not ``complete``.
@@ -184,7 +199,14 @@ class UpstreamReply:
                     break
                 if direct is not None and part and direct(part):
                     continue
-                if part and (events := parser.feed(part)):
+                if not part:
+                    continue
+                if parser.waiting > _LARGE_EVENT and (b"\n\n" in part or b"\r" in part):
+                    events = await asyncio.to_thread(parser.feed, part)
+                else:
+                    events = parser.feed(part)
+                self.waiting = parser.waiting
+                if events or self.waiting > _LONG_EVENT:
                     yield self._without_secrets(events)
             if (rest := parser.end()) is not None:
                 yield self._without_secrets([rest])

@@ -64,12 +64,11 @@ class Batches:
         provider_id = self._door.provider_for(endpoint)
         raw = await self._door.read(caller, receive)
         try:
-            body = ObjectBody.read_object(endpoint, raw)
+            body = await asyncio.to_thread(ObjectBody.read_object, endpoint, raw)
         except BodyError as error:
             raise refused(error) from error
         if dialect == "anthropic":
-            listed = value_at(raw, ("requests",)) or b""
-            texts = elements(listed) if listed[:1] == b"[" else []
+            texts = await asyncio.to_thread(_requests_in, raw)
         else:
             texts = body.lines = await self._lines(body, caller)
         path = body.value.get("endpoint")
@@ -202,3 +201,9 @@ def _own_url(scope: Scope, text: bytes) -> bytes:
     batch_id = quote(str(value.get("id")), safe="")
     url = f"{scheme}://{host}{before}/messages/batches/{batch_id}/results"
     return set_member(text, ("results_url",), orjson.dumps(url))
+
+
+def _requests_in(raw: bytes) -> list[bytes]:
+    """Return the text of each request of a batch that is one body."""
+    listed = value_at(raw, ("requests",)) or b""
+    return elements(listed) if listed[:1] == b"[" else []

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
+from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.settings import ServerSettings
@@ -39,7 +40,7 @@ from remit.server.shares import Share, Shares
 from remit.server.telemetry import CallMetrics
 
 _log = logging.getLogger("remit.server")
-_LONG = 1024 * 1024  # bytes of a body whose reading others need not wait for
+_LARGE_FORM = 64 * 1024  # the work on each byte of a sound file is that on many of JSON
 _Answer = Callable[[AuthenticatedRequest, Body, PromptRequest, Request], Awaitable[None]]
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
@@ -106,7 +107,11 @@ class ModelCalls:
                 await self._streamed(body, asked, caller.identity, request)
             else:
                 response = await self._gateway.aroute(asked, identity=caller.identity)
-                request.answer(_whole(body, asked, response))
+                reply = response.reply
+                if reply is not None and len(reply.body) > LARGE_BYTES:
+                    await self._large(body, asked, response, request, share)
+                else:
+                    request.answer(_whole(body, asked, response))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
             # No name for it: with its traceback it would hold the body until a collection.
             refused = refusal(
@@ -145,6 +150,16 @@ class ModelCalls:
             raise
 
     @staticmethod
+    async def _large(
+        body: Body, asked: PromptRequest, response: PromptResponse, request: Request, share: Share
+    ) -> None:
+        """Give a large answer, and hold it until the client has taken it."""
+        answer = await asyncio.to_thread(_whole, body, asked, response)
+        share.hold(len(answer[1]))
+        request.answer(answer)
+        await request.drain()
+
+    @staticmethod
     def _refused(error: BaseException) -> HttpError:
         refused = refusal_of(error)
         if isinstance(error, asyncio.CancelledError) and error.args == (KEY_ENDED,):
@@ -162,13 +177,14 @@ class ModelCalls:
         length = headers.get(b"content-length")
         raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)
         try:
-            if endpoint is A2A:
-                return ObjectBody.read_object(endpoint, raw)
             if endpoint.form:
-                return FormBody.read_form(endpoint, raw, caller.text(b"content-type"))
-            if len(raw) > _LONG:
-                return await asyncio.to_thread(_read_long, endpoint, raw)
-            return Body.read(endpoint, raw)
+                kind = caller.text(b"content-type")
+                if len(raw) > _LARGE_FORM:
+                    return await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
+                return FormBody.read_form(endpoint, raw, kind)
+            if len(raw) > LARGE_BYTES:
+                return await asyncio.to_thread(_read_large, endpoint, raw)
+            return (ObjectBody.read_object if endpoint is A2A else Body.read)(endpoint, raw)
         except BodyError as error:
             code = "invalid_json" if error.param is None else "invalid_request"
             raise HttpError(400, code, error.message, param=error.param) from error
@@ -209,7 +225,9 @@ class ModelCalls:
             relay.break_off(ended.status, ended.code, ended.message)
 
 
-def _read_long(endpoint: Endpoint, raw: bytes) -> Body:
+def _read_large(endpoint: Endpoint, raw: bytes) -> Body:
+    if endpoint is A2A:
+        return ObjectBody.read_object(endpoint, raw)
     body = Body.read(endpoint, raw)
     body.digest = hashlib.sha256(raw).hexdigest()
     return body

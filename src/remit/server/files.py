@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -48,7 +49,8 @@ class Files:
         provider_id = self._door.provider_for(endpoint)
         raw = await self._door.read(caller, receive)
         try:
-            body = FormBody.read_form(endpoint, raw, caller.text(b"content-type"))
+            kind = caller.text(b"content-type")
+            body = await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
         except BodyError as error:
             raise refused(error) from error
         kept = _Kept(provider_id, owner_of(caller.identity))

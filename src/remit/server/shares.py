@@ -1,24 +1,26 @@
-"""What the requests under way hold of a process: places and bytes of bodies, in all, by tenant and
-by key."""
+"""What the requests under way hold of a process: places and bytes of bodies, by tenant and by key.
+
+All bytes of the process are counted by :data:`remit.gateway.memory.memory`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from remit.gateway.memory import Holding, memory
 from remit.server.refusals import HttpError
-
-MOST_BYTES = 256 * 1024 * 1024
-"""Of the bodies in hand of a process; room for two is always there."""
 
 SHARE = "remit.share"
 """Key of a request's scope: its :class:`Share`."""
 
 _OF_ONE_KEY = 0.75
+_COPIES = 2  # a body is in memory as it came and as the values in it
+_BODIES = 6  # of the largest size; the account has room for so many copies
 _SMALL = 65_536  # bytes of a body that is not counted: connections are
 
 
 class Shares:
-    """What all requests of a process hold together, and what those of one key do.
+    """What the requests of each key, or of each tenant, hold.
 
     Args:
         most_calls: under way at one time.
@@ -38,24 +40,24 @@ class Shares:
     ) -> None:
         self.within = within
         self.of = of
-        self.most_bytes = max(MOST_BYTES, 2 * most_body_bytes)
-        self.bytes = 0
+        memory.limit = max(memory.limit, _BODIES * most_body_bytes)
         self.calls_of: Counter[str] = Counter()
         self.bytes_of: Counter[str] = Counter()
         self.calls_of_one = max(1, int(most_calls * _OF_ONE_KEY))
-        self.bytes_of_one = int(self.most_bytes * _OF_ONE_KEY)
+        self.bytes_of_one = int(memory.limit_of_bodies * _OF_ONE_KEY) // _COPIES
 
 
 class Share:
     """What one request holds, until its :meth:`end`."""
 
-    __slots__ = ("_above", "_bytes", "_key", "_shares")
+    __slots__ = ("_above", "_bytes", "_holding", "_key", "_shares")
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
         self._above = Share(shares.within[0]) if shares.within is not None else None
         self._key: str | None = None
         self._bytes = 0
+        self._holding: Holding | None = None
 
     def begin(self, key_id: str) -> None:
         """It came with this key, as may be said again.
@@ -88,20 +90,34 @@ class Share:
         if shares.bytes_of[key] + size > shares.bytes_of_one:
             said = f"The requests of this {shares.of} that are under way hold as much as they may."
             raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
-        if shares.bytes + size > shares.most_bytes:
-            said = "The requests under way hold as much as there is room for."
-            raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
         if self._above is not None:
             self._above.take(size, small=0)
+        else:
+            if not memory.has_room_for_body(_COPIES * size):
+                said = "The requests under way hold as much as there is room for."
+                raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
+            if self._holding is None:
+                self._holding = Holding(memory)
+            self._holding.resize(_COPIES * (self._bytes + size))
         self._bytes += size
         shares.bytes_of[key] += size
-        shares.bytes += size
+
+    def hold(self, size: int) -> None:
+        """Hold so many bytes of an answer instead of the body, which was let go."""
+        if self._above is not None:
+            self._above.hold(size)
+            return
+        if self._holding is None:
+            self._holding = Holding(memory)
+        self._holding.resize(size)
 
     def end(self) -> None:
         """The request is over, its body let go."""
         key, shares = self._key, self._shares
         if self._above is not None:
             self._above.end()
+        if self._holding is not None:
+            self._holding.resize(0)
         if key is None:
             return
         self._key = None
@@ -110,7 +126,6 @@ class Share:
         else:
             del shares.calls_of[key]
         if self._bytes:
-            shares.bytes -= self._bytes
             shares.bytes_of[key] -= self._bytes
             if not shares.bytes_of[key]:
                 del shares.bytes_of[key]

@@ -185,6 +185,10 @@ class ServerSettings(Section):
     port: int = Field(ge=0, le=65535, description="port to listen on; 0: any that is free")
     workers: int = Field(ge=1, description="processes that answer")
     max_body_bytes: int = Field(ge=1024, description="largest request body")
+    memory_bytes: int = Field(
+        256 * 1024 * 1024, ge=16 * 1024 * 1024, description="most memory for bodies and answers in "
+        "one process: above it a body is refused and the largest answer is ended"
+    )  # fmt: skip
     max_header_bytes: int = Field(ge=1024, description="largest request line and headers")
     header_timeout_s: float = Field(gt=0, description="longest time for headers to come")
     body_timeout_s: float = Field(

@@ -127,9 +127,12 @@ def _has_name(call: dict[str, Any]) -> bool:
 
 
 def settled(value: Any, depth: int = 0) -> Any:
-    """What :func:`grow` made, with its texts joined."""
+    """Return what :func:`grow` made, with its texts joined: in place too, so that the pieces of a
+    long text are not in memory besides the text."""
     if type(value) is Pieces:
-        return "".join(value)
+        if len(value) != 1:
+            value[:] = ("".join(value),)
+        return value[0]
     if depth > 2 * _DEEPEST + 4:  # a list and the object in it count one level in grow
         return value
     if type(value) is dict:

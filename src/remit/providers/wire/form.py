@@ -86,8 +86,19 @@ class FormBody(Body):
         value = load(text)
         if len(path) != 1 or place is None or not isinstance(value, str):
             raise BodyError(f"{name} cannot be changed in a form.", name)
-        raw = self.raw[: place[0]] + value.encode() + self.raw[place[1] :]
-        changed = FormBody.read_form(self.endpoint, raw, self.content_type)
+        text = value.encode()
+        if b"\n" in text:  # it could hold the boundary
+            raise BodyError(f"{name} cannot be changed in a form.", name)
+        start, end = place
+        more = len(text) - (end - start)
+        places = {
+            other: (at + more * (at > start), stop + more * (at >= start))
+            for other, (at, stop) in (self.places or {}).items()
+        }
+        changed = FormBody(
+            self.endpoint, self.raw[:start] + text + self.raw[end:], {**self.value, name: value},
+            [], self.content_type, places=places, seconds=self.seconds,
+        )  # fmt: skip
         was = orjson.dumps(self.value[name]).decode()
         changed.changed = [*self.changed, {"path": f"/{name}", "reason": reason, "was": was}]
         return changed
