@@ -78,9 +78,7 @@ class Bench:
         until(lambda: self.served.ask("GET", "/v1/models", token=made.key)[0] == 200)
         return made
 
-    def ask(
-        self, key: NewKey, text: str = "hi", model: str = "gpt-4o-mini", **more: Any
-    ) -> Answer:
+    def ask(self, key: NewKey, text: str = "hi", model: str = "gpt-4o-mini", **more: Any) -> Answer:
         """Make a call of Chat Completions under a key."""
         return self.served.call("openai", text, token=key.key, model=model, **more)
 
@@ -228,7 +226,7 @@ ROWS: Mapping[str, Row] = {
         "gpt-nobody-knows",
     ),
     "UNBOUNDED": Row(
-        _plain(_limits(tokens=10_000), web_search_options={}), ("openai/gpt-4o-mini",)
+        _plain(service_tier="nobody-knows"), ("openai/gpt-4o-mini", "service_tier")
     ),
     "RATE_LIMITED": Row(_plain(_limits(tpm=1)), ("1 tokens of this minute",)),
     "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1",), "gpt-4.1"),
@@ -262,7 +260,9 @@ def codes_in_source() -> set[str]:
             elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
                 texts = node.value.elts[:1] if path.name == "replaying.py" else []
             values = [one.value for one in texts if isinstance(one, ast.Constant)]
-            found |= {one for one in values if isinstance(one, str) and re.fullmatch("[A-Z_]+", one)}
+            found |= {
+                one for one in values if isinstance(one, str) and re.fullmatch("[A-Z_]+", one)
+            }
     return found
 
 
@@ -318,6 +318,7 @@ def _write() -> None:
             stated = {name: value for name, value in entry.metadata.items() if name not in FIELDS}
             said = ", ".join(f"`{name}` {value}" for name, value in stated.items())
             line = f"| `{code.lower()}` | {status} | {text} | {said} |\n"
+            line = re.sub(r"session:[^ ]+", "session:…", line)
             lines.append(line.replace(key.key_id, "KEY-…"))
     TABLE.write_text(head + "".join(lines), "utf-8")
 
