@@ -41,6 +41,7 @@ max_retries = 0
 wait_ms = 1
 """
 USD = 1_000_000_000
+TEN_USD = BudgetLimits(None, 10 * USD, None, None, None)
 ELSEWHERE = {
     "CONTEXT_LENGTH": "tests/server/responses",  # a chain of more than 32 MiB
     "PREVIOUS_RESPONSE_NOT_FOUND": "tests/server/responses",  # a chain that is erased meanwhile
@@ -59,7 +60,7 @@ class Bench:
         self.release = release
 
     def key(
-        self, limits: BudgetLimits | None = BudgetLimits(None, 10 * USD, None, None, None),
+        self, limits: BudgetLimits | None = TEN_USD,
         user_id: str = "ann", **more: Any,
     ) -> NewKey:  # fmt: skip
         """Return a new key of a person in the team ``ops``."""
@@ -133,7 +134,7 @@ def _limits(**limits: int) -> BudgetLimits:
 
 
 def _plain(
-    limits: BudgetLimits | None = BudgetLimits(None, 10 * USD, None, None, None),
+    limits: BudgetLimits | None = TEN_USD,
     model: str = "gpt-4o-mini", key: Mapping[str, Any] | None = None, **more: Any,
 ) -> Callable[[Bench], tuple[NewKey, Answer]]:  # fmt: skip
     def provoke(made: Bench) -> tuple[NewKey, Answer]:
@@ -171,7 +172,7 @@ def _session(made: Bench) -> tuple[NewKey, Answer]:
 def _file(made: Bench) -> tuple[NewKey, Answer]:
     form = (
         b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'
-        b'--b\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\na\r\n--b--\r\n'
+        b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\na\r\n--b--\r\n'
     )
     kind = {"content-type": "multipart/form-data; boundary=b"}
     status, raw, _ = made.served.ask(
@@ -219,7 +220,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "BUDGET_BUSY": Row(_busy, ("other calls",)),
     "TURN_LIMIT": Row(_twice, ("1 calls",)),
-    "NOT_ALLOCATED": Row(_plain(None), ("budget",)),
+    "NOT_ALLOCATED": Row(_plain(None), ("remit budget set",)),
     "UNPRICED": Row(
         _plain(model="gpt-nobody-knows"),
         ("openai/gpt-nobody-knows", "remit price set gpt-nobody-knows --provider openai"),
