@@ -54,6 +54,18 @@ NAMES: Mapping[str, str] = {
     " anthropic/claude-sonnet-5": "anthropic",
     "/claude-sonnet-5": "anthropic",
     "\u200bclaude-sonnet-5": "anthropic",
+    "anthropic:claude-sonnet-5": "anthropic",
+    "Anthropic: claude-sonnet-5": "anthropic",
+    "\u200banthropic:claude-sonnet-5": "anthropic",
+    "anthropic:gpt-4o": "anthropic",
+    "anthropic:anything/else": "anthropic",
+    "anthropic/claude:beta": "anthropic",
+    "anthropic": "anthropic",
+    "anthropic/": "anthropic",
+    "anthropic:": "anthropic",
+    "openai:claude-sonnet-5": "openai",
+    "local:smollm2-135m": "local",
+    "llama3:8b": "mock",  # no provider is called so
     "elsewhere/": "mock",
     "/model": "mock",
 }

@@ -15,7 +15,7 @@ from remit.gateway.call import CallReport
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
-from remit.gateway.naming import owner_by_prefix
+from remit.gateway.naming import owner_by_prefix, split_name
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError, LeaseLostError
@@ -59,4 +59,5 @@ __all__ = [
     "TokenUsage",
     "in_neutral_form",
     "owner_by_prefix",
+    "split_name",
 ]

@@ -10,7 +10,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.routed import RequestRouter, Routed
 from remit.kernel.exchange import PromptRequest
 
-__all__ = ["Names", "candidates", "owner_by_prefix", "resolve"]
+__all__ = ["Names", "candidates", "owner_by_prefix", "resolve", "split_name"]
 
 _BEFORE = re.compile(r"^[\W_]+")
 _MAX_NAMES = 1024  # clients name models: what is remembered of them has an end
@@ -43,12 +43,29 @@ def resolve(
     owners = [name for name, model in config.default_models.items() if model == model_id]
     if owners:
         return next((name for name in owners if name in known), owners[0]), model_id
-    head, _, tail = model_id.strip().partition("/")
-    if head and tail:
-        return head, tail
-    if head in config.set_up_by and head not in known:
-        return head, config.default_models.get(head) or model_id
+    head, tail = split_name(model_id, known, config.set_up_by)
+    if head:
+        return head, tail or config.default_models.get(head) or model_id
     return owner_by_prefix(config.model_prefixes, model_id) or config.default_provider, model_id
+
+
+def split_name(model_id: str, *providers: Container[str]) -> tuple[str, str]:
+    """Return the provider that a name states, and the model behind it; each empty without one.
+
+    Whatever stands before ``/`` is a provider. What stands before ``:``, or alone, is one only if
+    a provider is called so, in whatever case: ``llama3:8b`` and ``ft:gpt-4o`` are models.
+
+    Args:
+        model_id: ``provider/model``, ``provider:model``, a provider or a model.
+        providers: ids of the providers that are known, set up or not.
+    """
+    name = model_id.strip()
+    head, _, tail = name.partition(":")
+    for one in (head.rstrip("/"), _BEFORE.sub("", head.casefold()).rstrip("/")):
+        if any(one in ids for ids in providers):
+            return one, tail.strip()
+    head, _, tail = name.partition("/")
+    return (head, tail) if head and tail else ("", "")
 
 
 def owner_by_prefix(prefixes: Mapping[str, str], model_id: str) -> str:

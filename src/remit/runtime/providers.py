@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.gateway import owner_by_prefix
+from remit.gateway import owner_by_prefix, split_name
 from remit.gateway.sending import AnyProvider
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import ModelCapabilities
@@ -144,16 +144,12 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
         order += [name for name in settings.model.auto_order if name in providers.configured]
         order += [name for name in providers.configured if name not in order]
         wanted = order[0] if order else "local"
-    head, _, tail = wanted.strip().partition("/")
-    if head in providers.own:
-        return head, tail or providers.own[head]
-    if not tail and head == "local":
-        return "local", settings.local.model
-    if not tail and head in settings.providers:
-        return head, settings.providers[head].default_model
+    defaults = {name: one.default_model for name, one in settings.providers.items()}
+    defaults = {**defaults, "local": settings.local.model, **providers.own}
+    head, tail = split_name(wanted, defaults)
+    if head:
+        return head, tail or defaults[head]
     stored = {model.name for model in weight_store(settings).list()}
-    if head and tail:
-        return head, tail
     if wanted in stored or wanted == settings.local.model:
         return "local", wanted
     if owner := owner_by_prefix(settings.model.prefixes, wanted):

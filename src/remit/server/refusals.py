@@ -20,7 +20,7 @@ _log = logging.getLogger("remit.server")
 Shape = Literal["openai", "anthropic", "a2a"]
 
 # What Remit itself refused.
-_REJECTED = {
+REJECTED = {
     "INVALID_INPUT": 400,
     "AUTH_ERROR": 403,
     "MODEL_NOT_ALLOWED": 403,
@@ -134,7 +134,7 @@ def no_record(error: RemitError) -> HttpError:
 
 def status_of(response: PromptResponse) -> int:
     """The HTTP status of a call that did not succeed."""
-    table = _REJECTED if response.outcome is RouteOutcome.REJECTED else _FAILED
+    table = REJECTED if response.outcome is RouteOutcome.REJECTED else _FAILED
     return table.get(response.error_code or "", 500)
 
 

@@ -237,9 +237,6 @@ class Planner:
                 raise BatchRefusedError(
                     "PREVIOUS_RESPONSE_NOT_FOUND", said, at.field(f"body.{param}")
                 )
-        if body.value.get("conversation") is not None:
-            said = f"{at.said}: Remit keeps conversations, and a batch cannot go on from them"
-            raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
 
     def _is_own(self, name: Any, owner: str) -> bool:
         if type(name) is not str or not is_plain_text(name):

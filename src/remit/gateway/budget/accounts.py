@@ -128,7 +128,7 @@ class Accounts:
         self, path: Sequence[str], accounts: Sequence[Account], amount: Amount, turns: int
     ) -> BudgetRefusedError | None:
         if not accounts:
-            message = f"no budget was allocated for {path[-1]}"
+            message = f"no budget was allocated for {path[-1]}; run `remit budget set`"
             return BudgetRefusedError("NOT_ALLOCATED", message, None, scope=path[-1])
         busy = None
         for account in accounts:

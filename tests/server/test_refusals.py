@@ -1,0 +1,328 @@
+"""Every code with which Remit refuses a call, provoked over the wire: status, text, entry, charge.
+
+``refusals.md`` holds the outcomes. ``python -m tests.server.test_refusals`` writes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remit
+from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway.auth import KeyStore, NewKey
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.server.refusals import REJECTED
+from tests.server.running import Served, new_session, serving
+from tests.support.requests import prompt_request
+from tests.support.waiting import until
+from tests.support.wire import Raw, WireServer, completion, serve
+
+TABLE = Path(__file__).with_name("refusals.md")
+FIELDS = {"agent_id", "session_id", "contract_id", "error_code", "error_message"}
+TOML = """
+[gateway]
+failure_threshold = 1
+recovery_timeout_ms = 3600000
+max_retries = 0
+[budget]
+wait_ms = 1
+"""
+USD = 1_000_000_000
+TEN_USD = BudgetLimits(None, 10 * USD, None, None, None)
+ELSEWHERE = {
+    "CONTEXT_LENGTH": "tests/server/responses",  # a chain of more than 32 MiB
+    "PREVIOUS_RESPONSE_NOT_FOUND": "tests/server/responses",  # a chain that is erased meanwhile
+}
+"""Codes whose tests need more than a call."""
+
+Answer = tuple[int, bytes, Mapping[str, str]]
+
+
+class Bench:
+    """A server before a provider that holds, fails or answers, as the prompt says."""
+
+    def __init__(self, served: Served, provider: WireServer, release: threading.Event) -> None:
+        self.served = served
+        self.provider = provider
+        self.release = release
+
+    def key(
+        self, limits: BudgetLimits | None = TEN_USD,
+        user_id: str = "ann", **more: Any,
+    ) -> NewKey:  # fmt: skip
+        """Return a new key of a person in the team ``ops``."""
+        ledger = self.served.ledger
+
+        def limit(tx: Transaction, key_id: str) -> dict[str, Any]:
+            if limits is not None:
+                scope = BudgetScope(key_id=key_id)
+                TokenBudgeter(ledger).allocate(scope, limits=limits, tx=tx)
+            return {}
+
+        with KeyStore(ledger) as keys:
+            made = keys.create(
+                uuid.uuid4().hex, user_id=user_id, team_id="ops", in_transaction=limit, **more
+            )
+        until(lambda: self.served.ask("GET", "/v1/models", token=made.key)[0] == 200)
+        return made
+
+    def ask(self, key: NewKey, text: str = "hi", model: str = "gpt-4o-mini", **more: Any) -> Answer:
+        """Make a call of Chat Completions under a key."""
+        return self.served.call("openai", text, token=key.key, model=model, **more)
+
+    @contextmanager
+    def held(self, key: NewKey, **more: Any) -> Iterator[None]:
+        """Hold a call at the provider until the block ends."""
+        self.release.clear()
+        before = len(self.provider.calls)
+        calling = threading.Thread(target=self.ask, args=(key, "hold"), kwargs=more)
+        calling.start()
+        try:
+            until(lambda: len(self.provider.calls) > before)
+            yield
+        finally:
+            self.release.set()
+            calling.join(60)
+
+
+@contextmanager
+def bench(place: Path) -> Iterator[Bench]:
+    """Run a server and its provider until the block ends."""
+    release = threading.Event()
+
+    def step(body: dict[str, Any]) -> dict[str, Any] | Raw:
+        if not body:
+            return {"id": "file-anns", "object": "file", "bytes": 1, "created_at": 1,
+                    "filename": "a.txt", "purpose": "user_data", "status": "processed"}  # fmt: skip
+        said = json.dumps(body)
+        if '"fail"' in said:
+            return Raw(b'{"error": {"message": "down"}}', status=500)
+        if '"hold"' in said:
+            release.wait(60)
+        return completion("fine")
+
+    with serve(step) as provider, serving(place / "root", provider.url, toml=TOML) as served:
+        yield Bench(served, provider, release)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A refusal: how it is provoked, what its text names, and what its entry states."""
+
+    provoke: Callable[[Bench], tuple[NewKey, Answer]]
+    names: tuple[str, ...]
+    model: str = "gpt-4o-mini"
+    provider: str = "openai"
+
+
+def _limits(**limits: int) -> BudgetLimits:
+    names = ("tokens", "usd", "turns", "rpm", "tpm")
+    return BudgetLimits(*(limits.get(name) for name in names))
+
+
+def _plain(
+    limits: BudgetLimits | None = TEN_USD,
+    model: str = "gpt-4o-mini", key: Mapping[str, Any] | None = None, **more: Any,
+) -> Callable[[Bench], tuple[NewKey, Answer]]:  # fmt: skip
+    def provoke(made: Bench) -> tuple[NewKey, Answer]:
+        asking = made.key(limits, **(key or {}))
+        return asking, made.ask(asking, model=model, **more)
+
+    return provoke
+
+
+def _busy(made: Bench) -> tuple[NewKey, Answer]:
+    key = made.key(_limits(tokens=1500))
+    with made.held(key, max_tokens=1000):
+        return key, made.ask(key, max_tokens=1000)
+
+
+def _twice(made: Bench) -> tuple[NewKey, Answer]:
+    key = made.key(_limits(turns=1))
+    assert made.ask(key)[0] == 200
+    return key, made.ask(key)
+
+
+def _circuit(made: Bench) -> tuple[NewKey, Answer]:
+    key = made.key()
+    assert made.ask(key, "fail", model="gpt-4.1")[0] == 500
+    return key, made.ask(key, model="gpt-4.1")
+
+
+def _session(made: Bench) -> tuple[NewKey, Answer]:
+    session = new_session()
+    assert made.ask(made.key(user_id="bob"), session=session)[0] == 200
+    key = made.key()
+    return key, made.ask(key, session=session)
+
+
+def _file(made: Bench) -> tuple[NewKey, Answer]:
+    form = (
+        b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'
+        b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\na\r\n--b--\r\n'
+    )
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    status, raw, _ = made.served.ask(
+        "POST", "/v1/files", form, token=made.key(user_id="bob").key, headers=kind
+    )
+    assert status == 200, raw
+    key = made.key()
+    part = {"type": "file", "file": {"file_id": "file-anns"}}
+    return key, made.ask(key, messages=[{"role": "user", "content": [part]}])
+
+
+def _repeated(kind: str) -> Callable[[Bench], tuple[NewKey, Answer]]:
+    def provoke(made: Bench) -> tuple[NewKey, Answer]:
+        key, under = made.key(), {"idempotency-key": uuid.uuid4().hex}
+        if kind == "conflict":
+            with made.held(key, headers=under):
+                return key, made.ask(key, "hold", headers=under)
+        status, _, headers = made.ask(key, headers=under)
+        assert status == 200
+        if kind == "mismatch":
+            return key, made.ask(key, "other", headers=under)
+        made.served.ledger.withdraw(
+            [headers["x-remit-exchange"]], reason="tested", requested_by="ann"
+        )
+        return key, made.ask(key, headers=under)
+
+    return provoke
+
+
+ROWS: Mapping[str, Row] = {
+    "INVALID_INPUT": Row(
+        _plain(model="claude-sonnet-4-5", n=2), ("n",), "claude-sonnet-4-5", "anthropic"
+    ),
+    "AUTH_ERROR": Row(
+        _plain(key={"agents": ("mine",)}, headers={"x-remit-agent": "other"}), ("agent",)
+    ),
+    "MODEL_NOT_ALLOWED": Row(_plain(key={"models": ("gpt-4o",)}), ("openai/gpt-4o-mini",)),
+    "SESSION_NOT_YOURS": Row(_session, ("session",)),
+    "PROVIDER_NOT_FOUND": Row(
+        _plain(model="nobody/x"), ("nobody", "[providers.nobody]"), "nobody/x", "nobody"
+    ),
+    "FILE_NOT_FOUND": Row(_file, ("file-anns",)),
+    "BUDGET_EXHAUSTED": Row(
+        _plain(_limits(usd=1000)), ("openai/gpt-4o-mini", "USD", "max_tokens")
+    ),
+    "BUDGET_BUSY": Row(_busy, ("other calls",)),
+    "TURN_LIMIT": Row(_twice, ("1 calls",)),
+    "NOT_ALLOCATED": Row(_plain(None), ("remit budget set",)),
+    "UNPRICED": Row(
+        _plain(model="gpt-nobody-knows"),
+        ("openai/gpt-nobody-knows", "remit price set gpt-nobody-knows --provider openai"),
+        "gpt-nobody-knows",
+    ),
+    "UNBOUNDED": Row(
+        _plain(service_tier="nobody-knows"), ("openai/gpt-4o-mini", "service_tier")
+    ),
+    "RATE_LIMITED": Row(_plain(_limits(tpm=1)), ("1 tokens of this minute",)),
+    "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1",), "gpt-4.1"),
+    "IDEMPOTENCY_CONFLICT": Row(_repeated("conflict"), ("idempotency key",)),
+    "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key",)),
+    "IDEMPOTENCY_ERASED": Row(_repeated("erased"), ("idempotency key", "name another key")),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with bench(tmp_path_factory.mktemp("refusals")) as running:
+        yield running
+
+
+_REFUSES = {"reject", "NoCandidateError", "BudgetRefusedError", "BatchRefusedError", "refused"}
+
+
+def codes_in_source() -> set[str]:
+    """Return each code with which the gateway or the router refuses, read from their source."""
+    found = set()
+    source = Path(remit.__file__).parent
+    for path in [*(source / "gateway").rglob("*.py"), *(source / "routing").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            texts: list[ast.expr] = []
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                texts = node.args[:2] if name in _REFUSES else []
+            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "code":
+                texts = [node.value] if path.name == "keeping.py" else []
+            elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+                texts = node.value.elts[:1] if path.name == "replaying.py" else []
+            values = [one.value for one in texts if isinstance(one, ast.Constant)]
+            found |= {
+                one for one in values if isinstance(one, str) and re.fullmatch("[A-Z_]+", one)
+            }
+    return found
+
+
+def test_every_code_has_a_status_and_a_row() -> None:
+    assert codes_in_source() <= set(REJECTED)
+    assert set(ROWS) | set(ELSEWHERE) == set(REJECTED)
+
+
+def _refusal(made: Bench, code: str) -> tuple[NewKey, int, str, LedgerEntry]:
+    """Provoke a refusal: the key, the status, the text and the entry."""
+    key, (status, raw, headers) = ROWS[code].provoke(made)
+    error = json.loads(raw)["error"]
+    assert error["code"] == code.lower(), raw
+    return key, status, error["message"], made.served.ledger.read(headers["x-remit-exchange"])
+
+
+@pytest.mark.parametrize("code", ROWS)
+def test_a_refusal_states_the_refused_call(made: Bench, code: str) -> None:
+    row = ROWS[code]
+    key, status, text, entry = _refusal(made, code)
+    assert status == REJECTED[code]
+    for name in row.names:
+        assert name in text
+    assert entry.event_type == "PROMPT_REJECTED"
+    assert entry.metadata["error_code"] == code
+    assert entry.metadata["error_message"] == text
+    stated = {name: value for name, value in entry.metadata.items() if name not in FIELDS}
+    assert stated == {
+        "key_id": key.key_id, "requested_model_id": row.model, "provider_id": row.provider,
+        "user_id": "ann", "team_id": "ops",
+    }  # fmt: skip
+    debits = made.served.ledger.query(event_type="BUDGET_DEBIT")
+    assert entry.id not in {one.metadata.get("exchange_entry_id") for one in debits}
+    assert "cost_usd" not in entry.metadata
+    assert f"| `{code.lower()}` | {status} |" in TABLE.read_text("utf-8")
+
+
+def test_a_refusal_without_a_key_has_five_fields(ledger: LedgerClient) -> None:
+    gateway = LLMGateway(ledger, config=RouterConfig(), dev_mode=True)
+    answer = gateway.route(prompt_request(model_id="nobody/x"))
+    assert answer.error_code == "PROVIDER_NOT_FOUND"
+    assert set(ledger.read(answer.exchange_entry_id).metadata) == FIELDS
+
+
+def _write() -> None:
+    head = "# Refusals\n\nWritten by `python -m tests.server.test_refusals`. Each is one "
+    head += "`PROMPT_REJECTED`, and costs nothing.\n\n"
+    head += "| Code | Status | Text | Entry, besides the five fields of each |\n|---|---|---|---|\n"
+    lines = []
+    with tempfile.TemporaryDirectory() as place, bench(Path(place)) as made:
+        for code in ROWS:
+            key, status, text, entry = _refusal(made, code)
+            stated = {name: value for name, value in entry.metadata.items() if name not in FIELDS}
+            said = ", ".join(f"`{name}` {value}" for name, value in stated.items())
+            line = f"| `{code.lower()}` | {status} | {text} | {said} |\n"
+            line = re.sub(r"session:[^ ]+", "session:…", line)
+            lines.append(line.replace(key.key_id, "KEY-…"))
+    TABLE.write_text(head + "".join(lines), "utf-8")
+
+
+if __name__ == "__main__":
+    _write()
