@@ -232,4 +232,4 @@ def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Office
     assert it.output("explain_route", session_id="SES-ODD")["call"]["outcome"] == ""
     shown = entry["metadata"]["answer"]
     assert (shown["text"], shown["x"]) == ("?!", "inf")
-    assert shown["n"] == "123456789012345678901234567890"
+    assert shown["n"] == 123456789012345678901234567890
