@@ -314,6 +314,12 @@ def test_a_refusal_after_output_costs_what_was_served(
     _, _, told = _call(served, provider, Case("openai", "", None, 0), broken, stream=True)
     assert (told["outcome"], told["cost_certainty"]) == ("error", "estimated")
     assert 0 < told["output_tokens"] < 20
+    state = {**_CHUNK, "choices": None, "base_resp": {"status_code": 1002, "status_msg": "no"}}
+    for end in (state, {**_CHUNK, "choices": None, "success": False, "msg": "no"}):
+        # The same text again and again is added up without a look at each event.
+        odd = _sse(*[{**_CHUNK, "choices": [said]}] * 8, end)
+        _, _, told = _call(served, provider, Case("openai", "", None, 0), odd, stream=True)
+        assert told["outcome"] == "error"
     counted = _sse({**_CHUNK, "choices": [said], "usage": {"prompt_tokens": 1000,
                                                            "completion_tokens": 2}},
                    {"error": _ERROR})  # fmt: skip

@@ -180,7 +180,9 @@ class ChatSum:
         kind: the ``object`` of a whole answer.
     """
 
-    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(rb"error|\.failed|\[DONE\]|\\u00[2-7]")
+    at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
+        rb'error|base_resp|"success"|\.failed|\[DONE\]|\\u00[2-7]'
+    )
 
     __slots__ = (
         "_choices", "_done", "_head", "_usage", "error", "is_last", "kind", "pieces", "size",
