@@ -203,22 +203,30 @@ def _problems(came: Came, own_errors: bool) -> list[str]:
     metadata = came.entry.metadata
     if not came.got:
         return found
-    sent = came.got[-1][1]
+    sent, given = came.got[-1][1], came.case.body
     if wire_body(came.texts, metadata["cut"]) != sent:
         found.append("the record is not what was sent")
     if metadata["wire"] == came.case.endpoint:
+        for name in _fitted(came.entry):  # what another provider made was fitted for this one
+            sent, given = (remove_member(body, (name,)) for body in (sent, given))
         before = undone(sent, came.entry)
         taken_out = any(
             "was" in change and value_at(sent, change["path"].split("/")[1:]) is None
             for change in metadata.get("changed", [])
         )
         # Where a member that was taken out had stood is not on record.
-        same = load(before) == load(came.case.body) if taken_out else before == came.case.body
+        same = load(before) == load(given) if taken_out else before == given
         if any(change["path"].endswith("/max_uses") for change in metadata.get("changed", [])):
-            same = _without_uses(before) == _without_uses(came.case.body)
+            same = _without_uses(before) == _without_uses(given)
         if not same:
             found.append("bytes changed on their way out")
     return found
+
+
+def _fitted(entry: LedgerEntry) -> set[str]:
+    """Return the names of the lists of which elements were changed or removed."""
+    paths = [change["path"].split("/")[1:] for change in entry.metadata.get("changed", [])]
+    return {path[0] for path in paths if len(path) == 2 and path[1].isdigit()}
 
 
 def _is_refusal(came: Came) -> bool:
@@ -241,6 +249,8 @@ def undone(sent: bytes, entry: LedgerEntry) -> bytes:
     """What the client sent, by what went out and what the record says was changed."""
     for change in reversed(entry.metadata.get("changed", [])):
         path = tuple(change["path"].split("/")[1:])
+        if path[0] in _fitted(entry):
+            continue
         if "was" in change:
             sent = set_member(sent, path, change["was"].encode())
         else:

@@ -134,7 +134,8 @@ def test_a_tenant_that_floods_has_its_share_of_a_process() -> None:
     assert refused.value.status == 429
     for share in held:
         share.end()
-    assert process.bytes == flood.bytes == 0
+    assert not process.bytes_of
+    assert not flood.bytes_of
     assert process.calls_of == {"globex": 1}
 
 

@@ -207,10 +207,14 @@ class Body(Struct, gc=False):
         return self._listed(name, parts, changed)
 
     def with_elements(self, name: str, replaced: Mapping[int, bytes | None], reason: str) -> Body:
-        """Return this body with some elements of a list replaced, or removed if ``None``."""
+        """Return this body with some elements of a list replaced, or removed if ``None``.
+
+        The noted places are those of the list as it came.
+        """
         parts, changed = self._elements(name), [*self.changed]
-        for place in replaced:
-            changed.append(_change((name, str(place)), reason, parts[place]))
+        for place, new in replaced.items():
+            why = reason if new is not None else f"{reason}; removed"
+            changed.append(_change((name, str(place)), why, parts[place]))
         kept = (replaced.get(place, part) for place, part in enumerate(parts))
         return self._listed(name, [part for part in kept if part is not None], changed)
 

@@ -38,6 +38,7 @@ _INSTRUCTIONS = (
     "list_sessions and trace_prompt_journey show what happened. You see the tools that your key "
     "may use."
 )
+_LONGEST_PROBLEM = 1_000
 _LONGEST_SHOWN = 64
 
 Context = ServerRequestContext[Any, Any]
@@ -131,9 +132,11 @@ class ToolRunner:
             problem = await asyncio.to_thread(first_problem, tool.tool.input_schema, arguments)
         except (RecursionError, ValueError, OverflowError):
             problem = "they cannot be checked"
+        if len(problem) > _LONGEST_PROBLEM:  # what is wrong with a long value stands behind it
+            problem = f"{problem[: _LONGEST_PROBLEM // 2]} … {problem[-_LONGEST_PROBLEM // 2 :]}"
         if problem:
             return _failed(
-                f"Wrong arguments for {name}: {problem[:1000]}. Nothing was done. Correct them by "
+                f"Wrong arguments for {name}: {problem}. Nothing was done. Correct them by "
                 "the tool's input schema, and call it again."
             )
         try:
