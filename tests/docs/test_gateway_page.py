@@ -267,7 +267,7 @@ def _rows(heading: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("heading", "table", "outcome"),
     [
-        ("Refused by Remit", refusals._REJECTED, RouteOutcome.REJECTED),
+        ("Refused by Remit", refusals.REJECTED, RouteOutcome.REJECTED),
         ("Failed at the provider", refusals._FAILED, RouteOutcome.ERROR),
     ],
 )
