@@ -1,6 +1,6 @@
 """``docs/python.md``: what programs use, with signatures and docstrings, written from the code.
 
-``python -m tests.docs.module_index`` writes it again.
+``python -m tests.docs.python_api`` writes it again.
 """
 
 from __future__ import annotations
@@ -104,3 +104,7 @@ def _signature(value: Any) -> str:
 
 def _plain(annotation: Any) -> Any:
     return _Plain(annotation) if isinstance(annotation, str) else annotation
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from remit.cli.main import _COMMANDS
 from remit.ledger import EVENTS
-from tests.docs import module_index, python_api
+from tests.docs import python_api
 
 TOP = Path(__file__).parents[2]
 PAGES = [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md"), *TOP.glob("benchmarks/*.md")]
@@ -71,13 +71,11 @@ def test_the_picture_of_the_architecture_is_the_folders() -> None:
         assert re.search(rf"\b{path.name}\b", picture), path
     for module in re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", page):
         assert (source / module).exists(), module
-    again = "`python -m tests.docs.module_index` writes the list of modules again"
-    assert page == module_index.without_index(page) + module_index.index(), again
 
 
 def test_the_page_of_the_python_api_is_what_the_code_says() -> None:
     page = (TOP / python_api.PAGE).read_text("utf-8")
-    again = "`python -m tests.docs.module_index` writes docs/python.md again"
+    again = "`python -m tests.docs.python_api` writes docs/python.md again"
     assert page == python_api.page(), again
 
 
