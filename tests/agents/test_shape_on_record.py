@@ -1,4 +1,4 @@
-"""What shapes an agent is on record, and G3 lists what no package brought (SPEC 10)."""
+"""What shapes an agent is on record, and G3 lists what no package brought."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asked, on every entry of an agent's calls, and what of it is counted (SPEC 4.3, 8.3)."""
+"""Who asked, on every entry of an agent's calls, and what of it is counted."""
 
 from __future__ import annotations
 

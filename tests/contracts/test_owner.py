@@ -1,4 +1,4 @@
-"""Whose a contract is, by the package that brought it and never by its own words (SPEC 4.3)."""
+"""Whose a contract is, by the package that brought it and never by its own words."""
 
 from __future__ import annotations
 

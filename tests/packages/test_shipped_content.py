@@ -49,7 +49,7 @@ from tests.packages.shipped import (
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
-# SPEC 10 names these; more may ship.
+# These ship at least.
 _AT_LEAST = [
     "PKG-GENESIS-000", "PKG-KERNEL-001", "PKG-VOCABULARY-001", "PKG-REG-001",
     "PKG-GOVERNANCE-UPGRADE-001", "PKG-FRAMEWORK-WIRING-001", "PKG-SPEC-CONFORMANCE-001",
@@ -59,7 +59,7 @@ _AT_LEAST = [
     "PKG-ADMIN-001", "PKG-VERIFY-001", "PKG-ROUTER-001",
 ]  # fmt: skip
 
-# And SPEC 9.3 these.
+# And these.
 _ADMIN_TOOLS = [
     "gate_check", "read_file", "list_files", "query_ledger", "query_ledger_full", "list_packages",
     "list_sessions", "session_overview", "reconstruct_session", "trace_prompt_journey",

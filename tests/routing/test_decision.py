@@ -1,4 +1,4 @@
-"""The record and its hash, to the letter of SPEC 7.2."""
+"""The record and its hash, to the letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine lacks is never the provider's failure (SPEC 4.4)."""
+"""What this machine lacks is never the provider's failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are killed, told to read again, told to end: signals, as they come (SPEC 12)."""
+"""Processes that are killed, told to read again, told to end: signals, as they come."""
 
 from __future__ import annotations
 

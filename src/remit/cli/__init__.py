@@ -1,4 +1,4 @@
-"""The ``remit`` command (SPEC 13, 15)."""
+"""The ``remit`` command."""
 
 from remit.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Prompt contracts and the packs they bind (SPEC 8.1)."""
+"""Prompt contracts and the packs they bind."""
 
 from remit.contracts.context import required_context
 from remit.contracts.contract import Boundary, PromptContract

@@ -30,7 +30,7 @@ def required_context(
     session_id: str = "",
     installed: InstalledFiles | None = None,
 ) -> dict[str, Any]:
-    """What the contract's ``required_context`` names (SPEC 8.1).
+    """What the contract's ``required_context`` names.
 
     Args:
         contract: whose it is.

@@ -1,4 +1,4 @@
-"""The one way to models: authenticated, budgeted, recorded before and after (SPEC 4, 5, 6)."""
+"""The one way to models: authenticated, budgeted, recorded before and after."""
 
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.breaker import CircuitState

@@ -1,4 +1,4 @@
-"""One call asked of its candidates: in turn, with retries, once under its key (SPEC 4.2)."""
+"""One call asked of its candidates: in turn, with retries, once under its key."""
 
 from __future__ import annotations
 

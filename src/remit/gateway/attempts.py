@@ -1,4 +1,4 @@
-"""One attempt: intent on record, sent, answer on record (SPEC 4.2, steps 6 to 10)."""
+"""One attempt: intent on record, sent, answer on record (steps 6 to 10)."""
 
 from __future__ import annotations
 

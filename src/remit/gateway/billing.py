@@ -1,4 +1,4 @@
-"""What a call can cost at most, and what it did cost (SPEC 5)."""
+"""What a call can cost at most, and what it did cost."""
 
 from __future__ import annotations
 

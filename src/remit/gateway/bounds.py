@@ -1,4 +1,4 @@
-"""The most that a call can be billed for, from its body as it is on the wire (SPEC 5)."""
+"""The most that a call can be billed for, from its body as it is on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The circuit of one provider and model, as values (SPEC 4.4): nothing here reads or waits."""
+"""The circuit of one provider and model, as values: nothing here reads or waits."""
 
 from __future__ import annotations
 

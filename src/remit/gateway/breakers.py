@@ -1,4 +1,4 @@
-"""Circuit breakers, one per provider and model, of all who open one ledger (SPEC 4.4)."""
+"""Circuit breakers, one per provider and model, of all who open one ledger."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ __all__ = ["CircuitBreakerConfig", "RouterConfig"]
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:
-    """When a circuit opens and closes (SPEC 4.4). Times in milliseconds.
+    """When a circuit opens and closes. Times in milliseconds.
 
     Attributes:
         failure_threshold: failures in a row that open it.

@@ -1,4 +1,4 @@
-"""The pipeline of a model call (SPEC 4.2): its steps in order, its refusals, its retries."""
+"""The pipeline of a model call: its steps in order, its refusals, its retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that are out: begun, kept, given up, whatever becomes of their process (SPEC 4.6)."""
+"""Calls that are out: begun, kept, given up, whatever becomes of their process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port for answers that clients name by an id later: the Responses API (SPEC 4.0)."""
+"""The port for answers that clients name by an id later: the Responses API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model's name to who answers it (SPEC 15, model names)."""
+"""From a model's name to who answers it (model names)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Names:
         found = self._found.get(name)
         if found is None:
             found = list(candidates(self._config, self._known, *name))
-            behind = self._behind(provider_id, model_id)  # the registry first (SPEC 15)
+            behind = self._behind(provider_id, model_id)  # the registry first
             if behind is not None:
                 found[0] = behind
             found = list(dict.fromkeys(found))

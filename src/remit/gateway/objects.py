@@ -1,4 +1,4 @@
-"""Files, batches and containers that providers keep: whose they are (SPEC 4.0)."""
+"""Files, batches and containers that providers keep: whose they are."""
 
 from __future__ import annotations
 

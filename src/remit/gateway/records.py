@@ -1,4 +1,4 @@
-"""The gateway's ledger entries, exactly as SPEC 4.3 tables them."""
+"""The gateway's ledger entries, with the keys of docs/events.md."""
 
 from __future__ import annotations
 

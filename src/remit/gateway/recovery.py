@@ -1,4 +1,4 @@
-"""Calls whose process is dead, or for which no process waits: settled as orphans (SPEC 4.6)."""
+"""Calls whose process is dead, or for which no process waits: settled as orphans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the leases of calls that are out, for as long as they are (SPEC 4.6)."""
+"""Keeps the leases of calls that are out, for as long as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps that begin and end calls, all of one transaction together (SPEC 4.2, 6 to 9)."""
+"""The steps that begin and end calls, all of one transaction together (6 to 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owners of sessions and work orders: others cannot use them (SPEC 6)."""
+"""The owners of sessions and work orders: others cannot use them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.windows import zone_of
 
 NANO = 1_000_000_000
-"""Nano-dollars in a dollar: money is counted in whole nano-dollars (SPEC 5)."""
+"""Nano-dollars in a dollar: money is counted in whole nano-dollars."""
 
 USD_NAMES = {
     "nano_limit": "limit_usd",

@@ -1,4 +1,4 @@
-"""The base of every error that Remit raises on purpose (SPEC 13)."""
+"""The base of every error that Remit raises on purpose."""
 
 from __future__ import annotations
 

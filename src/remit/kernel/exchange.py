@@ -1,7 +1,7 @@
 """The value objects of one model call, and the port through which agents reach the gateway.
 
 They are apart from the gateway's class, so that a worker can speak of calls without seeing what
-routes them (SPEC 8.3).
+routes them.
 
 A message is ``{"role": "system" | "user" | "assistant", "content": str | [block, …]}``.
 A block is one of::
@@ -12,7 +12,7 @@ A block is one of::
     {"type": "tool_use", "id": str, "name": str, "input": object}
     {"type": "tool_result", "tool_use_id": str, "content": str | [block, …], "is_error": bool}
 
-Blocks of other types are carried as they are, for the provider to accept or refuse (SPEC 4.1).
+Blocks of other types are carried as they are, for the provider to accept or refuse.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class WritesAhead(Protocol):
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptRequest:
-    """One call to a model, as an agent orders it (SPEC 4.1). It is not changed once it is made.
+    """One call to a model, as an agent orders it. It is not changed once it is made.
 
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
@@ -211,7 +211,7 @@ class Reply(Struct, frozen=True):
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptResponse:
-    """The outcome of one :class:`PromptRequest` (SPEC 4.1). Who gets it does not change it.
+    """The outcome of one :class:`PromptRequest`. Who gets it does not change it.
 
     Attributes:
         exchange_entry_id: ledger id of the ``EXCHANGE``, or of the ``PROMPT_REJECTED``.

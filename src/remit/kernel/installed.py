@@ -1,4 +1,4 @@
-"""The files of a root that packages brought: read only as they were installed (SPEC 10).
+"""The files of a root that packages brought: read only as they were installed.
 
 Everything that shapes an agent is in the tier folders and has an owner, which
 ``HOT/registries/ownership.json`` names with the hash that the file must have. What is not there

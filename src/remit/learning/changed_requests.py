@@ -1,4 +1,4 @@
-"""The request that a recorded exchange becomes under a change of its contract (SPEC 11.3)."""
+"""The request that a recorded exchange becomes under a change of its contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held-out exchanges asked again through the gateway, within a hard budget (SPEC 11.3).
+"""Held-out exchanges asked again through the gateway, within a hard budget.
 
 Each held-out exchange is asked again with what would change; the new answer and the recorded one
 are graded alike, and their difference counts. What is kept between runs are ids and grades alone.

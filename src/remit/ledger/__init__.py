@@ -1,4 +1,4 @@
-"""The append-only record: one ledger, its format, its stores, its verification (SPEC 3)."""
+"""The append-only record: one ledger, its format, its stores, its verification."""
 
 from remit.ledger.archived import archived_to, left_of
 from remit.ledger.client import LedgerClient

@@ -1,4 +1,4 @@
-"""Signed tree heads and the proofs that lead to them (SPEC 3.3)."""
+"""Signed tree heads and the proofs that lead to them."""
 
 from __future__ import annotations
 

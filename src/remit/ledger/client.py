@@ -1,4 +1,4 @@
-"""The ledger's public face (SPEC 3.6): proofs, export, erasure, beside what writes and reads."""
+"""The ledger's public face: proofs, export, erasure, beside what writes and reads."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         requested_by: str = "",
         dry_run: bool = False,
     ) -> ErasureReport:
-        """Erase content for good; records, chain and proofs stay (SPEC 3.4).
+        """Erase content for good; records, chain and proofs stay.
 
         Give exactly one of the first three. By entry, what the entry shows is erased wherever
         its session shows it; a longer text also with every value of that session that quotes it.

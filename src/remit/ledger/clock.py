@@ -1,4 +1,4 @@
-"""The clock that all who write one ledger share: no process's wall clock is trusted (SPEC 3.5).
+"""The clock that all who write one ledger share: no process's wall clock is trusted.
 
 Leases, limits per minute, idempotency keys and breakers go by it. On PostgreSQL it is the server's
 (``clock_timestamp()``). On SQLite, whose writers share one machine, it is ``CLOCK_MONOTONIC``,

@@ -1,4 +1,4 @@
-"""Content values: what a record commits to without containing it (SPEC 3.4).
+"""Content values: what a record commits to without containing it.
 
 In a record a content value is represented by a commitment, an HMAC-SHA256 under a random nonce. The
 value and its nonce are kept beside the record, where lawful erasure can delete both and leave

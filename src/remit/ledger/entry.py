@@ -1,4 +1,4 @@
-"""The ledger entry: layer 0, its fields never change (SPEC 3.1)."""
+"""The ledger entry: layer 0, its fields never change."""
 
 from __future__ import annotations
 

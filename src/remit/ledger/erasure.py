@@ -1,4 +1,4 @@
-"""Lawful erasure: content and nonce go, records, chain and proofs stay (SPEC 3.4)."""
+"""Lawful erasure: content and nonce go, records, chain and proofs stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event types of SPEC 3.7: writer, metadata keys, meaning; and who may write what.
+"""The event types: writer, metadata keys, meaning; and who may write what.
 
 This table is the source of the one in ``docs/events.md``; a test holds them together and
 holds every entry that the suite writes to it. The rights of a tier follow from its writers.
@@ -255,7 +255,7 @@ _TABLE = (
 )  # fmt: skip
 
 EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}
-"""Every event type by name, in the order of SPEC 3.7."""
+"""Every event type by name."""
 
 # Of the lower tiers; all other writers are the kernel's.
 _WRITERS = {

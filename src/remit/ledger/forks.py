@@ -1,4 +1,4 @@
-"""Forks: a ledger that lost what its key signed goes on under a new origin, on record (SPEC 3.3).
+"""Forks: a ledger that lost what its key signed goes on under a new origin, on record.
 
 The key stays. Under another origin it is another verifier key to everybody else, so that no two
 histories are ever signed under one name; checkpoints from before are still verified by it.

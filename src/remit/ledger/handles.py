@@ -1,4 +1,4 @@
-"""Handles on a ledger: one restricted to a tier (SPEC 3.6), one that writes in order."""
+"""Handles on a ledger: one restricted to a tier, one that writes in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VISIBLE = {
 
 
 class LedgerReader(Protocol):
-    """The part of a ledger that learners work with (SPEC 11): it reads, and has nothing to write
+    """The part of a ledger that learners work with: it reads, and has nothing to write
     with."""
 
     def read(self, entry_id: str) -> LedgerEntry:

@@ -1,4 +1,4 @@
-"""The last head that a root's key signed, kept beside the key (SPEC 3.3, "Never two histories").
+"""The last head that a root's key signed, kept beside the key ("Never two histories").
 
 It is a signed checkpoint in a file, outside the ledger's database: a database that was put back to
 an older state shows by it. It only moves forward, and is written before anybody sees the

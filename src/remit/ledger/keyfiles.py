@@ -1,4 +1,4 @@
-"""Private keys in files: the ledger's own (SPEC 3.3), never in its database, and a witness's."""
+"""Private keys in files: the ledger's own, never in its database, and a witness's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of logs: one ledger, the host's, takes the checkpoints of others (SPEC 14).
+"""The log of logs: one ledger, the host's, takes the checkpoints of others.
 
 Each ``TENANT_CHECKPOINT`` entry holds the signed head of a tenant's log, and the proof that it
 extends the head taken before. So one signed head of the host and two inclusion proofs answer for an

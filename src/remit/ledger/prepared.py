@@ -1,4 +1,4 @@
-"""From an entry to its canonical record: the frozen format of SPEC 3.2, written once.
+"""From an entry to its canonical record: the frozen format, written once.
 
 ``prepare`` checks an entry in the caller's thread and encodes its record, with holes where its
 place in the chain and its commitments will be. ``Prepared.seal`` fills them, inside the

@@ -1,5 +1,4 @@
-"""The canonical record: its members, which of them are columns, what may be wrong with it
-(SPEC 3.2)."""
+"""The canonical record: its members, which of them are columns, what may be wrong with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store must do, whatever engine it is written for (SPEC 3.5).
+"""What a store must do, whatever engine it is written for.
 
 A store is small: it commits units, answers portable SQL, and does what engines do
 differently. What is possible in portable SQL is written once, in :mod:`remit.ledger.reader`.

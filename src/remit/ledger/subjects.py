@@ -1,4 +1,4 @@
-"""Whom content speaks of: named beside it for erasure, vouched for by the record (SPEC 3.4).
+"""Whom content speaks of: named beside it for erasure, vouched for by the record.
 
 An entry that came with a subject commits to it under ``metadata.subject_id`` as to any content, in
 a scope of its own: the record does not show who it is, and the commitments of one person's entries

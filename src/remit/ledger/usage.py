@@ -1,4 +1,4 @@
-"""What calls used and cost, added up by quarter of an hour: the table ``usage`` (SPEC 12).
+"""What calls used and cost, added up by quarter of an hour: the table ``usage``.
 
 Every row follows from the entries alone: :func:`usage_of` says what one entry adds to which row,
 in the transaction that writes it, in a migration, and when the table is checked. So do the rows of

@@ -1,4 +1,4 @@
-"""A call over HTTP, its body and its answer, as bytes again from what is on record (SPEC 4.0)."""
+"""A call over HTTP, its body and its answer, as bytes again from what is on record."""
 
 from __future__ import annotations
 

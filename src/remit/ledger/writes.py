@@ -1,4 +1,4 @@
-"""Writing to an open ledger: entries, transactions and steps, waited for or not (SPEC 3.5)."""
+"""Writing to an open ledger: entries, transactions and steps, waited for or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages: data that shapes agents, declared, signed, installed all or nothing (SPEC 10)."""
+"""Packages: data that shapes agents, declared, signed, installed all or nothing."""
 
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import Archive, pack, read_archive

@@ -1,4 +1,4 @@
-"""An archive that is to be installed, checked as far as it can be by itself (SPEC 10)."""
+"""An archive that is to be installed, checked as far as it can be by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages as archives: one canonical ``.tar.gz`` to write, any safe archive to read (SPEC 10)."""
+"""Packages as archives: one canonical ``.tar.gz`` to write, any safe archive to read."""
 
 from __future__ import annotations
 

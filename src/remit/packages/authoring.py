@@ -1,4 +1,4 @@
-"""Making a package: a first one that works, and its hashes after every change (SPEC 10)."""
+"""Making a package: a first one that works, and its hashes after every change."""
 
 from __future__ import annotations
 

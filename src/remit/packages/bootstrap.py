@@ -1,4 +1,4 @@
-"""``CP_BOOTSTRAP.tar.gz``: everything that a new root needs, as one file (SPEC 10)."""
+"""``CP_BOOTSTRAP.tar.gz``: everything that a new root needs, as one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which packages need which, and in what order they come (SPEC 10)."""
+"""Which packages need which, and in what order they come."""
 
 from __future__ import annotations
 

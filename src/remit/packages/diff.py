@@ -1,4 +1,4 @@
-"""What another version of a package changes for its agents (SPEC 10)."""
+"""What another version of a package changes for its agents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The documents that packages bring: specifications, frameworks, agents, acceptance cases.
 
-Their form is stated by the JSON Schemas in PKG-PHASE2-SCHEMAS-001; here they are read (SPEC 10).
+Their form is stated by the JSON Schemas in PKG-PHASE2-SCHEMAS-001; here they are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Installs, removes and rolls back the packages of one root, all or nothing (SPEC 10)."""
+"""Installs, removes and rolls back the packages of one root, all or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manifest.json``: what a package is, needs, may do, and holds (SPEC 10)."""
+"""``manifest.json``: what a package is, needs, may do, and holds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One version of one package (SPEC 10).
+    """One version of one package.
 
     Attributes:
         modules: of the runtime, that it governs: ``remit.ledger``.

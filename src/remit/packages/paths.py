@@ -1,4 +1,4 @@
-"""Paths of a package: each names one file, the same on every file system (SPEC 10)."""
+"""Paths of a package: each names one file, the same on every file system."""
 
 from __future__ import annotations
 

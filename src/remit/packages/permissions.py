@@ -1,4 +1,4 @@
-"""What a package may use, compared with what it might before (SPEC 10)."""
+"""What a package may use, compared with what it might before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a package's files may go (SPEC 10): its own plane and lower, no one else's place."""
+"""Where a package's files may go: its own plane and lower, no one else's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operation on packages changes, and what may not be (SPEC 10)."""
+"""What an operation on packages changes, and what may not be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gates that an operation has to pass before it changes anything (SPEC 10)."""
+"""The gates that an operation has to pass before it changes anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed, derived from the ledger (SPEC 10)."""
+"""What is installed, derived from the ledger."""
 
 from __future__ import annotations
 

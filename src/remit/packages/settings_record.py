@@ -1,4 +1,4 @@
-"""The settings in force, on record: a ``CONFIG_CHANGED`` entry when they differ (SPEC 10)."""
+"""The settings in force, on record: a ``CONFIG_CHANGED`` entry when they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of packages: DSSE envelopes around in-toto statements (SPEC 10).
+"""Signatures of packages: DSSE envelopes around in-toto statements.
 
 Sources: DSSE v1.0 (secure-systems-lab/dsse, ``envelope.md`` and ``protocol.md``) and in-toto
 Attestation Framework v1.0 (``spec/v1/statement.md``). ``securesystemslib`` signs;

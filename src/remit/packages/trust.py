@@ -1,4 +1,4 @@
-"""Trust on record: ``trust.json`` follows the ledger, never the other way (SPEC 10, ADR 28).
+"""Trust on record: ``trust.json`` follows the ledger, never the other way (ADR 28).
 
 A change is one ``CONFIG_CHANGED`` entry with the new file's text; the file is written after it.
 A process that dies in between leaves a file that was on record before, and the next change writes

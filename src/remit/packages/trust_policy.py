@@ -1,4 +1,4 @@
-"""``trust.json``: which keys may sign the packages of a root, and how many have to (SPEC 10)."""
+"""``trust.json``: which keys may sign the packages of a root, and how many have to."""
 
 from __future__ import annotations
 

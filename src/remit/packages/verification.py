@@ -1,4 +1,4 @@
-"""Whether a package's signatures show that those who are trusted vouch for it (SPEC 10)."""
+"""Whether a package's signatures show that those who are trusted vouch for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was let pass, on record: ``CONFIG_CHANGED`` entries that later ones withdraw (SPEC 10)."""
+"""What was let pass, on record: ``CONFIG_CHANGED`` entries that later ones withdraw."""
 
 from __future__ import annotations
 

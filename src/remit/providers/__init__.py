@@ -1,4 +1,4 @@
-"""Those who run the models: adapters behind one protocol (SPEC 4.5)."""
+"""Those who run the models: adapters behind one protocol."""
 
 from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider

@@ -1,4 +1,4 @@
-"""What goes out to a provider of one dialect: a client's own bytes, or a translation (SPEC 4.0)."""
+"""What goes out to a provider of one dialect: a client's own bytes, or a translation."""
 
 from __future__ import annotations
 

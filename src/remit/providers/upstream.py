@@ -1,4 +1,4 @@
-"""Providers that are reached over HTTP, in OpenAI's dialect or Anthropic's (SPEC 4.0, 4.5)."""
+"""Providers that are reached over HTTP, in OpenAI's dialect or Anthropic's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing the model for a call by rules that anyone can run again (SPEC 7)."""
+"""Choosing the model for a call by rules that anyone can run again."""
 
 from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate

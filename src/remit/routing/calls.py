@@ -180,7 +180,7 @@ class Calls:
         *,
         part: str = "",
     ) -> Answer | None:
-        """The first candidate of the chain that answers, and its answer (SPEC 7.1).
+        """The first candidate of the chain that answers, and its answer.
 
         No other model can continue a stream that has begun; a refusal that no other model would
         change ends the chain too.

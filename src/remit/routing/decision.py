@@ -1,4 +1,4 @@
-"""The decision record: what was chosen, out of what, by which rules (SPEC 7.2)."""
+"""The decision record: what was chosen, out of what, by which rules."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> st
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecisionRecord:
-    """The 8 fields of a decision (SPEC 7.2); checked, and frozen: ``scores`` is read-only too.
+    """The 8 fields of a decision; checked, and frozen: ``scores`` is read-only too.
 
     Attributes:
         type: ``routing_decision``.

@@ -1,4 +1,4 @@
-"""Where decisions go: opt-in, and never in the way of the call (SPEC 7.2)."""
+"""Where decisions go: opt-in, and never in the way of the call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DecisionEmitter = Callable[[RoutingDecisionRecord], Any]
 """Takes a decision's 8 fields. A coroutine function is awaited; other callables run in a thread."""
 
 
-def NO_OP_DECISION_EMITTER(record: RoutingDecisionRecord) -> None:  # noqa: N802 - SPEC 7.2 names it
+def NO_OP_DECISION_EMITTER(record: RoutingDecisionRecord) -> None:  # noqa: N802 - a public name
     """Does nothing."""
 
 

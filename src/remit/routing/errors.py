@@ -26,7 +26,7 @@ class RouteNotFoundError(RoutingError):
 
 
 class CircuitOpenError(RoutingError):
-    """The model failed repeatedly and is not asked just now (SPEC 7.1)."""
+    """The model failed repeatedly and is not asked just now."""
 
     code = "CIRCUIT_OPEN"
 

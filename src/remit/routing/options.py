@@ -72,7 +72,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """What :func:`remit.routing.route_request` needs beside the prompt (SPEC 7.1).
+    """What :func:`remit.routing.route_request` needs beside the prompt.
 
     Attributes:
         gateway: every call goes through it.
@@ -138,7 +138,7 @@ class RouteOptions:
 
 @dataclass(frozen=True, slots=True)
 class RouteResult:
-    """Who answered, and what (SPEC 7.1).
+    """Who answered, and what.
 
     Attributes:
         model_id: the candidate that was chosen.

@@ -1,4 +1,4 @@
-"""One request, routed: candidates ranked, called, and the decision recorded (SPEC 7.1)."""
+"""One request, routed: candidates ranked, called, and the decision recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router of one root: routes, rules and candidates, in front of its gateway (SPEC 7.1)."""
+"""The router of one root: routes, rules and candidates, in front of its gateway."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def learned_parts(
 
 
 def chain_of(scoring: Scoring) -> tuple[str, ...]:
-    """All candidates, best first; ties by name (SPEC 7.1)."""
+    """All candidates, best first; ties by name."""
     scores = scoring.scores
     return tuple(
         [model for _, model in sorted(zip(map(neg, scores.values()), scores, strict=True))]

@@ -1,4 +1,4 @@
-"""An open root with everything wired (SPEC 13)."""
+"""An open root with everything wired."""
 
 from remit.runtime.agent import Agent
 from remit.runtime.conversation import Conversation, TurnEnded

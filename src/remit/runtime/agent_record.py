@@ -1,4 +1,4 @@
-"""What shapes an agent, as each of its sessions puts it on record (SPEC 10, G3)."""
+"""What shapes an agent, as each of its sessions puts it on record (G3)."""
 
 from __future__ import annotations
 

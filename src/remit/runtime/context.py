@@ -1,4 +1,4 @@
-"""What the kernel passes to the supervisor that it may not read by itself (SPEC 2, 9.1)."""
+"""What the kernel passes to the supervisor that it may not read by itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A worker: does submitted orders, ticks of schedules and results of batches until it is told to
-end (SPEC 14)."""
+end."""
 
 from __future__ import annotations
 

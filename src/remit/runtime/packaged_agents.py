@@ -1,4 +1,4 @@
-"""Agents that packages brought (SPEC 10): their packages say what they may do."""
+"""Agents that packages brought: their packages say what they may do."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def assemble_providers(
 
 
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
-    """Provider and model that ``wanted`` means (SPEC 15, model names).
+    """Provider and model that ``wanted`` means (model names).
 
     Args:
         settings: of the root.

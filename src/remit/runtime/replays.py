@@ -1,4 +1,4 @@
-"""Replays of held-out exchanges, as a command or an order asks for them (SPEC 11.3)."""
+"""Replays of held-out exchanges, as a command or an order asks for them."""
 
 from __future__ import annotations
 

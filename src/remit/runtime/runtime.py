@@ -107,7 +107,7 @@ class Runtime(Closeable):
             model: which model answers, instead of the configured one.
             flags: settings by dotted key, over all other layers.
             tools: tools of your own, beside ADMIN's.
-            providers: providers of your own by id, beside the configured ones (SPEC 4.5); the
+            providers: providers of your own by id, beside the configured ones; the
                 first of them answers where no model is named.
             create: make the root when there is none.
             by: who opens it, for the record.

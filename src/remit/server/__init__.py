@@ -1,4 +1,4 @@
-"""HTTP: the endpoints for OpenAI and Anthropic clients, and Remit's own API (SPEC 12)."""
+"""HTTP: the endpoints for OpenAI and Anthropic clients, and Remit's own API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """``/v1/batches`` and ``/v1/messages/batches``: reserved when they are made, recorded result by
-result (SPEC 4.0, 5)."""
+result."""
 
 from __future__ import annotations
 

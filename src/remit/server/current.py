@@ -1,4 +1,4 @@
-"""The application that answers now: opened, read again on SIGHUP, ended by a drain (SPEC 12)."""
+"""The application that answers now: opened, read again on SIGHUP, ended by a drain."""
 
 from __future__ import annotations
 

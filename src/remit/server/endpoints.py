@@ -1,4 +1,4 @@
-"""The table of endpoints for model calls: which path is answered how (SPEC 4.0)."""
+"""The table of endpoints for model calls: which path is answered how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/files`` in both dialects: kept by the provider, seen by who made them (SPEC 4.0)."""
+"""``/v1/files`` in both dialects: kept by the provider, seen by who made them."""
 
 from __future__ import annotations
 

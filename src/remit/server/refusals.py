@@ -1,4 +1,4 @@
-"""Refusals and failures in the dialect's own shape (SPEC 12)."""
+"""Refusals and failures in the dialect's own shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit serve``: one process, or several (SPEC 12, 15)."""
+"""``remit serve``: one process, or several."""
 
 from __future__ import annotations
 

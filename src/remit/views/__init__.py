@@ -1,4 +1,4 @@
-"""Journeys (SPEC 9.3); usage, the learning report and the auditor's as pages (SPEC 12)."""
+"""Journeys; usage, the learning report and the auditor's as pages."""
 
 from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
 from remit.views.journey import JourneyNotFoundError, gates_of, open_journey, prompt_journey

@@ -1,4 +1,4 @@
-"""Which messages of a recorded prompt are the examples of its contract's pack (SPEC 4.1)."""
+"""Which messages of a recorded prompt are the examples of its contract's pack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls used and cost, by time, who, what and how sure: read from ``usage`` (SPEC 12).
+"""What calls used and cost, by time, who, what and how sure: read from ``usage``.
 
 No reading looks at the entries: the rows are added up.
 """

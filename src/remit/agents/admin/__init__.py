@@ -1,4 +1,4 @@
-"""The ADMIN agent: what it can look at (SPEC 9.3)."""
+"""The ADMIN agent: what it can look at."""
 
 from remit.agents.admin.output import Fitted, GatePort, fit, plain
 from remit.agents.admin.recall import RECALL

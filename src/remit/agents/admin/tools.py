@@ -1,4 +1,4 @@
-"""ADMIN's tools (SPEC 9.3), put together."""
+"""ADMIN's tools, put together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A permit: a granted request, which lets one exact action begin, once (SPEC 8.3)."""
+"""A permit: a granted request, which lets one exact action begin, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of approvals: what waits for a person, and what people said, by name (SPEC 8.3)."""
+"""The queue of approvals: what waits for a person, and what people said, by name."""
 
 from __future__ import annotations
 

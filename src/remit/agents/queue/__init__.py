@@ -1,4 +1,4 @@
-"""Work that is submitted for workers, from a queue in the ledger's own database (SPEC 14).
+"""Work that is submitted for workers, from a queue in the ledger's own database.
 
 What is to be done, and what became of it, is on record; the queue's row holds ids, numbers and
 states. Each step commits both or neither.

@@ -1,4 +1,4 @@
-"""Orders begin by DBOS, on the same PostgreSQL (extra ``cluster``; SPEC 14).
+"""Orders begin by DBOS, on the same PostgreSQL (extra ``cluster``).
 
 DBOS says which worker takes which order when, and nothing else: it is given an order's id, in the
 transaction that makes the order ready, by its own SQL function ``enqueue_workflow``; it keeps

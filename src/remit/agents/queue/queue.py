@@ -1,5 +1,5 @@
 """Orders for workers: submitted, changed, looked at, ended; the record and the queue's row in one
-transaction each time (SPEC 14)."""
+transaction each time."""
 
 from __future__ import annotations
 

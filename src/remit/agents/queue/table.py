@@ -1,4 +1,4 @@
-"""Orders begin by the table itself: a worker takes what is ready, in one transaction (SPEC 14).
+"""Orders begin by the table itself: a worker takes what is ready, in one transaction.
 
 On PostgreSQL rows are taken ``FOR UPDATE SKIP LOCKED``; on SQLite the transaction of the one writer
 is enough. A claim reads as many rows as it takes, whatever the length of the queue; orders that a

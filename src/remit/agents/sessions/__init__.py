@@ -1,4 +1,4 @@
-"""Sessions: conversations, read from the ledger and written to it (SPEC 9.2)."""
+"""Sessions: conversations, read from the ledger and written to it."""
 
 from remit.agents.sessions.manager import (
     Marks,

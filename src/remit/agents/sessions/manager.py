@@ -1,4 +1,4 @@
-"""One session: begun, continued and ended, in the ledger (SPEC 9.2)."""
+"""One session: begun, continued and ended, in the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HO2, the supervisor: plans a turn, has it worked on, checks it, delivers (SPEC 9.1)."""
+"""HO2, the supervisor: plans a turn, has it worked on, checks it, delivers."""
 
 from remit.agents.supervisor.aside import AsidePolicy, steps_aside
 from remit.agents.supervisor.attention import Candidate

@@ -1,4 +1,4 @@
-"""What keeps failing in a session is set aside until it ends (SPEC 11.2)."""
+"""What keeps failing in a session is set aside until it ends."""
 
 from __future__ import annotations
 

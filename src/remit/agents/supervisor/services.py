@@ -66,7 +66,7 @@ class LeasePort(Protocol):
 
 
 class ContextPort(Protocol):
-    """What the tier above pushes down: the supervisor itself may not read it (SPEC 2)."""
+    """What the tier above pushes down: the supervisor itself may not read it."""
 
     def policies(self) -> Sequence[Candidate]:
         """What adopted policy says."""

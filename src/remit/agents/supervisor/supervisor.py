@@ -101,7 +101,7 @@ class HO2Supervisor:
     ) -> TurnResult | None:
         """Go on with the turn that was interrupted, or that waited for a person.
 
-        What is on record is not done again (SPEC 8.3).
+        What is on record is not done again.
 
         Args:
             output: the type that the turn began with; the agent's own when left out.

@@ -54,7 +54,7 @@ class TurnResult(Generic[OutputT]):
     Attributes:
         response: the text for the user: the model's, or a sentence that says that there is none.
         error_code: why the turn failed; empty where it did not. A failure code of the work order
-            (SPEC 8.3), ``answer_rejected`` for an answer that did not pass the quality gate, or
+           , ``answer_rejected`` for an answer that did not pass the quality gate, or
             the code of the failure that a direct call could not make good either.
         error_detail: what happened inside, for logs and support; never meant for the customer.
         wo_chain_summary: per work order its id, type, state, error and cost.

@@ -1,4 +1,4 @@
-"""Tools: callables under an id, with a schema, a time limit and an output limit (SPEC 8.3).
+"""Tools: callables under an id, with a schema, a time limit and an output limit.
 
 ``@tool`` makes one of a function; ``remit.agents.tools.mcp`` brings those of MCP servers; installed
 distributions offer theirs as entry points of the group ``remit.tools``.

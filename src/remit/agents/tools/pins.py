@@ -1,4 +1,4 @@
-"""Pinned definitions of MCP servers' tools (SPEC 8.3).
+"""Pinned definitions of MCP servers' tools.
 
 The first use of a tool puts its definition on record, with the server that it came from. Whatever
 differs from that later, another definition or another server under the same name, must not be

@@ -1,4 +1,4 @@
-"""HO1, the worker: executes one order with what it was given, and nothing else (SPEC 8.3)."""
+"""HO1, the worker: executes one order with what it was given, and nothing else."""
 
 from remit.agents.worker.attached import AttachedOrder
 from remit.agents.worker.execution import WorkFailedError, WorkParkedError

@@ -27,7 +27,7 @@ from remit.ledger import LedgerPort, ScopedLedger, Transaction
 
 
 class WorkFailedError(RemitError):
-    """The order cannot be completed; ``code`` is of SPEC 8.3, or the gateway's own."""
+    """The order cannot be completed; ``code`` is the order's, or the gateway's own."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Work orders: the unit of delegated work, and its one state machine (SPEC 8.2)."""
+"""Work orders: the unit of delegated work, and its one state machine."""
 
 from remit.agents.workorders.effects import (
     Effect,

@@ -1,4 +1,4 @@
-"""Entries of one tier about work orders, in one form (SPEC 8.3), written in order."""
+"""Entries of one tier about work orders, in one form, written in order."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _TRANSITIONS: Mapping[tuple[WorkOrderState, WorkOrderState], Actor] = {
     (WorkOrderState.EXECUTING, WorkOrderState.COMPLETED): Actor.WORKER,
     (WorkOrderState.EXECUTING, WorkOrderState.FAILED): Actor.WORKER,
 }
-"""Every transition there is (SPEC 8.2), and who makes it."""
+"""Every transition there is, and who makes it."""
 
 
 class IllegalTransitionError(RemitError, ValueError):

@@ -176,7 +176,7 @@ def trace_hash(
 ) -> str:
     """SHA-256 over the ``entry_hash``es (hex, concatenated) of the orders' ``ho1`` entries.
 
-    They are in ledger order; anyone with the ledger can compute it again (SPEC 9.1).
+    They are in ledger order; anyone with the ledger can compute it again.
 
     Args:
         before: id of the entry that holds the hash: what came after it, such as the late answer

@@ -1,4 +1,4 @@
-"""Authentication and permissions: virtual keys, roles, agent tokens (SPEC 6)."""
+"""Authentication and permissions: virtual keys, roles, agent tokens."""
 
 from remit.gateway.auth.directory import (
     Directory,

@@ -1,4 +1,4 @@
-"""Users, teams and organisations by name: declared on record, and read from it (SPEC 6)."""
+"""Users, teams and organisations by name: declared on record, and read from it."""
 
 from __future__ import annotations
 

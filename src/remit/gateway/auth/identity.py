@@ -1,4 +1,4 @@
-"""Identities, what they may do, and the port that authenticates them (SPEC 6)."""
+"""Identities, what they may do, and the port that authenticates them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class AuthProvider(Protocol):
 
 
 class LocalOperator:
-    """The user who runs this process is its operator: the shell and the Python API (SPEC 4.2)."""
+    """The user who runs this process is its operator: the shell and the Python API."""
 
     def authenticate(self, token: str | None) -> Identity:
         """The local operator, whatever the token."""

@@ -49,7 +49,7 @@ class AuthLimits:
 
 
 class RefusalCounter:
-    """Counts refused calls in memory alone: without a key no caller makes the disk work (SPEC 6).
+    """Counts refused calls in memory alone: without a key no caller makes the disk work.
 
     Args:
         log_s: seconds between two lines of the log.

@@ -1,4 +1,4 @@
-"""Virtual keys, kept in the ledger's own database (SPEC 6)."""
+"""Virtual keys, kept in the ledger's own database."""
 
 from __future__ import annotations
 

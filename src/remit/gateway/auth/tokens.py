@@ -1,4 +1,4 @@
-"""Signed tokens by which an agent calls in its own name, for a time (SPEC 4.1, ``auth_token``).
+"""Signed tokens by which an agent calls in its own name, for a time (``auth_token``).
 
 The secret that signs them is a file of the root, never in the database.
 """

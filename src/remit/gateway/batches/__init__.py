@@ -1,4 +1,4 @@
-"""Batches: many calls in one request, reserved together and recorded one by one (SPEC 4.0, 5).
+"""Batches: many calls in one request, reserved together and recorded one by one.
 
 The request that makes a batch is a ``DISPATCH`` and an ``EXCHANGE`` of its own; what it reserves
 lives on. Each result becomes a ``DISPATCH`` and its ``EXCHANGE``, both in the transaction that

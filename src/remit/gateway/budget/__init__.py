@@ -1,4 +1,4 @@
-"""Budgets: reserve an upper bound, then settle what was used (SPEC 5)."""
+"""Budgets: reserve an upper bound, then settle what was used."""
 
 from remit.gateway.budget.accounts import Accounts
 from remit.gateway.budget.audit import BudgetAudit, Difference, audit_budgets

@@ -1,4 +1,4 @@
-"""Budgets added up from the ledger alone, and compared with the live state (SPEC 5)."""
+"""Budgets added up from the ledger alone, and compared with the live state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where calls wait for money that other calls only hold (SPEC 5)."""
+"""Where calls wait for money that other calls only hold."""
 
 from __future__ import annotations
 

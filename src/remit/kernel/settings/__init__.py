@@ -1,4 +1,4 @@
-"""``remit.toml``, its schema, and where each value came from (SPEC 13)."""
+"""``remit.toml``, its schema, and where each value came from."""
 
 from remit.kernel.settings.approvals import ApprovalSettings
 from remit.kernel.settings.effective import EffectiveSettings

@@ -1,4 +1,4 @@
-"""The settings of approvals: how long they hold, and who must give them (SPEC 8.3)."""
+"""The settings of approvals: how long they hold, and who must give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings in force as they may be shown and put on record: secrets never (SPEC 4.3, 10)."""
+"""The settings in force as they may be shown and put on record: secrets never."""
 
 from __future__ import annotations
 

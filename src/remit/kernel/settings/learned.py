@@ -1,4 +1,4 @@
-"""The settings that adopted proposals brought: a layer over ``remit.toml`` (SPEC 11.3).
+"""The settings that adopted proposals brought: a layer over ``remit.toml``.
 
 A learned package states them in ``HOT/learned/NAME/settings.json``, tables as TOML has them. Only
 what :data:`LEARNABLE` names may be learned: an address, a key or a path never comes this way.

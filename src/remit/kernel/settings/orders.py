@@ -1,4 +1,4 @@
-"""The settings of orders that workers do from a queue (SPEC 14)."""
+"""The settings of orders that workers do from a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of routing: which models there are to choose from, and how (SPEC 7.1)."""
+"""The settings of routing: which models there are to choose from, and how."""
 
 from __future__ import annotations
 

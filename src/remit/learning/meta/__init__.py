@@ -1,4 +1,4 @@
-"""Was the question right, and did what was adopted do what it predicted (SPEC 11.4)."""
+"""Was the question right, and did what was adopted do what it predicted."""
 
 from remit.learning.meta.attribution import (
     Attribution,

@@ -1,4 +1,4 @@
-"""What learning came to, in one pass over the record (SPEC 11.4)."""
+"""What learning came to, in one pass over the record."""
 
 from __future__ import annotations
 

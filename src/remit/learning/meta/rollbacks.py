@@ -1,4 +1,4 @@
-"""Rollbacks that the record calls for, as proposals (SPEC 11.4)."""
+"""Rollbacks that the record calls for, as proposals."""
 
 from __future__ import annotations
 

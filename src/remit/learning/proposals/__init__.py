@@ -1,4 +1,4 @@
-"""Proposals: package versions that learners propose and people adopt (SPEC 11.3)."""
+"""Proposals: package versions that learners propose and people adopt."""
 
 from remit.learning.proposals.additions import additions_of, with_additions
 from remit.learning.proposals.adoption import Governance

@@ -1,4 +1,4 @@
-"""What a proposal would change, and the files of a package that does it (SPEC 11.3)."""
+"""What a proposal would change, and the files of a package that does it."""
 
 from __future__ import annotations
 

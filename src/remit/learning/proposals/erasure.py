@@ -1,4 +1,4 @@
-"""What was learned from content that was erased since: taken away, on record (SPEC 11.3, 3.4)."""
+"""What was learned from content that was erased since: taken away, on record."""
 
 from __future__ import annotations
 

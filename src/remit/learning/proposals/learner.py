@@ -1,4 +1,4 @@
-"""What a learner may do: read the record, note a signal, and propose (SPEC 11.3)."""
+"""What a learner may do: read the record, note a signal, and propose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from remit.packages.manifest_file import PLACES
 __all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
 
 MIN_EFFECTIVE_SAMPLES = 200
-"""Below this effective sample size nothing is proposed (SPEC 11.3)."""
+"""Below this effective sample size nothing is proposed."""
 
 _ALWAYS_VALID = ("betting", "empirical_bernstein")
 

@@ -1,4 +1,4 @@
-"""The server store: PostgreSQL, one short lock per batch, any number of processes (SPEC 3.5)."""
+"""The server store: PostgreSQL, one short lock per batch, any number of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, WAL, every commit durable (SPEC 3.5)."""
+"""The embedded store: one SQLite file, WAL, every commit durable."""
 
 from __future__ import annotations
 

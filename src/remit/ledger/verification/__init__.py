@@ -1,4 +1,4 @@
-"""Verification: everything is read once, nothing is skipped (SPEC 3.3)."""
+"""Verification: everything is read once, nothing is skipped."""
 
 from remit.ledger.verification.verifier import Verifier
 

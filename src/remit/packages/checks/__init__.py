@@ -1,4 +1,4 @@
-"""What gates and installations check of packages and their files (SPEC 10).
+"""What gates and installations check of packages and their files.
 
 A check yields a :class:`Finding` for each thing that is wrong, and nothing when all is well. It
 raises nothing for what it looks at: a file that is missing or cannot be read is a finding.

@@ -1,4 +1,4 @@
-"""G4: the acceptance cases that packages declare pass; no model is called (SPEC 10)."""
+"""G4: the acceptance cases that packages declare pass; no model is called."""
 
 from __future__ import annotations
 

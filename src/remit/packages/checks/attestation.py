@@ -1,4 +1,4 @@
-"""G5: what is installed is what was signed, or the record says that this was waived (SPEC 10)."""
+"""G5: what is installed is what was signed, or the record says that this was waived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""G0B: every governed file has one owner and is what that owner installed (SPEC 10)."""
+"""G0B: every governed file has one owner and is what that owner installed."""
 
 from __future__ import annotations
 

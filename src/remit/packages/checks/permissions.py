@@ -1,4 +1,4 @@
-"""What packages, agents and contracts may use, under permissions and ceilings (SPEC 10)."""
+"""What packages, agents and contracts may use, under permissions and ceilings."""
 
 from __future__ import annotations
 

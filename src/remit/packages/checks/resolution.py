@@ -1,4 +1,4 @@
-"""Packages, their specifications and frameworks, and what these declare (SPEC 10)."""
+"""Packages, their specifications and frameworks, and what these declare."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def _use_of(event_type: str, metadata: Mapping[str, object]) -> Use | None:
 
 
 def _named(settings: Settings, name: str, default: tuple[str, str]) -> Use:
-    """A model by the name that a configuration uses for it (SPEC 15, model names).
+    """A model by the name that a configuration uses for it (model names).
 
     A name that nothing is known of goes to the provider of the default model.
     """

@@ -1,4 +1,4 @@
-"""Runs gates, reports on them, and puts the results on record (SPEC 10)."""
+"""Runs gates, reports on them, and puts the results on record."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ _CHECKS: Mapping[str, Callable[[GateContext], GateRun]] = {
 _UNLOCKED = ("G2", "G6")  # gates that look at the ledger alone
 
 GATES: tuple[str, ...] = tuple(_CHECKS)
-"""The names of the gates, in their order (SPEC 10)."""
+"""The names of the gates, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class GateResult:
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it (SPEC 15), with what to do beside each error."""
+        """As JSON has it, with what to do beside each error."""
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -180,7 +180,7 @@ class GateReport:
         return bool(self.gates) and all(gate.passed for gate in self.gates)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it (SPEC 15)."""
+        """As JSON has it."""
         return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 

@@ -1,4 +1,4 @@
-"""Three dialects, to and from one neutral form (SPEC 4.0): a call between two of them.
+"""Three dialects, to and from one neutral form: a call between two of them.
 
 OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses (``openai.responses``),
 Anthropic's Messages API (``anthropic.messages``). Pure functions.

@@ -1,4 +1,4 @@
-"""Prices of models: a governed table, exact costs, and bounds of what a call can cost (SPEC 5)."""
+"""Prices of models: a governed table, exact costs, and bounds of what a call can cost."""
 
 from remit.providers.prices.errors import PriceError
 from remit.providers.prices.litellm import Imported, is_litellm, read_litellm

@@ -41,7 +41,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one model of one provider costs, and what bounds its calls (SPEC 5).
+    """What one model of one provider costs, and what bounds its calls.
 
     Args:
         model: the model's name in the table.

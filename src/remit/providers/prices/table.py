@@ -23,7 +23,7 @@ _Name = tuple[str, str]  # provider, model
 
 
 class PriceTable:
-    """Prices by provider and model (SPEC 5). It never changes; a change is another table.
+    """Prices by provider and model. It never changes; a change is another table.
 
     Attributes:
         version: the file's day and the first 12 hex digits of the SHA-256 of its bytes (UTF-8,

@@ -12,7 +12,7 @@ _INTEGERS = {int}
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one call as a provider counted them; parts are within their totals (SPEC 5).
+    """Tokens of one call as a provider counted them; parts are within their totals.
 
     Some providers report the parts beside each other instead: the Messages API's ``input_tokens``
     leaves out what it read from and wrote to its cache, so its adapter adds the three.

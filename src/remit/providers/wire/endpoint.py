@@ -1,4 +1,4 @@
-"""The endpoints of the providers' APIs: a row each (SPEC 4.0)."""
+"""The endpoints of the providers' APIs: a row each."""
 
 from __future__ import annotations
 

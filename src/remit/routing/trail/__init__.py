@@ -1,4 +1,4 @@
-"""The decision trail: what agents thought, in chains, one for each task (SPEC 7.3)."""
+"""The decision trail: what agents thought, in chains, one for each task."""
 
 from remit.routing.trail.append import (
     acreate_thought_record,

@@ -49,7 +49,7 @@ async def acreate_thought_record(
     tier: str | None = None,
     subject_id: str | None = None,
 ) -> ThoughtRecord:
-    """Put a thought at the end of its task's chain; returns when it is durable (SPEC 7.3).
+    """Put a thought at the end of its task's chain; returns when it is durable.
 
     Any number of threads, event loops and processes may do so at once: a chain never forks.
     Cancelling the caller does not stop it: what was submitted is recorded.

@@ -82,7 +82,7 @@ def export_thought_records(
 
 
 def verify_thought_lines(stream: Iterable[str | bytes]) -> TrailReport:
-    """Check an export by itself, without a ledger: hashes, links, ids (SPEC 7.3).
+    """Check an export by itself, without a ledger: hashes, links, ids.
 
     Args:
         stream: lines, text or UTF-8 bytes: an open file.

@@ -1,4 +1,4 @@
-"""Thought records: their fields, what may be in them, and their hash (SPEC 7.3)."""
+"""Thought records: their fields, what may be in them, and their hash."""
 
 from __future__ import annotations
 

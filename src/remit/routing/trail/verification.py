@@ -120,7 +120,7 @@ def verify_trail(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> TrailReport:
-    """Hash every thought record again and check that it follows the one before (SPEC 7.3).
+    """Hash every thought record again and check that it follows the one before.
 
     Every record is compared with its ledger entry, and every ``THOUGHT_RECORD`` entry must have
     its place in a chain. Of an erased thought the place is checked. Whether the entries

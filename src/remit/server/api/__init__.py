@@ -1,4 +1,4 @@
-"""Remit's own HTTP API, under ``/api`` (SPEC 12)."""
+"""Remit's own HTTP API, under ``/api``."""
 
 from remit.server.api.application import api_application
 

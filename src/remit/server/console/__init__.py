@@ -1,4 +1,4 @@
-"""The console: what happened and what waits, as pages for people (SPEC 12)."""
+"""The console: what happened and what waits, as pages for people."""
 
 from remit.server.console.application import PREFIX, Console
 

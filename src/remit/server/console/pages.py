@@ -29,7 +29,7 @@ NAVIGATION = (
     ("/console/verify", "Verify"),
     ("/console/proposals", "Proposals"),
 )
-"""The eight views (SPEC 12)."""
+"""The eight views."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Remit as an MCP server: thoughts, the router and the record for MCP clients (SPEC 7.3).
+"""Remit as an MCP server: thoughts, the router and the record for MCP clients.
 
 Needs the extra ``mcp``; nothing imports this until it is used. In this package ``mcp`` is always
 the official SDK: all imports are absolute. What Remit uses of

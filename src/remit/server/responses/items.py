@@ -89,7 +89,7 @@ def id_of(item: bytes) -> str:
 def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
     """What of a turn another provider is shown: no reasoning, and no id that it would look up.
 
-    What one provider sealed goes to no other (SPEC 4.0).
+    What one provider sealed goes to no other.
     """
     if same_provider:
         return list(items)

@@ -1,4 +1,4 @@
-"""Metrics, traces and logs of the calls, for operators (SPEC 12).
+"""Metrics, traces and logs of the calls, for operators.
 
 Each is an observer of the gateway, called when a call has ended. None changes a call, and none
 replaces the record, which is the ledger.

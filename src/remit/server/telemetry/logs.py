@@ -1,4 +1,4 @@
-"""Structured logs on standard error (SPEC 12): what happened, never what was said.
+"""Structured logs on standard error: what happened, never what was said.
 
 No content, key or token is logged; what looks like a secret is redacted wherever it comes from,
 and no text that a client chose can begin a line of its own.

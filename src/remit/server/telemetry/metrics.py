@@ -1,4 +1,4 @@
-"""Prometheus metrics of the calls (SPEC 12; names after prometheus.io/docs/practices/naming)."""
+"""Prometheus metrics of the calls (names after prometheus.io/docs/practices/naming)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of the calls, by the ``gen_ai.*`` names of its GenAI conventions (SPEC 12).
+"""OpenTelemetry spans of the calls, by the ``gen_ai.*`` names of its GenAI conventions.
 
 OpenTelemetry is the extra ``otel``; without it nothing here is traced, and nothing fails.
 """

@@ -1,4 +1,4 @@
-"""Tool calls that a person has to approve, each one exactly (SPEC 8.3)."""
+"""Tool calls that a person has to approve, each one exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes between a client and an upstream server, on record (SPEC 8.3)."""
+"""What passes between a client and an upstream server, on record."""
 
 from __future__ import annotations
 
