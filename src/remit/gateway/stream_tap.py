@@ -38,7 +38,8 @@ _MOST_UNREAD = 64  # pieces of a stream that have been passed on and not been re
 _MOST_UNREAD_BYTES = 256 * 1024
 _STEP_BYTES = 64 * 1024  # a stream grows by this, or doubles, before it is weighed again
 _WAIT_S, _MOST_WAITS = 0.05, 100
-_COPIES = 3  # an assembled answer is in memory as values, as JSON, and as its record has it
+# An answer is in memory as values, as JSON, as its record has it, and as it is stored.
+_COPIES = 4
 _VALUE, _LIST = 16, 64  # bytes that one takes, beside its text
 # The last member of an event's object, or the last before padding: it stands in no other object.
 _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\}\n\n)')
