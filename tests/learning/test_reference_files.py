@@ -24,13 +24,13 @@ BAD = (
     (b'{"a": ' * 100_000, "cannot be read"),
     (b"[]", "is no object"),
     (b"{}", "has no right answer"),
-    (b'{"LED-00000001": "a", "LED-00000001": "b"}', "one key twice"),
+    (b'{"LED-00000001": "a", "LED-00000001": "b"}', "LED-00000001' twice"),
     (b'{"LED-00000001": ["42"]}', "is not a text or number"),
     (b'{"LED-00000001": true}', "is not a text or number"),
     (b'{"LED-00000001": " . "}', "is not a text or number"),
-    (b'{"LED-00000001": "\\ud800"}', "is not a text or number"),
+    (b'{"LED-00000001": "\\ud800"}', "cannot be read"),
     (b'{"LED-7fffffff": "42"}', "No exchange on record has the id 'LED-7fffffff'"),
-    (b'{"LED-\\ud800": "42", "\\u0000": "1", "b": "2", "c": "3"}', "and 1 more"),
+    (b'{"LED-a": "42", "\\u0000": "1", "b": "2", "c": "3"}', "and 1 more"),
     (b'{"LED-00000000": "42"}', "No exchange on record"),  # there is one, and it is no exchange
 )
 

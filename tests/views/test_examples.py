@@ -62,7 +62,7 @@ def test_what_is_no_example_of_the_pack_is_not_marked(contracts: ContractLoader)
 
 def test_every_event_has_words() -> None:
     assert set(EVENTS) <= set(wording.WORDS)
-    assert {*refusals._REJECTED, *refusals._FAILED} <= set(wording.WORDS)
+    assert {*refusals.REJECTED, *refusals._FAILED} <= set(wording.WORDS)
     assert all(words[0].islower() for words in wording.WORDS.values())
 
 

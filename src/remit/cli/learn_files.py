@@ -32,7 +32,9 @@ def read_table(file: Path) -> dict[str, Any]:
         text = data.decode()
         value = tomllib.loads(text) if file.suffix == ".toml" else load_unique(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{file} cannot be read: {cut(str(error), 200)}.") from error
+        raise InvalidInputError(
+            f"{file} cannot be read: {cut(str(error).rstrip('.'), 200)}."
+        ) from error
     if not isinstance(value, dict):
         raise InvalidInputError(f"{file} is no object.")
     return value
