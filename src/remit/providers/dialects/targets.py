@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -109,7 +109,11 @@ def fitted_body(body: Body, target: Target) -> Body:
 
 
 def fitted_messages(endpoint: str, given: list[Any], target: Target) -> list[Any]:
-    """Return messages (or items of an input) as the provider takes them."""
+    """Return translated messages (or items of an input) as the provider takes them.
+
+    Arguments are JSON in all of them: no client wrote these texts.
+    """
+    target = replace(target, takes_any_arguments=False)
     return [fitted for fitted in _fitted(endpoint, given, target) if fitted is not None]
 
 
