@@ -183,7 +183,7 @@ def providers() -> Iterator[RawProvider]:
                 return True
             try:
                 connection.sendall(whole(json.dumps(_answer(path, json.loads(raw))).encode()))
-            except RefusedError as refused:
+            except (RefusedError, LookupError, TypeError, AttributeError) as refused:
                 error = {"error": {"message": str(refused), "type": "invalid_request_error"}}
                 said = whole(json.dumps(error).encode(), status="400 Bad Request")
                 connection.sendall(said)
@@ -270,3 +270,18 @@ def test_a_conversation_changes_its_provider(
     client.turn(first, second)  # in the midst of a round of tools
     client.turn(second, first)
     client.turn(first, first)  # which gets back what it sealed itself
+
+
+@pytest.mark.parametrize(
+    "last", ["x", 7, None, [], {}, {"role": "user", "content": [1, "x", None]}]
+)
+@pytest.mark.parametrize("said", [None, "x", [[]], [{"type": "thinking", "thinking": "t"}, 3]])
+def test_turns_of_any_form_are_fitted_or_passed_on(served: Served, last: Any, said: Any) -> None:
+    unsigned = {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}]}
+    turns = [{"role": "user", "content": "x"}, unsigned, {"role": "assistant", "content": said}]
+    body = {
+        "model": _MODELS["claude"], "max_tokens": 2000, "messages": [*turns, last],
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    }  # fmt: skip
+    status, raw, _ = served.ask("POST", "/v1/messages", body)
+    assert status < 500 or b"internal_error" not in raw, raw

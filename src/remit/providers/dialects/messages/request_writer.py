@@ -103,14 +103,21 @@ def _thinking(
 
 
 def in_plain_round(turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the last turn gives results to calls that no thinking came before."""
-    if len(turns) < 2 or turns[-1]["role"] != "user" or isinstance(turns[-1]["content"], str):
+    """Return whether the last turn gives results to calls that no thinking came before.
+
+    The turns may be a client's own, which hold anything.
+    """
+    if len(turns) < 2 or "tool_result" not in _kinds(turns[-1], "user"):
         return False
-    if not any(block.get("type") == "tool_result" for block in turns[-1]["content"]):
-        return False
-    said = turns[-2]["content"]
-    kinds = ("thinking", "redacted_thinking")
-    return isinstance(said, str) or not said or said[0].get("type") not in kinds
+    return not {"thinking", "redacted_thinking"} & {*_kinds(turns[-2], "assistant")[:1]}
+
+
+def _kinds(turn: Any, role: str) -> list[str]:
+    """Return the types of a turn's blocks, or nothing if another speaks or it has none."""
+    content = turn.get("content") if isinstance(turn, dict) and turn.get("role") == role else None
+    if not isinstance(content, list):
+        return []
+    return [str(block.get("type")) if isinstance(block, dict) else "" for block in content]
 
 
 def _system(call: ModelCall) -> str | list[dict[str, Any]]:
