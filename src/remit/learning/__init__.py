@@ -3,9 +3,9 @@
 Nothing here is imported on the way of a call, and nothing here changes an agent by itself.
 """
 
+from remit.kernel.errors import ConflictError
 from remit.learning.evidence import (
     Feedback,
-    FeedbackError,
     RaterShare,
     Sample,
     feedback_on,
@@ -32,7 +32,6 @@ __all__ = [
     "ConfidenceSequence",
     "Estimate",
     "Feedback",
-    "FeedbackError",
     "Logged",
     "RaterShare",
     "Sample",
@@ -48,3 +47,6 @@ __all__ = [
     "rater_weights",
     "read_samples",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+FeedbackError = ConflictError

@@ -1,5 +1,6 @@
 """Choosing the model for a call by rules that anyone can run again."""
 
+from remit.kernel.errors import NotFoundError
 from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
@@ -17,12 +18,10 @@ from remit.routing.emitters import (
 )
 from remit.routing.errors import (
     CircuitOpenError,
-    DecisionNotFoundError,
     FallbackChainExhaustedError,
     ModelCallError,
     NoAdapterError,
     RouteAttempt,
-    RouteNotFoundError,
     RoutingError,
     WeightsError,
 )
@@ -45,7 +44,6 @@ __all__ = [
     "Candidate",
     "CircuitOpenError",
     "DecisionEmitter",
-    "DecisionNotFoundError",
     "EnsembleOptions",
     "FallbackChainExhaustedError",
     "Intent",
@@ -55,7 +53,6 @@ __all__ = [
     "Registry",
     "Reliability",
     "RouteAttempt",
-    "RouteNotFoundError",
     "RouteOptions",
     "RouteResult",
     "Router",
@@ -87,3 +84,7 @@ __all__ = [
     "route_request",
     "score_candidates",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+DecisionNotFoundError = NotFoundError
+RouteNotFoundError = NotFoundError

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from remit.server.listening import ServerError
+from remit.kernel.errors import RemitError
 from remit.server.serving import serve
 
 if TYPE_CHECKING:
     from remit.server.loopback import LoopbackServer
 
-__all__ = ["LoopbackServer", "ServerError", "serve"]
+__all__ = ["LoopbackServer", "serve"]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+ServerError = RemitError
 
 
 def __getattr__(name: str) -> Any:

@@ -12,10 +12,11 @@ from pydantic.json_schema import SkipJsonSchema
 from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, fit, plain
 from remit.agents.sessions import session_overview
 from remit.agents.tools import ToolError, tool
+from remit.kernel.errors import NotFoundError
 from remit.kernel.json_text import dump
 from remit.ledger import EVENTS, EntryNotFoundError, LedgerEntry
-from remit.routing import DecisionNotFoundError, explain
-from remit.views import JourneyNotFoundError, open_journey
+from remit.routing import explain
+from remit.views import open_journey
 
 _EntryId = Annotated[str, Field(pattern="^LED-[0-9a-f]{8,}$")] | SkipJsonSchema[None]
 _OrderId = Annotated[str, Field(pattern="^WO-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
@@ -251,7 +252,7 @@ class LedgerTools(Toolset):
         try:
             journey = open_journey(self.ledger, **which)
             turns = [_turn(found) for found in islice(journey["turns"], _MAX_TURNS)]
-        except (JourneyNotFoundError, EntryNotFoundError) as error:
+        except NotFoundError as error:
             raise ToolError(error.message) from error
         shown = self.redactor.value(plain({**journey, "turns": turns}))
         fitted = fit(shown, self.max_bytes)
@@ -302,7 +303,7 @@ class LedgerTools(Toolset):
             entry_id = found.id
         try:
             why = explain(self.ledger, entry_id, self.loaded.settings.model.prefixes)
-        except DecisionNotFoundError as error:
+        except NotFoundError as error:
             raise ToolError(error.message) from error
         fitted = fit(self.redactor.value(plain(why)), self.max_bytes)
         return {"status": "ok", **fitted.value}

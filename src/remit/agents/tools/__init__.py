@@ -7,7 +7,7 @@ distributions offer theirs as entry points of the group ``remit.tools``.
 from remit.agents.tools.decorator import tool
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
 from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import PinError, Pins
+from remit.agents.tools.pins import Pins
 from remit.agents.tools.tool import (
     Context,
     OnUnknown,
@@ -21,12 +21,12 @@ from remit.agents.tools.tool import (
     is_tool_id,
     tool_id_of,
 )
+from remit.kernel.errors import ConflictError
 
 __all__ = [
     "Context",
     "OnUnknown",
     "Pin",
-    "PinError",
     "PinnedTool",
     "Pins",
     "Tool",
@@ -42,3 +42,6 @@ __all__ = [
     "tool",
     "tool_id_of",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+PinError = ConflictError

@@ -8,13 +8,7 @@ from remit.gateway.auth.directory import (
     scope_of,
     shown_keys,
 )
-from remit.gateway.auth.errors import (
-    AgentKeyError,
-    AuthenticationError,
-    AuthUnavailableError,
-    VirtualKeyError,
-    VirtualKeyNotFoundError,
-)
+from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
 from remit.gateway.auth.key_cache import AuthLimits
 from remit.gateway.auth.keys import KeyStore
@@ -33,12 +27,12 @@ from remit.gateway.auth.virtual_key import (
     expiry_of,
     tenant_of_key,
 )
+from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
     "PERMISSIONS",
     "ROLES",
     "AgentClaims",
-    "AgentKeyError",
     "AgentTokenProvider",
     "AgentTokens",
     "AuthLimits",
@@ -54,8 +48,6 @@ __all__ = [
     "Owner",
     "OwnerKind",
     "VirtualKey",
-    "VirtualKeyError",
-    "VirtualKeyNotFoundError",
     "agent_secret",
     "duration_of",
     "expiry_of",
@@ -65,3 +57,7 @@ __all__ = [
     "tenant_of_key",
     "token_from_headers",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+VirtualKeyError = ConflictError
+VirtualKeyNotFoundError = NotFoundError

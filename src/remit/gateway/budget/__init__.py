@@ -3,7 +3,7 @@
 from remit.gateway.budget.accounts import Accounts
 from remit.gateway.budget.audit import BudgetAudit, Difference, audit_budgets
 from remit.gateway.budget.budgeter import TokenBudgeter
-from remit.gateway.budget.errors import BudgetError, BudgetRefusedError
+from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import (
     USD_NAMES,
@@ -25,7 +25,6 @@ __all__ = [
     "Amount",
     "BudgetAudit",
     "BudgetCheckResult",
-    "BudgetError",
     "BudgetLimits",
     "BudgetRefusedError",
     "BudgetScope",

@@ -21,13 +21,12 @@ from remit.agents.tools.mcp.server import McpServer
 from remit.agents.tools.mcp.texts import LISTS, PinnedTexts
 from remit.agents.tools.mcp.transports import transport_to
 from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import PinError, Pins
+from remit.agents.tools.pins import Pins
 
 __all__ = [
     "LISTS",
     "McpServer",
     "Pin",
-    "PinError",
     "PinnedTexts",
     "PinnedTool",
     "Pins",
