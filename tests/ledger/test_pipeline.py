@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, LedgerWriteError
-from remit.ledger.postgres.connection import connect
-from remit.ledger.postgres.pipeline import Pipeline
 from remit.ledger.store import Transaction
 from tests.support.cutting import CuttingProxy, Side
 from tests.support.postgres import PostgresServer, run_sql
@@ -226,17 +222,3 @@ def test_a_commit_without_an_answer_is_not_said_to_have_failed(
         postgres.drop(url)
         postgres.execute(f'DROP ROLE "{role}"')
         postgres.execute(f"CREATE DATABASE {url.partition('@/')[2].partition('?')[0]}")
-
-
-def test_a_connection_that_broke_before_it_was_taken_over_is_not_waited_for(url: str) -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        connection = loop.run_until_complete(connect(url, None))
-        connection._transport.abort()  # type: ignore[attr-defined]
-        loop.run_until_complete(asyncio.sleep(0))
-        pipeline = Pipeline(connection, loop, 60)
-        pipeline.put("SELECT 1", ((),))
-        with pytest.raises(asyncpg.ConnectionDoesNotExistError):
-            pipeline.exchange()
-    finally:
-        loop.close()
