@@ -92,7 +92,7 @@ UserMessage = str | Sequence[str | File]
 """What a user says: a text, or texts and files in order."""
 
 
-def split(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
+def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
     """The text of a message, in which each file is named, and the content blocks of its files.
 
     Raises:

@@ -100,10 +100,10 @@ def show(root: Path | None, as_json: bool, package: str) -> None:
 @reads
 def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
     """What changes from one version of a package to another; each an archive or a directory."""
-    from remit.packages.diff import compare
+    from remit.packages.diff import compare_packages
 
     settings = package_settings(root)
-    found = compare(view_of(old, settings, root), view_of(new_, settings, root))
+    found = compare_packages(view_of(old, settings, root), view_of(new_, settings, root))
     emit(as_json, asdict(found), found.lines())
     if found.widened and not as_json:
         note("It may do more than before: installing it needs --approve.")

@@ -13,7 +13,7 @@ from remit.providers.dialects import read_answer, reported, sound_answer
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import counted_once
-from remit.providers.wire.answers import error_in, facts
+from remit.providers.wire.answers import error_in, answer_facts
 from remit.providers.wire.endpoint import MESSAGES
 from remit.providers.wire.messages import read_inputs
 
@@ -71,7 +71,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
             raise _not_this_api(neutral, came.body) from error
     # JSON text spells half a character as an escape, and in no other way.
     is_sound = bool(came.body) and b"\\u" not in came.body
-    found = facts(came.endpoint, value)
+    found = answer_facts(came.endpoint, value)
     answer = ProviderResponse(
         content=found.text, model=found.model[:MAX_ID_CHARS], finish_reason=found.finish_reason,
         request_id=found.request_id, content_blocks=blocks,

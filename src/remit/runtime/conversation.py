@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from typing_extensions import override
 
-from remit.agents.files import UserMessage, split
+from remit.agents.files import UserMessage, split_message
 from remit.agents.outputs import OutputT, OutputType
 from remit.agents.supervisor import (
     HO2Supervisor,
@@ -139,7 +139,7 @@ class Conversation(Closeable, Generic[OutputT]):
             RemitError: what :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn` raises.
         """
         self._refuse_inner_turn()
-        text, files = split(message)
+        text, files = split_message(message)
         with self._given(deps):
             return await self._supervisor.ahandle_turn(
                 text, files=files, output=_output(output_type), on_event=on_event

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import Tool
-from remit.agents.tools.installed import GROUP
+from remit.agents.tools.installed import TOOL_GROUP
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root, RootError
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settings
@@ -295,5 +295,5 @@ def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> fro
     those of installed distributions."""
     own = [*root_tools(root, ledger, loaded), *thread_tools()]
     return frozenset(
-        [tool.tool_id for tool in own] + [tool.name for tool in entry_points(group=GROUP)]
+        [tool.tool_id for tool in own] + [tool.name for tool in entry_points(group=TOOL_GROUP)]
     )

@@ -20,7 +20,7 @@ from remit.kernel.settings import LedgerSettings, load_settings
 from remit.kernel.tenant import HOST, TenantError, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerEntry, LedgerKey
 from remit.ledger.relocation import copy_ledger
-from remit.ledger.sqlite.files import remove_file
+from remit.ledger.sqlite.files import remove_ledger_file
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
 from remit.runtime.move_plan import MovePlan, old_plans
@@ -259,4 +259,4 @@ def _drop(plan: MovePlan, root: Root, host_path: str, owner: VerifierKey) -> Non
 
         drop_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:
-        remove_file(Path(location_of(plan.after, root, host_path)), owner)
+        remove_ledger_file(Path(location_of(plan.after, root, host_path)), owner)

@@ -13,7 +13,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.kernel.tenant import HOST, TenantError, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
-from remit.ledger.sqlite.files import remove_file, rename_file
+from remit.ledger.sqlite.files import remove_ledger_file, rename_ledger_file
 from remit.ledger.tlog import VerifierKey
 
 __all__ = ["database_of", "drained", "is_own", "is_there", "location_of", "locked", "open_place",
@@ -99,7 +99,7 @@ def rename_place(
         rename_schema(database_of(file, host_path), file.ledger, to.ledger)
     else:
         old, new = (Path(location_of(one, root, host_path)) for one in (file, to))
-        rename_file(old, new, timeout_s)
+        rename_ledger_file(old, new, timeout_s)
 
 
 def is_own(file: TenantFile, root: Root, host_path: str, owner: VerifierKey) -> bool:
@@ -141,7 +141,7 @@ def remove_place(file: TenantFile, root: Root, host_path: str, owner: VerifierKe
 
         drop_schema(database_of(file, host_path), file.ledger, None)
     else:
-        remove_file(Path(location_of(file, root, host_path)), None)
+        remove_ledger_file(Path(location_of(file, root, host_path)), None)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from remit.agents.tools import Tool, ToolDispatcher, ToolResult
 from remit.agents.tools.mcp import McpServer, PinError, Pins
-from remit.agents.tools.mcp.origin import origin_of
+from remit.agents.tools.mcp.origin import mcp_origin
 from remit.kernel.settings import McpServerSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.runtime import Runtime
@@ -241,7 +241,7 @@ def test_odd_definitions(ledger: LedgerClient) -> None:
     ],
 )  # fmt: skip
 def test_an_origin_holds_no_secret(values: dict[str, Any], origin: str) -> None:
-    assert origin_of(McpServerSettings(**values), lambda text: text) == origin
+    assert mcp_origin(McpServerSettings(**values), lambda text: text) == origin
 
 
 # -- with servers --------------------------------------------------------------------------

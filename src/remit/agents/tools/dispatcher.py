@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from remit.agents.tools.faults import is_own_fault
-from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
+from remit.agents.tools.installed import TOOL_GROUP, installed_ids, installed_tool
 from remit.agents.tools.output import Illustrated, json_output
 from remit.agents.tools.tool import (
     Context,

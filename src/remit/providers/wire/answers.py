@@ -12,7 +12,7 @@ from remit.providers.wire.answer import AnswerFacts, StreamSum
 class _Reading(NamedTuple):
     """How the answers of one endpoint are read."""
 
-    facts: Callable[[Any], AnswerFacts]
+    answer_facts: Callable[[Any], AnswerFacts]
     is_answer: Callable[[Any], bool]
     stream: Callable[[], StreamSum]
 
@@ -36,7 +36,7 @@ _READINGS = {
 _OTHER = _Reading(simple.facts, simple.is_any, simple.EventSum)
 
 
-def facts(endpoint: str, answer: Any) -> AnswerFacts:
+def answer_facts(endpoint: str, answer: Any) -> AnswerFacts:
     """Read an answer; never raises.
 
     Args:

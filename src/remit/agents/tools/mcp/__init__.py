@@ -14,28 +14,28 @@ except ImportError as error:
         next_step="pip install 'remit[mcp]'.",
     ) from error
 
-from remit.agents.tools.mcp.origin import origin_of
-from remit.agents.tools.mcp.results import current_schema, identity
-from remit.agents.tools.mcp.secrets import Secrets
+from remit.agents.tools.mcp.origin import mcp_origin
+from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id
+from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.server import McpServer
-from remit.agents.tools.mcp.texts import LISTS, PinnedTexts
-from remit.agents.tools.mcp.transports import transport_to
+from remit.agents.tools.mcp.texts import MCP_LISTS, PinnedTexts
+from remit.agents.tools.mcp.transports import mcp_transport
 from remit.agents.tools.pin import Pin, PinnedTool
 from remit.agents.tools.pins import PinError, Pins
 
 __all__ = [
-    "LISTS",
+    "MCP_LISTS",
     "McpServer",
     "Pin",
     "PinError",
     "PinnedTexts",
     "PinnedTool",
     "Pins",
-    "Secrets",
-    "current_schema",
-    "identity",
-    "origin_of",
-    "transport_to",
+    "McpSecrets",
+    "mcp_schema",
+    "mcp_tool_id",
+    "mcp_origin",
+    "mcp_transport",
 ]
 
 # The SDK logs what servers say, and the HTTP client complete addresses: both may be secret.

@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SHORTEST = 6  # what is shorter (a port, "true") is in every other text
 
 
-class Secrets:
+class McpSecrets:
     """The values of a server's ``env`` and ``headers``."""
 
     def __init__(self, server: str) -> None:

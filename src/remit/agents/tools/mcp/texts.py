@@ -17,7 +17,7 @@ from remit.agents.tools.pins import INSTRUCTIONS, Pins, Refused
 from remit.agents.tools.tool import ToolError, definition_digest
 from remit.kernel.canonical import sha256_hex
 
-LISTS = {
+MCP_LISTS = {
     "prompts/list": ("prompts", "prompt", "name"),
     "resources/list": ("resources", "resource", "uri"),
     "resources/templates/list": ("resourceTemplates", "template", "uriTemplate"),
@@ -71,7 +71,7 @@ class PinnedTexts:
         Raises:
             ToolError: they are no list, or an item has no key.
         """
-        _, kind, key = LISTS[request]
+        _, kind, key = MCP_LISTS[request]
         # Of several items with one key the last is shown, as of tools with one name.
         known: dict[str, Mapping[str, Any]] = {}
         for item in items if isinstance(items, list) else [items]:

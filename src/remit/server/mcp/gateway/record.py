@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.approvals import ApprovalError, Permit
-from remit.agents.tools.mcp import identity as tool_id_of
+from remit.agents.tools.mcp import mcp_tool_id as tool_id_of
 from remit.agents.workorders import Journal
 from remit.gateway.auth import Identity
 from remit.gateway.budget import TokenBudgeter
