@@ -25,7 +25,7 @@ from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_exact
 from remit.ledger import Content, LedgerClient, erasure_digest
-from remit.ledger.content import (
+from remit.ledger.contents import (
     EncodedValue,
     commit,
     encode_content,

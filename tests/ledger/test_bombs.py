@@ -15,7 +15,7 @@ import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.archived import Places
-from remit.ledger.content import MAX_INFLATED_BYTES
+from remit.ledger.contents import MAX_INFLATED_BYTES
 from remit.ledger.line_reader import MAX_LINE_BYTES
 from tests.support.soak import is_soak, soak_only
 from tests.support.stores import SIGNER, outside
@@ -142,7 +142,7 @@ def test_the_limits_hold_where_they_are_lower(
     from remit.ledger.errors import ExportFormatError, LedgerError
 
     place = str(tmp_path / "l.db")
-    content = importlib.import_module("remit.ledger.content")  # a function has that name, too
+    content = importlib.import_module("remit.ledger.contents")  # a function has that name, too
     with LedgerClient(place, signer=SIGNER) as client:
         client.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "p" * 9000}))
         monkeypatch.setattr(content, "MAX_INFLATED_BYTES", 8999)

@@ -2,7 +2,7 @@
 
 from remit.ledger.archived import archived_to, left_of
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import Content, EncodedValue, Erased, ExactText, content
+from remit.ledger.contents import Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (

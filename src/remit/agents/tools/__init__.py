@@ -8,7 +8,7 @@ from remit.agents.tools.decorator import tool
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
 from remit.agents.tools.pin import Pin, PinnedTool
 from remit.agents.tools.pins import PinError, Pins
-from remit.agents.tools.tool import (
+from remit.agents.tools.definition import (
     Context,
     OnUnknown,
     Tool,

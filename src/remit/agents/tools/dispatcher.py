@@ -14,7 +14,7 @@ from typing import Any, Literal
 from remit.agents.tools.faults import is_own_fault
 from remit.agents.tools.installed import TOOL_GROUP, installed_ids, installed_tool
 from remit.agents.tools.output import Illustrated, json_output
-from remit.agents.tools.tool import (
+from remit.agents.tools.definition import (
     Context,
     OutcomeUnknownError,
     Tool,

@@ -10,7 +10,7 @@ import inspect
 from importlib.metadata import EntryPoint, entry_points
 
 from remit.agents.tools.decorator import tool
-from remit.agents.tools.tool import Tool, ToolError
+from remit.agents.tools.definition import Tool, ToolError
 
 TOOL_GROUP = "remit.tools"
 

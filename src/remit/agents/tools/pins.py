@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from remit.agents.tools.pin import Offered, Pin, PinnedTool, stated_hashes
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.definition import ToolError
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.definition import ToolError
 
 try:
     import mcp  # noqa: F401 - asked for by name below, so that its absence is reported plainly

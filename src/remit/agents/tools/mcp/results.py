@@ -20,7 +20,7 @@ from mcp.types import (
 )
 
 from remit.agents.tools.output import Illustrated
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.definition import ToolError
 from remit.kernel.json_text import JsonTextError, load_exact
 
 # Images that providers take, by the bytes with which the data begins.

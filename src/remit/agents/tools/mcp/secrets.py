@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pydantic import SecretStr
 
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.definition import ToolError
 from remit.kernel.secrets import redact_secrets
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")

@@ -33,7 +33,7 @@ from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.texts import PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
 from remit.agents.tools.pins import Pins, Refused
-from remit.agents.tools.tool import (
+from remit.agents.tools.definition import (
     Context,
     OutcomeUnknownError,
     Tool,

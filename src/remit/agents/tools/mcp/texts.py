@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.agents.tools.pins import INSTRUCTIONS, Pins, Refused
-from remit.agents.tools.tool import ToolError, definition_digest
+from remit.agents.tools.definition import ToolError, definition_digest
 from remit.kernel.canonical import sha256_hex
 
 MCP_LISTS = {
@@ -42,7 +42,7 @@ class OfferedText:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text, see :func:`remit.agents.tools.tool.definition_digest`."""
+        """SHA-256 of the text, see :func:`remit.agents.tools.definition.definition_digest`."""
         return definition_digest(self.tool_id, self.description, self.input_schema)
 
 
