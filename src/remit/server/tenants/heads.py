@@ -9,7 +9,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.ledger.log_of_logs import latest_head
-from remit.runtime.tenants import (
+from remit.runtime.tenants.tenant import (
     find_tenant,
     open_log,
     root_of,

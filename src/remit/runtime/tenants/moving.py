@@ -23,8 +23,8 @@ from remit.ledger.relocation import copy_ledger
 from remit.ledger.sqlite.files import remove_ledger_file
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
-from remit.runtime.move_plan import MovePlan, old_plans
-from remit.runtime.places import (
+from remit.runtime.tenants.plan import MovePlan, old_plans
+from remit.runtime.tenants.places import (
     database_of,
     drained,
     is_own,
@@ -34,7 +34,7 @@ from remit.runtime.places import (
     rename_place,
 )
 from remit.runtime.state import check_state
-from remit.runtime.tenants import (
+from remit.runtime.tenants.tenant import (
     Tenant,
     find_tenant,
     open_log,

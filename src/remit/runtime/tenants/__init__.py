@@ -1,0 +1,1 @@
+"""Tenants: ledgers, keys and budgets of their own in one installation."""
