@@ -227,8 +227,8 @@ def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
 
     Each goes only when the tenant's ledger has all of its entries.
     """
-    from remit.runtime.tenants.plan import old_plans
     from remit.runtime.tenants.old_places import remove_old_places
+    from remit.runtime.tenants.plan import old_plans
     from remit.runtime.tenants.tenant import find_tenant, place_of
 
     with _host(root, signing=True) as (place, ledger):

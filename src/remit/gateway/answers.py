@@ -13,7 +13,7 @@ from remit.providers.dialects import read_answer, reported, sound_answer
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import counted_once
-from remit.providers.wire.answers import error_in, answer_facts
+from remit.providers.wire.answers import answer_facts, error_in
 from remit.providers.wire.endpoint import MESSAGES
 from remit.providers.wire.messages import read_inputs
 

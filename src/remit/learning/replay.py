@@ -13,7 +13,7 @@ from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
 from remit.learning.calls import bound_of, cost_of
-from remit.learning.held_out import is_whole, held_out_sides
+from remit.learning.held_out import held_out_sides, is_whole
 from remit.learning.kept import Kept, KeptFile, Pair, ReplayDriftError, drift
 from remit.ledger import LedgerClient, LedgerEntry
 

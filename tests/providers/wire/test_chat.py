@@ -308,7 +308,11 @@ def test_what_a_whole_answer_says() -> None:
     assert plain.text == "Hello there."
     assert (plain.model, plain.request_id) == ("gpt-4o-mini-2024-07-18", "chatcmpl-1")
     assert (plain.finish_reason, plain.more_than_text) == ("stop", False)
-    more = {name for name, answer in ANSWERS.items() if answer_facts("openai.chat", answer).more_than_text}
+    more = {
+        name
+        for name, answer in ANSWERS.items()
+        if answer_facts("openai.chat", answer).more_than_text
+    }
     assert more == set(ANSWERS) - {"text", "not ascii", "cut off", "filtered"}
     assert answer_facts("openai.chat", ANSWERS["two tools"]).finish_reason == "tool_use"
     assert answer_facts("openai.chat", ANSWERS["a function"]).finish_reason == "tool_use"

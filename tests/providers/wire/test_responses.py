@@ -171,7 +171,9 @@ def test_what_a_whole_answer_says() -> None:
     assert (read.text, read.finish_reason) == ("One. Two.", "stop")
     assert (read.model, read.request_id) == ("gpt-5-mini-2025-08-07", "resp_1")
     more = {
-        name for name, answer in ANSWERS.items() if answer_facts("openai.responses", answer).more_than_text
+        name
+        for name, answer in ANSWERS.items()
+        if answer_facts("openai.responses", answer).more_than_text
     }
     assert more == set(ANSWERS) - {"text", "two texts", "cut off"}
     assert answer_facts("openai.responses", ANSWERS["a tool"]).finish_reason == "tool_use"

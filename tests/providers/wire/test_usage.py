@@ -28,7 +28,9 @@ def _messages(usage: Any, text: str = "Hi") -> Usage | None:
 
 def _responses(usage: Any, *items: dict[str, Any], **more: Any) -> Usage | None:
     said = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
-    return answer_facts("openai.responses", {"output": [said, *items], "usage": usage, **more}).usage
+    return answer_facts(
+        "openai.responses", {"output": [said, *items], "usage": usage, **more}
+    ).usage
 
 
 def _told(usage: Usage | None, *names: str) -> Any:
@@ -294,9 +296,9 @@ def test_embeddings_and_the_like() -> None:
     assert read.usage == Usage(8, 0)
     assert read.more_than_text
     assert read.model == "e"
-    assert answer_facts("openai.embeddings", {**embeddings, "usage": {"total_tokens": 8}}).usage == Usage(
-        8, 0
-    )
+    assert answer_facts(
+        "openai.embeddings", {**embeddings, "usage": {"total_tokens": 8}}
+    ).usage == Usage(8, 0)
     zeros = {"prompt_tokens": 0, "total_tokens": 0}
     assert answer_facts("openai.embeddings", {**embeddings, "usage": zeros}).usage is None
     assert answer_facts("openai.embeddings", embeddings).usage is None
@@ -308,7 +310,9 @@ def test_embeddings_and_the_like() -> None:
 
 def test_rankings() -> None:
     ranked = {"results": [{"index": 0, "relevance_score": 0.9}]}
-    assert answer_facts("openai.rerank", {**ranked, "usage": {"total_tokens": 9}}).usage == Usage(9, 0)
+    assert answer_facts("openai.rerank", {**ranked, "usage": {"total_tokens": 9}}).usage == Usage(
+        9, 0
+    )
     units = answer_facts("openai.rerank", {**ranked, "meta": {"billed_units": {"search_units": 1}}})
     assert (units.usage, units.units) == (None, {"search_units": 1})
     tokens = {"tokens": {"input_tokens": 12, "output_tokens": 3}}
@@ -431,4 +435,6 @@ def test_a_second_model_that_drew() -> None:
              "svg_usage": {"input_tokens": 10, "output_tokens": 20, "reasoning_tokens": 3,
                            "total_tokens": 30, "model": "m"}}  # fmt: skip
     assert _told(answer_facts("openai.images", drawn).usage) == (15, 27)
-    assert answer_facts("openai.images", {**drawn, "svg_usage": {"input_tokens": "x"}}).usage is None
+    assert (
+        answer_facts("openai.images", {**drawn, "svg_usage": {"input_tokens": "x"}}).usage is None
+    )

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, cut_to_fit, plain_value
+from remit.agents.admin.output import (
+    Positive,
+    SessionId,
+    Toolset,
+    caller_session,
+    cut_to_fit,
+    plain_value,
+)
 from remit.agents.sessions import session_overview
 from remit.agents.tools import ToolError, tool
 from remit.kernel.json_text import dump

@@ -106,7 +106,9 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         return "…"
     if isinstance(value, dict):
-        return {plain_value(str(name)): plain_value(item, depth + 1) for name, item in value.items()}
+        return {
+            plain_value(str(name)): plain_value(item, depth + 1) for name, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [plain_value(item, depth + 1) for item in value]
     return value

@@ -5,9 +5,6 @@ distributions offer theirs as entry points of the group ``remit.tools``.
 """
 
 from remit.agents.tools.decorator import tool
-from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
-from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import PinError, Pins
 from remit.agents.tools.definition import (
     Context,
     OnUnknown,
@@ -21,6 +18,9 @@ from remit.agents.tools.definition import (
     is_tool_id,
     tool_id_of,
 )
+from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
+from remit.agents.tools.pin import Pin, PinnedTool
+from remit.agents.tools.pins import PinError, Pins
 
 __all__ = [
     "Context",

@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from remit.agents.tools.faults import is_own_fault
-from remit.agents.tools.installed import TOOL_GROUP, installed_ids, installed_tool
-from remit.agents.tools.output import Illustrated, json_output
 from remit.agents.tools.definition import (
     Context,
     OutcomeUnknownError,
@@ -23,6 +20,9 @@ from remit.agents.tools.definition import (
     UnknownToolError,
     calling,
 )
+from remit.agents.tools.faults import is_own_fault
+from remit.agents.tools.installed import installed_ids, installed_tool
+from remit.agents.tools.output import Illustrated, json_output
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets

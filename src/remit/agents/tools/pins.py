@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from remit.agents.tools.pin import Offered, Pin, PinnedTool, stated_hashes
 from remit.agents.tools.definition import ToolError
+from remit.agents.tools.pin import Offered, Pin, PinnedTool, stated_hashes
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,

@@ -230,7 +230,9 @@ class Planner:
             said = f"{at.said}: a request of a batch goes on from no conversation"
             raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
         kept = [("previous_response_id", body.value.get("previous_response_id"))]
-        kept += [(f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if is_reference(item)]
+        kept += [
+            (f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if is_reference(item)
+        ]
         for param, name in kept:
             if name is not None and not self._is_own(name, owner):
                 said = f"{at.said}: what it goes on from is not there"

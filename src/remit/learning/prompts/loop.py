@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
 from remit.learning.changed_requests import ChangedRequests
 from remit.learning.gradable import Grade
-from remit.learning.held_out import is_whole, held_out_sides
+from remit.learning.held_out import held_out_sides, is_whole
 from remit.learning.meta.requirements import prompt_text
 from remit.learning.prompts.purse import Purse
 from remit.learning.prompts.quotes import Quotes

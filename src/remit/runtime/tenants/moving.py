@@ -23,7 +23,7 @@ from remit.ledger.relocation import copy_ledger
 from remit.ledger.sqlite.files import remove_ledger_file
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
-from remit.runtime.tenants.plan import MovePlan, old_plans
+from remit.runtime.state import check_state
 from remit.runtime.tenants.places import (
     database_of,
     drained,
@@ -33,7 +33,7 @@ from remit.runtime.tenants.places import (
     locked,
     rename_place,
 )
-from remit.runtime.state import check_state
+from remit.runtime.tenants.plan import MovePlan, old_plans
 from remit.runtime.tenants.tenant import (
     Tenant,
     find_tenant,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name, is_name
@@ -17,7 +18,7 @@ from remit.ledger import (
     LedgerKeyError,
     open_root_ledger,
 )
-from remit.ledger.keyfiles import known_as, write_over
+from remit.ledger.keyfiles import known_as
 from remit.ledger.log_of_logs import take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root

@@ -19,8 +19,8 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from remit.agents.tools.output import Illustrated
 from remit.agents.tools.definition import ToolError
+from remit.agents.tools.output import Illustrated
 from remit.kernel.json_text import JsonTextError, load_exact
 
 # Images that providers take, by the bytes with which the data begins.

@@ -19,6 +19,14 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ER
 from mcp.types import Tool as Offered
 from pydantic import ValidationError
 
+from remit.agents.tools.definition import (
+    Context,
+    OutcomeUnknownError,
+    Tool,
+    ToolError,
+    ToolUnavailableError,
+    current_call,
+)
 from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
 from remit.agents.tools.mcp.origin import mcp_origin
 from remit.agents.tools.mcp.process import ServerProcess
@@ -33,14 +41,6 @@ from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.texts import PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
 from remit.agents.tools.pins import Pins, Refused
-from remit.agents.tools.definition import (
-    Context,
-    OutcomeUnknownError,
-    Tool,
-    ToolError,
-    ToolUnavailableError,
-    current_call,
-)
 from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem

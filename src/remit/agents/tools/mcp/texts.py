@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.agents.tools.pins import INSTRUCTIONS, Pins, Refused
 from remit.agents.tools.definition import ToolError, definition_digest
+from remit.agents.tools.pins import INSTRUCTIONS, Pins, Refused
 from remit.kernel.canonical import sha256_hex
 
 MCP_LISTS = {
