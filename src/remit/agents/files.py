@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.contracts.language import fence
+from remit.contracts import fence
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import sound_text

@@ -62,13 +62,16 @@ def prompt(
     it was killed, and answers that are on record are not paid again.
     """
     from remit.gateway.auth import Identity
-    from remit.learning.calls import open_account
-    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-    from remit.learning.held_out import held_out_sides
+    from remit.learning import (
+        gradable_exchanges,
+        grader,
+        held_out_sides,
+        learnable_contract,
+        open_account,
+    )
     from remit.learning.prompts import PromptLoop, Purse
     from remit.learning.proposals import Learner, ProposalError
-    from remit.packages.errors import PackageError
-    from remit.packages.lock import file_lock
+    from remit.packages import PackageError, file_lock
     from remit.runtime import Runtime
 
     if propose and not reason.strip():

@@ -8,14 +8,16 @@ from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import JsonTextError, has_more_values, load_exact
-from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResponse
+from remit.providers import (
+    Outgoing,
+    ProviderError,
+    ProviderReply,
+    ProviderResponse,
+    error_of_event,
+    passed_on,
+)
 from remit.providers.dialects import read_answer, reported, sound_answer
-from remit.providers.upstream import passed_on
-from remit.providers.upstream_errors import error_of_event
-from remit.providers.wire.answer import counted_once
-from remit.providers.wire.answers import answer_facts, error_in
-from remit.providers.wire.endpoint import MESSAGES
-from remit.providers.wire.messages import read_inputs
+from remit.providers.wire import MESSAGES, answer_facts, counted_once, error_in, read_inputs
 
 __all__ = ["read_result", "response", "whole"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.providers.wire.responses import is_reference
+from remit.providers.wire import is_reference
 
 __all__ = ["Media", "media_of"]
 

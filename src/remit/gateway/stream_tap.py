@@ -21,8 +21,7 @@ from remit.kernel.json_text import dump
 from remit.providers import Dispatched, EventSink, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
-from remit.providers.wire.answer import StreamSum, read_event
-from remit.providers.wire.repeats import Repeats
+from remit.providers.wire import Repeats, StreamSum, read_event
 
 __all__ = ["ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "StreamTap", "weight"]
 

@@ -3,6 +3,12 @@
 Nothing here is imported on the way of a call, and nothing here changes an agent by itself.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
+from remit.learning.calls import is_own_call, open_account
 from remit.learning.evidence import (
     Feedback,
     FeedbackError,
@@ -17,6 +23,7 @@ from remit.learning.evidence import (
     rater_weights,
     read_samples,
 )
+from remit.learning.evidence.grading import is_reference
 from remit.learning.statistics import (
     Alarm,
     ConfidenceSequence,
@@ -24,27 +31,67 @@ from remit.learning.statistics import (
     Logged,
     difference,
     doubly_robust,
+    paired_effect,
     prediction_powered,
 )
 
+if TYPE_CHECKING:
+    from remit.learning.changed_requests import ChangedRequests
+    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
+    from remit.learning.held_out import held_out_sides
+    from remit.learning.kept import Kept, KeptFile, KeptOnRecord, ReplayDriftError
+    from remit.learning.replay import Replay, ReplayResult
+    from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
+
 __all__ = [
     "Alarm",
+    "ChangedRequests",
     "ConfidenceSequence",
     "Estimate",
     "Feedback",
     "FeedbackError",
+    "Kept",
+    "KeptFile",
+    "KeptOnRecord",
     "Logged",
     "RaterShare",
+    "Replay",
+    "ReplayDriftError",
+    "ReplayResult",
     "Sample",
+    "Signal",
+    "SignalPolicy",
+    "current_signals",
     "difference",
     "doubly_robust",
     "feedback_on",
     "give_feedback",
+    "gradable_exchanges",
     "grade_by_reference",
     "grade_by_schema",
     "grade_by_test",
+    "grader",
+    "held_out_sides",
+    "is_own_call",
+    "is_reference",
+    "learnable_contract",
+    "observe",
+    "open_account",
+    "paired_effect",
     "prediction_powered",
     "rater_shares",
     "rater_weights",
     "read_samples",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "changed_requests": "ChangedRequests",
+        "gradable": "gradable_exchanges grader learnable_contract",
+        "held_out": "held_out_sides",
+        "kept": "Kept KeptFile KeptOnRecord ReplayDriftError",
+        "replay": "Replay ReplayResult",
+        "signals": "Signal SignalPolicy current_signals observe",
+    },
+)

@@ -8,7 +8,7 @@ from typing import Any
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.ledger import LedgerReader
 
-__all__ = ["is_held_out", "is_whole", "prompt_key", "held_out_sides"]
+__all__ = ["held_out_sides", "is_held_out", "is_whole", "prompt_key"]
 
 _HELD_OUT = 77  # of 256 values of the hash's first byte: three in ten
 

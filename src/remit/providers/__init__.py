@@ -18,13 +18,15 @@ from remit.providers.protocol import (
     WireChunk,
     WireProvider,
 )
-from remit.providers.upstream import UpstreamProvider, refusal
+from remit.providers.upstream import UpstreamProvider, passed_on, refusal
+from remit.providers.upstream_errors import error_of, error_of_event, is_shortage
 from remit.providers.upstream_http import HttpUpstream, Timeouts
-from remit.providers.upstream_reply import UpstreamReply
+from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply
 from remit.providers.wire.body import Body
 
 __all__ = [
     "CODES",
+    "MAX_BODY_BYTES",
     "AsyncProvider",
     "Body",
     "Dispatched",
@@ -45,5 +47,9 @@ __all__ = [
     "UpstreamReply",
     "WireChunk",
     "WireProvider",
+    "error_of",
+    "error_of_event",
+    "is_shortage",
+    "passed_on",
     "refusal",
 ]

@@ -1,5 +1,6 @@
 """Choosing the model for a call by rules that anyone can run again."""
 
+from remit.routing.asked import asked_of, new_request
 from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
@@ -15,6 +16,7 @@ from remit.routing.emitters import (
     DecisionEmitter,
     create_thought_record_emitter,
 )
+from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.errors import (
     CircuitOpenError,
     DecisionNotFoundError,
@@ -40,6 +42,7 @@ from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, score_candi
 from remit.routing.weights import Rules, Weights, load_rules
 
 __all__ = [
+    "JUDGE_CONTRACT",
     "NO_OP_DECISION_EMITTER",
     "RULES_UNAVAILABLE",
     "Candidate",
@@ -71,6 +74,7 @@ __all__ = [
     "Weights",
     "WeightsError",
     "aroute_request",
+    "asked_of",
     "buckets_of",
     "build_routing_decision_record",
     "compute_decision_hash",
@@ -80,6 +84,7 @@ __all__ = [
     "find_decision",
     "head_on_record",
     "load_rules",
+    "new_request",
     "normalise_rule_version_hash",
     "read_intent",
     "record_head",

@@ -15,9 +15,9 @@ from remit.packages import (
     change_prices,
     check_prices,
     is_staged,
+    package_lock,
     recorded_prices,
 )
-from remit.packages.lock import package_lock
 from remit.providers.prices import Overlay, Price, PriceError, PriceTable, differences, price_data
 
 

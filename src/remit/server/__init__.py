@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from remit.kernel import lazy_names
 from remit.server.listening import ServerError
 from remit.server.serving import serve
 
@@ -12,10 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopbackServer", "ServerError", "serve"]
 
-
-def __getattr__(name: str) -> Any:
-    if name != "LoopbackServer":
-        raise AttributeError(f"module 'remit.server' has no attribute {name!r}")
-    from remit.server.loopback import LoopbackServer  # takes long to import
-
-    return LoopbackServer
+__getattr__ = lazy_names(__name__, {"loopback": "LoopbackServer"})  # takes long to import

@@ -1,32 +1,41 @@
 """Journeys; usage, the learning report and the auditor's as pages."""
 
+from remit.views.examples import examples_of, prompt_parts
 from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
 from remit.views.journey import JourneyNotFoundError, gates_of, open_journey, prompt_journey
-from remit.views.learned import learning_page
+from remit.views.learned import learning_page, learning_shown, pictures_of
 from remit.views.page import journey_page, page_parts
 from remit.views.periods import PERIODS, instant_of
+from remit.views.places import SESSION_EVENTS
 from remit.views.report import audit_report
 from remit.views.report_page import report_parts, report_script_hash
 from remit.views.text import journey_text
+from remit.views.timeline import POSITIONS
 from remit.views.usage import BY, Usage, UsageRow, read_usage
 
 __all__ = [
     "BY",
     "PERIODS",
+    "POSITIONS",
+    "SESSION_EVENTS",
     "FallbackReason",
     "Fallbacks",
     "JourneyNotFoundError",
     "Usage",
     "UsageRow",
     "audit_report",
+    "examples_of",
     "gates_of",
     "instant_of",
     "journey_page",
     "journey_text",
     "learning_page",
+    "learning_shown",
     "open_journey",
     "page_parts",
+    "pictures_of",
     "prompt_journey",
+    "prompt_parts",
     "read_fallbacks",
     "read_usage",
     "report_parts",

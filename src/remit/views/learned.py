@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.views.page import environment, style_hash, style_sheet
 
-__all__ = ["learning_shown", "learning_page", "pictures_of"]
+__all__ = ["learning_page", "learning_shown", "pictures_of"]
 
 _VERDICTS = {
     True: ("good", "as predicted"),

@@ -4,6 +4,10 @@
 distributions offer theirs as entry points of the group ``remit.tools``.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from remit.agents.tools.decorator import tool
 from remit.agents.tools.definition import (
     Context,
@@ -19,14 +23,33 @@ from remit.agents.tools.definition import (
     tool_id_of,
 )
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
+from remit.agents.tools.installed import TOOL_GROUP
 from remit.agents.tools.pin import Pin, PinnedTool
 from remit.agents.tools.pins import PinError, Pins
+from remit.kernel import lazy_names
+
+if TYPE_CHECKING:
+    from remit.agents.tools.mcp import (
+        MCP_LISTS,
+        McpSecrets,
+        McpServer,
+        PinnedTexts,
+        mcp_origin,
+        mcp_schema,
+        mcp_tool_id,
+        mcp_transport,
+    )
 
 __all__ = [
+    "MCP_LISTS",
+    "TOOL_GROUP",
     "Context",
+    "McpSecrets",
+    "McpServer",
     "OnUnknown",
     "Pin",
     "PinError",
+    "PinnedTexts",
     "PinnedTool",
     "Pins",
     "Tool",
@@ -39,6 +62,18 @@ __all__ = [
     "current_call",
     "given_deps",
     "is_tool_id",
+    "mcp_origin",
+    "mcp_schema",
+    "mcp_tool_id",
+    "mcp_transport",
     "tool",
     "tool_id_of",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "mcp": "MCP_LISTS McpSecrets McpServer PinnedTexts"
+        " mcp_origin mcp_schema mcp_tool_id mcp_transport",
+    },
+)

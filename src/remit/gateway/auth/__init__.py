@@ -1,5 +1,9 @@
 """Authentication and permissions: virtual keys, roles, agent tokens."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from remit.gateway.auth.directory import (
     Directory,
     Owner,
@@ -33,6 +37,10 @@ from remit.gateway.auth.virtual_key import (
     expiry_of,
     tenant_of_key,
 )
+from remit.kernel import lazy_names
+
+if TYPE_CHECKING:
+    from remit.gateway.auth.audit import check_keys
 
 __all__ = [
     "PERMISSIONS",
@@ -57,6 +65,7 @@ __all__ = [
     "VirtualKeyError",
     "VirtualKeyNotFoundError",
     "agent_secret",
+    "check_keys",
     "duration_of",
     "expiry_of",
     "id_of",
@@ -65,3 +74,10 @@ __all__ = [
     "tenant_of_key",
     "token_from_headers",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "audit": "check_keys",
+    },
+)

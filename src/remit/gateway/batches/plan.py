@@ -29,10 +29,8 @@ from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import Content, LedgerClient, Transaction, is_plain_text
-from remit.providers import ProviderResponse
-from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import RESPONSES, Dialect
-from remit.providers.wire.responses import is_reference
+from remit.providers import Body, ProviderResponse
+from remit.providers.wire import RESPONSES, BodyError, Dialect, is_reference
 
 __all__ = ["BatchPlan", "BatchRefusedError", "Planner"]
 

@@ -24,10 +24,7 @@ from remit.learning.proposals.proposal import (
 )
 from remit.learning.signals import Signal, observe
 from remit.ledger import LedgerClient, LedgerEntry, content
-from remit.packages import Archive, Manifest, Registry
-from remit.packages.files import disk_errors
-from remit.packages.lock import package_lock
-from remit.packages.manifest_file import PLACES
+from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
 __all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
 

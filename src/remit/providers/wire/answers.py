@@ -12,7 +12,7 @@ from remit.providers.wire.answer import AnswerFacts, StreamSum
 class _Reading(NamedTuple):
     """How the answers of one endpoint are read."""
 
-    answer_facts: Callable[[Any], AnswerFacts]
+    facts: Callable[[Any], AnswerFacts]
     is_answer: Callable[[Any], bool]
     stream: Callable[[], StreamSum]
 

@@ -18,9 +18,14 @@ from pathlib import Path
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, load_settings
 from remit.kernel.tenant import HOST, TenantError, TenantFile
-from remit.ledger import KeptHead, LedgerClient, LedgerEntry, LedgerKey
-from remit.ledger.relocation import copy_ledger
-from remit.ledger.sqlite.files import remove_ledger_file
+from remit.ledger import (
+    KeptHead,
+    LedgerClient,
+    LedgerEntry,
+    LedgerKey,
+    copy_ledger,
+    remove_ledger_file,
+)
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
 from remit.runtime.state import check_state
@@ -218,7 +223,7 @@ def _copy(plan: MovePlan, root: Root, host_path: str, settings: LedgerSettings) 
     key = LedgerKey(root.keys, settings.origin)
     signer, kept = key.signer(), KeptHead(key)
     if plan.after.database:
-        from remit.ledger.postgres.schemas import make_schema
+        from remit.ledger import make_schema
 
         make_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:
@@ -255,7 +260,7 @@ def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
 def _drop(plan: MovePlan, root: Root, host_path: str, owner: VerifierKey) -> None:
     """Remove a copy that was not finished. There was nothing in its place before."""
     if plan.after.database:
-        from remit.ledger.postgres.schemas import drop_schema
+        from remit.ledger import drop_schema
 
         drop_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from remit import __version__
-from remit.agents.approvals import ApprovalError
+from remit.agents import ApprovalError
 from remit.agents.queue import OrderNotFoundError, OrderStateError
 from remit.agents.sessions import SessionNotFoundError
 from remit.agents.tools import PinError

@@ -9,7 +9,7 @@ from remit.learning.proposals import ProposalError, Proposals
 from remit.runtime.installation import governance
 from remit.server.console.kept_report import LATEST
 from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
-from remit.views.learned import learning_shown, pictures_of
+from remit.views import learning_shown, pictures_of
 
 _VERBS = ("adopt", "reject", "rollback")
 _LISTED = 100

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from remit.agents.admin import Redactor, cut_to_fit, plain_value
+from remit.agents import Redactor, cut_to_fit, plain_value
 from remit.agents.tools import ToolError
 from remit.kernel.settings import Settings
-from remit.routing.router import Router
+from remit.routing import Router
 from remit.server.mcp.callers import current_caller
 from remit.server.mcp.tools import Name, SessionId, mcp_tool
 

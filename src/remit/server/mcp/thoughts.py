@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field
 
-from remit.agents.admin import Redactor, cut_to_fit, plain_value
+from remit.agents import Redactor, cut_to_fit, plain_value
 from remit.gateway import MAX_ID_CHARS
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient

@@ -8,19 +8,13 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from remit.gateway import Identity
-from remit.gateway.deletion import entries_of_call
-from remit.gateway.keeping import TooLongError
-from remit.gateway.tenancy import owner_of
+from remit.gateway import Identity, TooLongError, entries_of_call, owner_of
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.json_text import load
 from remit.kernel.settings import ServerSettings
-from remit.ledger import LedgerClient
-from remit.ledger.errors import ErasureError
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import STORED_RESPONSES
-from remit.providers.wire.form import ObjectBody
-from remit.providers.wire.responses import is_reference
+from remit.ledger import ErasureError, LedgerClient
+from remit.providers import Body
+from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError

@@ -25,16 +25,16 @@ from remit.agents.tools.pins import PinError, Pins
 
 __all__ = [
     "MCP_LISTS",
+    "McpSecrets",
     "McpServer",
     "Pin",
     "PinError",
     "PinnedTexts",
     "PinnedTool",
     "Pins",
-    "McpSecrets",
+    "mcp_origin",
     "mcp_schema",
     "mcp_tool_id",
-    "mcp_origin",
     "mcp_transport",
 ]
 

@@ -11,8 +11,7 @@ from typing import Any
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR
 
-from remit.agents.tools import Tool
-from remit.agents.tools.mcp import Pins, mcp_schema, mcp_tool_id
+from remit.agents.tools import Pins, Tool, mcp_schema, mcp_tool_id
 
 _FRESH_S = 60.0  # a change that a server does not speak of is seen within this time
 _MOST_PAGES = 100

@@ -13,8 +13,8 @@ from mcp.shared.dispatcher import CallOptions, DispatchContext, Outbound
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.types import INTERNAL_ERROR
 
-from remit.agents.approvals import ApprovalQueue
-from remit.agents.tools.mcp import MCP_LISTS, PinnedTexts, Pins
+from remit.agents import ApprovalQueue
+from remit.agents.tools import MCP_LISTS, PinnedTexts, Pins
 from remit.gateway.budget import TokenBudgeter
 from remit.kernel.errors import RemitError
 from remit.kernel.secrets import ConfiguredSecrets, redact_secrets

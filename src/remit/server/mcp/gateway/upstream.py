@@ -26,8 +26,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
 from mcp_types import PROTOCOL_VERSION_META_KEY
 
-from remit.agents.tools import ToolError
-from remit.agents.tools.mcp import McpSecrets, mcp_origin, mcp_transport
+from remit.agents.tools import McpSecrets, ToolError, mcp_origin, mcp_transport
 from remit.kernel.settings import McpServerSettings
 
 _LONGEST_S = 3600.0  # of a call whose server says without end that it makes progress
