@@ -2,7 +2,7 @@
 
 from remit.contracts.context import required_context
 from remit.contracts.contract import Boundary, PromptContract
-from remit.contracts.folder import ContractError, RequiredContextError
+from remit.contracts.folder import ContractError
 from remit.contracts.language import fence
 from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
 from remit.contracts.pack import PromptPack, check_examples, cut_sections
@@ -13,7 +13,6 @@ __all__ = [
     "ContractLoader",
     "PromptContract",
     "PromptPack",
-    "RequiredContextError",
     "check_examples",
     "cut_sections",
     "fence",
@@ -21,3 +20,6 @@ __all__ = [
     "parse_pack",
     "required_context",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+RequiredContextError = ContractError

@@ -26,6 +26,14 @@ class InvalidInputError(RemitError, ValueError):
     """A caller passed a value that its documentation excludes."""
 
 
+class NotFoundError(RemitError):
+    """Nothing has the id or name that a caller gave, or it belongs to another caller."""
+
+
+class ConflictError(RemitError):
+    """The present state of a thing does not allow what a caller asked of it."""
+
+
 class ConfigError(RemitError):
     """``remit.toml``, an environment variable or a flag cannot be used as it stands."""
 

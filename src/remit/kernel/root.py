@@ -10,7 +10,10 @@ from typing import Self
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["Root", "RootError", "find_root"]
+__all__ = ["Root", "find_root"]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+RootError = RemitError
 
 _FIRST_CONFIG = """\
 # The settings of this root. What is not said here has its shipped default;
@@ -19,10 +22,6 @@ _FIRST_CONFIG = """\
 # [model]
 # default = "auto"          # or "local", "anthropic", "openai", a model name, provider/model
 """
-
-
-class RootError(RemitError):
-    """A root cannot be found, made or used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,10 @@ class Root:
         """This root.
 
         Raises:
-            RootError: it is not there.
+            RemitError: it is not there.
         """
         if not self.exists():
-            raise RootError(
+            raise RemitError(
                 f"There is no root at {self.path}.",
                 next_step="Run `remit init`, or name another root.",
             )
@@ -73,7 +72,7 @@ class Root:
         What is in the tier folders comes in packages. Returns the files it made.
 
         Raises:
-            RootError: the directory cannot be written.
+            RemitError: the directory cannot be written.
         """
         made: list[Path] = []
         try:
@@ -85,7 +84,7 @@ class Root:
                 self.config.write_text(_FIRST_CONFIG, "utf-8")
                 made.append(self.config)
         except OSError as error:
-            raise RootError(
+            raise RemitError(
                 f"The root {self.path} cannot be made: {error.strerror or error}.",
                 next_step="Choose another directory, or correct its permissions.",
             ) from error

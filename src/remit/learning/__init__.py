@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
+from remit.kernel.errors import ConflictError
 from remit.learning.calls import is_own_call, open_account
 from remit.learning.evidence import (
     Feedback,
-    FeedbackError,
     RaterShare,
     Sample,
     feedback_on,
@@ -49,7 +49,6 @@ __all__ = [
     "ConfidenceSequence",
     "Estimate",
     "Feedback",
-    "FeedbackError",
     "Kept",
     "KeptFile",
     "KeptOnRecord",
@@ -95,3 +94,5 @@ __getattr__ = lazy_names(
         "signals": "Signal SignalPolicy current_signals observe",
     },
 )
+# Earlier names, for programs that catch them; they end with version 1.0.
+FeedbackError = ConflictError

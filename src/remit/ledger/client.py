@@ -251,7 +251,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
         Raises:
             ExportFormatError: a line is malformed or does not hold.
-            CheckpointError: the export is another log's.
+            NoteError: the export is another log's.
         """
         with opened(source) as file:
             return self.transact(lambda tx: Import(tx, self._store, key).read(file, progress))

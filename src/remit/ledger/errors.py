@@ -1,6 +1,6 @@
 """Errors of the ledger."""
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.ledger.entry import entry_id
 
 AFTER_DAMAGE = (
@@ -68,7 +68,7 @@ class RecordTooLargeError(LedgerError, InvalidInputError):
     """The canonical record would exceed 65,535 bytes."""
 
 
-class EntryNotFoundError(LedgerError, KeyError):
+class EntryNotFoundError(LedgerError, NotFoundError, KeyError):
     """No entry has that id."""
 
 

@@ -109,7 +109,7 @@ class Import:
 
         Raises:
             ExportFormatError: the ledger is not empty, or a line is malformed or does not hold.
-            CheckpointError: the export is another log's.
+            NoteError: the export is another log's.
         """
         if self._tx.execute("SELECT 1 FROM entries LIMIT 1"):
             raise ExportFormatError(

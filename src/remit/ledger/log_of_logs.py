@@ -39,7 +39,7 @@ from remit.ledger.tlog import (
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
-__all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantForkError", "TenantProof", "check_heads",
+__all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantProof", "check_heads",
            "latest_head", "prove_through", "take_head"]  # fmt: skip
 
 EVENT = "TENANT_CHECKPOINT"
@@ -47,10 +47,6 @@ PROOF_FORMAT = "remit-tenant-proof/1"
 """What a proof through both logs says in ``format``."""
 
 _MOST_BYTES = 1_000_000
-
-
-class TenantForkError(LedgerError):
-    """A tenant's log does not extend what the log of logs took of it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +173,7 @@ def take_head(
         The id of the entry that took this head, now or before.
 
     Raises:
-        TenantForkError: it is not shown to extend the head taken before: an older copy, or another
+        LedgerError: it is not shown to extend the head taken before: an older copy, or another
             history. Nothing was taken.
         LedgerError: the host cannot be written, or the tenant's ledger not be read.
     """
@@ -263,8 +259,8 @@ def _take(
     )  # fmt: skip
 
 
-def _forked(name: str, why: str) -> TenantForkError:
-    return TenantForkError(
+def _forked(name: str, why: str) -> LedgerError:
+    return LedgerError(
         f"The log of the tenant {name} does not extend what was taken of it before: {why}",
         next_step="Nothing was taken. Its ledger is an older copy or another history: put the "
         "newer one back. Where that is lost for good, `remit ledger fork` of the tenant's root "

@@ -1,5 +1,6 @@
 """Choosing the model for a call by rules that anyone can run again."""
 
+from remit.kernel.errors import NotFoundError
 from remit.routing.asked import asked_of, new_request
 from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate
@@ -19,12 +20,10 @@ from remit.routing.emitters import (
 from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.errors import (
     CircuitOpenError,
-    DecisionNotFoundError,
     FallbackChainExhaustedError,
     ModelCallError,
     NoAdapterError,
     RouteAttempt,
-    RouteNotFoundError,
     RoutingError,
     WeightsError,
 )
@@ -48,7 +47,6 @@ __all__ = [
     "Candidate",
     "CircuitOpenError",
     "DecisionEmitter",
-    "DecisionNotFoundError",
     "EnsembleOptions",
     "FallbackChainExhaustedError",
     "Intent",
@@ -58,7 +56,6 @@ __all__ = [
     "Registry",
     "Reliability",
     "RouteAttempt",
-    "RouteNotFoundError",
     "RouteOptions",
     "RouteResult",
     "Router",
@@ -92,3 +89,7 @@ __all__ = [
     "route_request",
     "score_candidates",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+DecisionNotFoundError = NotFoundError
+RouteNotFoundError = NotFoundError

@@ -143,7 +143,7 @@ class Agent(Generic[OutputT]):
             usd: most US dollars of a new session.
 
         Raises:
-            SessionNotFoundError: the ledger has no such session, or it is another agent's.
+            NotFoundError: the ledger has no such session, or it is another agent's.
             InvalidInputError: limits, a user or a person for a session that has begun.
         """
         session = self._manager(session_id, Principal(user, subject_id))
@@ -162,7 +162,7 @@ class Agent(Generic[OutputT]):
 
         Raises:
             ToolError: the agent is at work further up already, or too many are above it.
-            SessionNotFoundError: the call was another agent's to answer when it was first made.
+            NotFoundError: the call was another agent's to answer when it was first made.
         """
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
@@ -357,8 +357,8 @@ class Agent(Generic[OutputT]):
         Raises:
             InvalidInputError: it cannot be submitted so, or not for that key; or `key` was used
                 for other work.
-            VirtualKeyNotFoundError: there is no such key.
-            VirtualKeyError: the key is revoked or expired.
+            NotFoundError: there is no such key.
+            ConflictError: the key is revoked or expired.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)

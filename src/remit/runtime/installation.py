@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import TOOL_GROUP, Tool
 from remit.kernel.errors import RemitError
-from remit.kernel.root import Root, RootError
+from remit.kernel.root import Root
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settings
 from remit.ledger import KeptHead, LedgerClient, fork, ledger_key, open_root_ledger, remember_place
 from remit.packages import (
@@ -112,7 +112,7 @@ def make_root(
         Whether the running code is an editable install, which is waived on record.
 
     Raises:
-        RootError: the directory cannot be written; a folder of it is a link; or packages were
+        RemitError: the directory cannot be written; a folder of it is a link; or packages were
             installed and the ledger is gone.
         ConfigError: ``remit.toml`` or the environment does not fit.
         PackageError: something cannot be installed; what was there is as it was.
@@ -170,7 +170,7 @@ def _founding(
         if installed and not new_ledger and not ledger.count():
             raise _lost(f"the ledger of {root.path} is empty")
         if new_ledger and recorded_trust(ledger):
-            raise RootError(
+            raise RemitError(
                 f"The ledger of {root.path} is there and knows this root: nothing is lost.",
                 next_step="Run `remit init`, without asking for a new ledger.",
             )
@@ -215,15 +215,15 @@ def _refuse_links(root: Root) -> None:
         root.marks,
     ):  # fmt: skip
         if folder.is_symlink():
-            raise RootError(
+            raise RemitError(
                 f"{folder} is a link. The folders of a root are never links: what is written "
                 "there would go elsewhere.",
                 next_step="Move the link away. To keep a root elsewhere, name that place.",
             )
 
 
-def _lost(what: str) -> RootError:
-    return RootError(
+def _lost(what: str) -> RemitError:
+    return RemitError(
         f"Packages are installed, and {what}: the record of all that was done is gone.",
         next_step="Find the ledger, or put a copy of it back (or `remit init --bare`, then `remit "
         "ledger import` of an export). Only if no copy exists: `remit init --new-ledger` starts a "

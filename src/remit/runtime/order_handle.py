@@ -72,7 +72,7 @@ class OrderHandle(Generic[OutputT]):
         """Give it up; one that runs ends in a moment.
 
         Raises:
-            OrderStateError: it is done already.
+            ConflictError: it is done already.
         """
         return self._orders.cancel(self.order_id, by=by)
 

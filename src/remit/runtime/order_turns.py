@@ -137,7 +137,7 @@ class OrderTurns:
         """The agent of that id.
 
         Raises:
-            AgentNotInstalledError: neither a program nor a package has one.
+            NotFoundError: neither a program nor a package has one.
         """
         if agent_id not in self._agents:
             return self._runtime.packaged_agent(agent_id)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 
 from remit.contracts import PromptContract
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import NotFoundError
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import AgentDocument, Framework, Permissions, Registry, permits_tool
@@ -19,10 +19,6 @@ _CONTRACTS = "HO1/contracts/"
 _CHECK = "Run `remit gate check --gate G1-COMPLETE`."
 
 Meaning = Callable[[str], Sequence[tuple[str, str]]]
-
-
-class AgentNotInstalledError(RemitError):
-    """No installed package brought that agent, or it may not be used as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ def packaged_agent(
         reserved: ids that no packaged agent may have, ADMIN's; as shipped when left out.
 
     Raises:
-        AgentNotInstalledError: there is none, or it goes beyond what its package is permitted.
+        NotFoundError: there is none, or it goes beyond what its package is permitted.
         ChangedFileError: its file, contract or framework is not as it was installed.
         PackageError: one of these or the registry cannot be read.
         ContractError: its contract cannot be used.
@@ -82,11 +78,9 @@ def packaged_agent(
     known = packaged_agents(files)
     if agent_id not in known:
         there = f"There is {', '.join(known)}." if known else "`remit package new` begins one."
-        raise AgentNotInstalledError(
-            f"No installed package brought an agent {agent_id!r}.", next_step=there
-        )
+        raise NotFoundError(f"No installed package brought an agent {agent_id!r}.", next_step=there)
     if agent_id in (reserved_agents() if reserved is None else reserved):
-        raise AgentNotInstalledError(
+        raise NotFoundError(
             f"The agent {agent_id} of a package has the id of Remit's own agent.",
             next_step="Give the agent another id, or `remit package remove` its package.",
         )
@@ -96,7 +90,7 @@ def packaged_agent(
     registry = Registry.from_ledger(ledger)
     package = registry.packages.get(package_id)
     if package is None:
-        raise AgentNotInstalledError(
+        raise NotFoundError(
             f"The agent {agent_id} belongs to {package_id}, which the ledger does not have as "
             "installed.",
             next_step="Run `remit gate check --all`.",
@@ -104,7 +98,7 @@ def packaged_agent(
     granted = package.manifest.permissions
     for tool_id in document.tools:
         if not permits_tool(granted.tools, tool_id):
-            raise AgentNotInstalledError(
+            raise NotFoundError(
                 f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
                 "permitted.",
                 next_step=_CHECK,
@@ -118,7 +112,7 @@ def packaged_agent(
     )
     usd = _least(document.usd_budget, granted.budgets.get("usd_budget"))
     if usd is not None and (problem := budget_problem(ceilings, "usd_budget", str(usd))):
-        raise AgentNotInstalledError(f"{who} {problem} by its framework.", next_step=_CHECK)
+        raise NotFoundError(f"{who} {problem} by its framework.", next_step=_CHECK)
     return PackagedAgent(
         document, package_id, None if tokens is None else int(tokens),
         None if usd is None else float(usd),
@@ -143,13 +137,13 @@ def _check_model(
         else:  # the root's default model alone, and only when a person asks for it
             right = name != stated and means == [answers]
         if not right:
-            raise AgentNotInstalledError(
+            raise NotFoundError(
                 f"{who} may use {permitted}, not {name}.",
                 next_step="Choose another model, as provider/model, or add it to the models of "
                 "the package's permissions.",
             )
     if not (stated or asked) and granted.models and not allows_named(granted.models, answers):
-        raise AgentNotInstalledError(
+        raise NotFoundError(
             f"{who} may use {permitted}, not {answers}, which is the model here.",
             next_step="Choose another model: as `model`, or in [model] default.",
         )
@@ -164,7 +158,7 @@ def _check_contracts(
             continue
         fixed = boundary_model(PromptContract.parse(files.read(path), path))
         if fixed and not allows_named(granted.models, fixed):
-            raise AgentNotInstalledError(
+            raise NotFoundError(
                 f"{who} answers under {contract_id}, which fixes the model {fixed}; the package "
                 "is not permitted it.",
                 next_step=_CHECK,
@@ -179,7 +173,7 @@ def _ceilings(
             name = PurePosixPath(asset.path).name
             if asset.classification == "framework" and name == f"{framework_id}.json":
                 return Framework.parse(files.read(asset.path), asset.path).permissions.budgets
-    raise AgentNotInstalledError(
+    raise NotFoundError(
         f"{who} belongs to {framework_id}, which is not installed.",
         next_step="Install the package that brings it.",
     )

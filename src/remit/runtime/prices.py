@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from remit.kernel.errors import RemitError
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
@@ -18,7 +19,7 @@ from remit.packages import (
     package_lock,
     recorded_prices,
 )
-from remit.providers.prices import Overlay, Price, PriceError, PriceTable, differences, price_data
+from remit.providers.prices import Overlay, Price, PriceTable, differences, price_data
 
 
 class RootPrices(NamedTuple):
@@ -88,7 +89,7 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
         create: the file that it names is about to be made, where it is missing.
 
     Raises:
-        PriceError: a file cannot be read, or a key in it is wrong.
+        RemitError: a file cannot be read, or a key in it is wrong.
         ChangedFileError: what a package brought is not as it was installed.
     """
     files = InstalledFiles(root.path)
@@ -98,7 +99,7 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
         file = PriceFile(file.name, files.read(file.name))
     missing = isinstance(file.error, FileNotFoundError)
     if file.error and not (missing and (create or not named)):
-        raise PriceError(
+        raise RemitError(
             f"The price table {root.path / file.name} cannot be read: {file.error.strerror}.",
             next_step="Put a copy of it back, or correct the setting budget.prices.",
         ) from file.error
@@ -123,7 +124,7 @@ def recorded_prices_of(
         wait_s: how long to wait for another operation.
 
     Raises:
-        PriceError: the file is not what is on record, or as :func:`prices_of`.
+        RemitError: the file is not what is on record, or as :func:`prices_of`.
         ChangedFileError: what a package brought is not as it was installed.
         PackageError: another operation goes on.
     """
@@ -132,7 +133,7 @@ def recorded_prices_of(
         return found
     with package_lock(root.path, wait_s):  # it may just be changed
         for problem in check_prices(root.path, ledger, named):
-            raise PriceError(problem.message, next_step=problem.next_step)
+            raise RemitError(problem.message, next_step=problem.next_step)
         return prices_of(root, named)
 
 
@@ -166,13 +167,13 @@ def change_own_prices(
         The change, and the id of its entry; empty where nothing had to be changed.
 
     Raises:
-        PriceError: what comes of it is no table; nothing was changed.
+        RemitError: what comes of it is no table; nothing was changed.
         PackageError: another operation goes on, or the disk does not accept it.
         LedgerError: it could not be recorded; nothing was changed.
     """
     file = PriceFile.read(root.path, named).name
     if owner := InstalledFiles(root.path).owner(file):
-        raise PriceError(
+        raise RemitError(
             f"budget.prices names {file}, which {owner} brought: it changes with that package.",
             next_step="Take the setting out to keep prices of your own, or upgrade the package.",
         )
@@ -193,7 +194,7 @@ def planned(before: RootPrices, own: Overlay, data: bytes = b"") -> PriceChange:
         data: the file's bytes, which stay where it says the same.
 
     Raises:
-        PriceError: what comes of it is no table.
+        RemitError: what comes of it is no table.
     """
     if own.empty:
         data = b""

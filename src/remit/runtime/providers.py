@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.gateway import AnyProvider, owner_by_prefix, split_name
-from remit.kernel.errors import ConfigError
+from remit.gateway import owner_by_prefix, split_name
+from remit.gateway.sending import AnyProvider
+from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.exchange import ModelCapabilities
-from remit.kernel.root import RootError
 from remit.kernel.settings import ProviderSettings, Settings, default_settings
 from remit.providers import LocalProvider, UpstreamProvider
 from remit.providers.prices import PriceTable
@@ -192,7 +192,7 @@ def require_reachable(
         prices: knows the names; without them, they are not looked at.
 
     Raises:
-        RootError: it is not; the message says what to do.
+        RemitError: it is not; the message says what to do.
     """
     if provider_id in providers.reachable:
         if prices is not None and provider_id not in providers.own:
@@ -200,14 +200,14 @@ def require_reachable(
         return
     if provider_id == "local":
         how = "pull " + model_id if model_id in known_models() else "add FILE.gguf"
-        raise RootError(
+        raise RemitError(
             f"The local model {model_id} is not here, and no other provider is set up.",
             next_step=f"Run `remit model {how}`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or "
             "OPENAI_BASE_URL.",
         )
     provider = settings.providers.get(provider_id)
     variable = provider.api_key_env if provider else ""
-    raise RootError(
+    raise RemitError(
         f"The provider {provider_id} has no key and no base URL.",
         next_step=f"Set {variable or f'[providers.{provider_id}]'}.",
     )
@@ -222,7 +222,7 @@ def _check_model_name(
     only goes on from known words ("gpt-9-mini") may be a newer model.
 
     Raises:
-        RootError: a word of it is nearly one that the provider's models are named with.
+        RemitError: a word of it is nearly one that the provider's models are named with.
     """
     provider = settings.providers.get(provider_id)
     if provider is None or not is_own(provider_id, provider) or prices.find(provider_id, model_id):
@@ -232,7 +232,7 @@ def _check_model_name(
     strange = [word for word in _LETTERS.findall(model_id.lower()) if word not in words]
     if any(difflib.get_close_matches(word, words, 1, _MISSPELT) for word in strange):
         near = difflib.get_close_matches(model_id, models, 3, 0.4)
-        raise RootError(
+        raise RemitError(
             f"{provider_id} has no model {model_id!r}.",
             next_step=f"Did you mean {' or '.join(near)}? A model of that very name needs a "
             "price in a table of your own; see docs/prices.md.",

@@ -111,7 +111,7 @@ class Runtime(Closeable):
             by: who opens it, for the record.
 
         Raises:
-            RootError: there is no root, or it cannot be made.
+            RemitError: there is no root, or it cannot be made.
             ConfigError: ``remit.toml`` or the environment does not fit.
             LedgerError: the ledger cannot be opened.
         """
@@ -183,7 +183,7 @@ class Runtime(Closeable):
         """Make sure that the default model can be asked.
 
         Raises:
-            RootError: its provider is not set up, or its name is misspelt; the message says how to.
+            RemitError: the provider is not set up, or its name is misspelt.
         """
         of_model = self.provider_id, self.model_id, self.prices
         require_reachable(self.loaded.settings, self._providers, *of_model)
@@ -195,7 +195,7 @@ class Runtime(Closeable):
             session_id: the session to go on with; a new one when left out.
 
         Raises:
-            SessionNotFoundError: the ledger has no such session.
+            NotFoundError: the ledger has no such session.
         """
         return self._admin.session(session_id)
 
@@ -346,7 +346,7 @@ class Runtime(Closeable):
             model: which model answers, instead of the one that it names or the root's default.
 
         Raises:
-            AgentNotInstalledError: there is none, or it goes beyond its package's permissions.
+            NotFoundError: there is none, or it goes beyond its package's permissions.
             RemitError: what :meth:`agent` raises.
         """
         from remit.runtime.packaged_agents import packaged_agent  # signing is slow to load

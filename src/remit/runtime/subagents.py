@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from remit.agents.sessions import SessionNotFoundError
 from remit.agents.supervisor import Responder, session_effects
 from remit.agents.tools import Tool, ToolError, current_call, tool_id_of
 from remit.agents.workorders import Caller, Effect, sub_session_id
+from remit.kernel.errors import NotFoundError
 
 if TYPE_CHECKING:
     from remit.runtime.agent import Agent
@@ -74,7 +74,7 @@ class AgentTool:
         """End the turn with which a call is being answered, if there is one."""
         try:
             session = self._agent.session(sub_session_id(idempotency_key))
-        except SessionNotFoundError:
+        except NotFoundError:
             return
         await session.acancel()
 

@@ -1,8 +1,9 @@
 """Journeys; usage, the learning report and the auditor's as pages."""
 
+from remit.kernel.errors import NotFoundError
 from remit.views.examples import examples_of, prompt_parts
 from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
-from remit.views.journey import JourneyNotFoundError, gates_of, open_journey, prompt_journey
+from remit.views.journey import gates_of, open_journey, prompt_journey
 from remit.views.learned import learning_page, learning_shown, pictures_of
 from remit.views.page import journey_page, page_parts
 from remit.views.periods import PERIODS, instant_of
@@ -20,7 +21,6 @@ __all__ = [
     "SESSION_EVENTS",
     "FallbackReason",
     "Fallbacks",
-    "JourneyNotFoundError",
     "Usage",
     "UsageRow",
     "audit_report",
@@ -41,3 +41,6 @@ __all__ = [
     "report_parts",
     "report_script_hash",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+JourneyNotFoundError = NotFoundError

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import Tally, place_of, plain, session_of
 from remit.views.finding import find_places
@@ -14,10 +14,6 @@ from remit.views.places import SESSION_EVENTS, Place, Places
 from remit.views.turn import build_turn
 
 _SPAN = 100  # numbers of a turn's entries from first to last
-
-
-class JourneyNotFoundError(RemitError):
-    """The ledger has no such session, turn or work order."""
 
 
 def prompt_journey(
@@ -44,7 +40,7 @@ def prompt_journey(
 
     Raises:
         InvalidInputError: not exactly one of the three is given, or ``turn`` with another.
-        JourneyNotFoundError: the ledger has no such session, work order or turn, or the entry
+        NotFoundError: the ledger has no such session, work order or turn, or the entry
             belongs to no session.
         EntryNotFoundError: there is no such entry.
     """
@@ -82,13 +78,13 @@ def open_journey(
         entry = _entry_of_order(ledger, work_order_id)
     session = session_id if entry is None else session_of(entry)
     if not session:
-        raise JourneyNotFoundError(
+        raise NotFoundError(
             f"{focus} belongs to no session.", next_step="`remit ledger show` shows the entry."
         )
     is_inside = entry is not None and entry.event_type not in SESSION_EVENTS
     places = find_places(ledger, session, entry if is_inside else None)
     if not places.found:
-        raise JourneyNotFoundError(
+        raise NotFoundError(
             f"The ledger has no session {session}.",
             next_step="`remit session list` shows what there is.",
         )
@@ -99,7 +95,7 @@ def open_journey(
     if turn is not None:
         chosen = places.of_turn(turn)
         if not chosen:
-            raise JourneyNotFoundError(
+            raise NotFoundError(
                 f"{session} has no turn {turn}.", next_step=f"It has {places.turns}."
             )
     elif entry is not None and is_inside:
@@ -146,7 +142,7 @@ def _nest(
             name = step.get("sub_session_id")
             if not isinstance(name, str) or not name or name in above:
                 continue
-            with contextlib.suppress(JourneyNotFoundError):  # it never began
+            with contextlib.suppress(NotFoundError):  # it never began
                 inner = open_journey(
                     ledger, session_id=name, with_content=with_content, above=above
                 )
@@ -240,7 +236,7 @@ def _entry_of_order(ledger: LedgerPort, work_order_id: str) -> LedgerEntry:
             work_order_id=work_order_id, event_type=event_type, limit=1, with_content=False
         ):
             return entry
-    raise JourneyNotFoundError(
+    raise NotFoundError(
         f"The ledger has no work order {work_order_id}.",
         next_step="`remit trace SESSION` shows those of a session.",
     )

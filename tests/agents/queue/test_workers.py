@@ -167,7 +167,7 @@ def test_a_typed_answer_and_one_that_failed_come_back_as_such(
             assert (failed.failed, failed.error_code) == (True, "SERVER_ERROR")
             assert bad.status().state == "failed"
             unknown = runtime.agent("stranger").submit("Go.", max_attempts=1)
-            assert unknown.wait(60).error_code == "AgentNotInstalledError"
+            assert unknown.wait(60).error_code == "NotFoundError"
         retried = [one.decision for one in runtime.ledger.query(event_type="ORDER_CHANGED")]
         assert retried == ["RETRIED", "RETRIED"]
         check(runtime)

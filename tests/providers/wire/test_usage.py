@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.providers.wire.answers import error_in, answer_facts, stream_sum
+from remit.providers.wire.answers import answer_facts, error_in, stream_sum
 from remit.providers.wire.usage import Usage
 
 MOST = 2**53 - 1

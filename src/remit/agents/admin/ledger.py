@@ -19,10 +19,11 @@ from remit.agents.admin.output import (
 )
 from remit.agents.sessions import session_overview
 from remit.agents.tools import ToolError, tool
+from remit.kernel.errors import NotFoundError
 from remit.kernel.json_text import dump
 from remit.ledger import EVENTS, EntryNotFoundError, LedgerEntry
-from remit.routing import DecisionNotFoundError, explain
-from remit.views import JourneyNotFoundError, open_journey
+from remit.routing import explain
+from remit.views import open_journey
 
 _EntryId = Annotated[str, Field(pattern="^LED-[0-9a-f]{8,}$")] | SkipJsonSchema[None]
 _OrderId = Annotated[str, Field(pattern="^WO-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
@@ -258,7 +259,7 @@ class LedgerTools(Toolset):
         try:
             journey = open_journey(self.ledger, **which)
             turns = [_turn(found) for found in islice(journey["turns"], _MAX_TURNS)]
-        except (JourneyNotFoundError, EntryNotFoundError) as error:
+        except NotFoundError as error:
             raise ToolError(error.message) from error
         shown = self.redactor.value(plain_value({**journey, "turns": turns}))
         fitted = cut_to_fit(shown, self.max_bytes)
@@ -309,7 +310,7 @@ class LedgerTools(Toolset):
             entry_id = found.id
         try:
             why = explain(self.ledger, entry_id, self.loaded.settings.model.prefixes)
-        except DecisionNotFoundError as error:
+        except NotFoundError as error:
             raise ToolError(error.message) from error
         fitted = cut_to_fit(self.redactor.value(plain_value(why)), self.max_bytes)
         return {"status": "ok", **fitted.value}

@@ -25,7 +25,7 @@ from remit.agents.tools.definition import (
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
 from remit.agents.tools.installed import TOOL_GROUP
 from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import PinError, Pins
+from remit.agents.tools.pins import Pins
 from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         mcp_tool_id,
         mcp_transport,
     )
+from remit.kernel.errors import ConflictError
 
 __all__ = [
     "MCP_LISTS",
@@ -48,7 +49,6 @@ __all__ = [
     "McpServer",
     "OnUnknown",
     "Pin",
-    "PinError",
     "PinnedTexts",
     "PinnedTool",
     "Pins",
@@ -77,3 +77,5 @@ __getattr__ = lazy_names(
         " mcp_origin mcp_schema mcp_tool_id mcp_transport",
     },
 )
+# Earlier names, for programs that catch them; they end with version 1.0.
+PinError = ConflictError

@@ -12,13 +12,7 @@ from remit.gateway.auth.directory import (
     scope_of,
     shown_keys,
 )
-from remit.gateway.auth.errors import (
-    AgentKeyError,
-    AuthenticationError,
-    AuthUnavailableError,
-    VirtualKeyError,
-    VirtualKeyNotFoundError,
-)
+from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
 from remit.gateway.auth.key_cache import AuthLimits
 from remit.gateway.auth.keys import KeyStore
@@ -41,12 +35,12 @@ from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
     from remit.gateway.auth.audit import check_keys
+from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
     "PERMISSIONS",
     "ROLES",
     "AgentClaims",
-    "AgentKeyError",
     "AgentTokenProvider",
     "AgentTokens",
     "AuthLimits",
@@ -62,8 +56,6 @@ __all__ = [
     "Owner",
     "OwnerKind",
     "VirtualKey",
-    "VirtualKeyError",
-    "VirtualKeyNotFoundError",
     "agent_secret",
     "check_keys",
     "duration_of",
@@ -81,3 +73,6 @@ __getattr__ = lazy_names(
         "audit": "check_keys",
     },
 )
+# Earlier names, for programs that catch them; they end with version 1.0.
+VirtualKeyError = ConflictError
+VirtualKeyNotFoundError = NotFoundError

@@ -10,7 +10,7 @@ from remit.gateway.budget.audit import (
     check_usage,
 )
 from remit.gateway.budget.budgeter import TokenBudgeter
-from remit.gateway.budget.errors import BudgetError, BudgetRefusedError
+from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import (
     USD_NAMES,
@@ -32,7 +32,6 @@ __all__ = [
     "Amount",
     "BudgetAudit",
     "BudgetCheckResult",
-    "BudgetError",
     "BudgetLimits",
     "BudgetRefusedError",
     "BudgetScope",

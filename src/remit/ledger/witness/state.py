@@ -313,7 +313,7 @@ class WitnessDirectory(KeyFiles):
 
         Raises:
             WitnessError: there is a witness in this directory, or it cannot be written.
-            KeyFormatError: the name cannot be a key's name.
+            TlogError: the name cannot be a key's name.
         """
         signer = Signer.generate(name, COSIGNATURE)
         try:

@@ -292,7 +292,7 @@ def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> 
         The id of the entry that took it, now or before; empty where the log has no head yet.
 
     Raises:
-        TenantForkError: it does not extend what was taken before.
+        LedgerError: it does not extend what was taken before.
         LedgerError: the host cannot be written, or the tenant's ledger not be read.
     """
     if log.checkpoints.signer is not None:

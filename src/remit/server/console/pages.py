@@ -103,10 +103,6 @@ class View(NamedTuple):
     needs: str = ""
 
 
-class NotFoundError(Exception):
-    """There is no such thing to show; the text says what was looked for."""
-
-
 @functools.cache
 def templates() -> Environment:
     """The console's templates, with those of the pages that it shows a part of."""

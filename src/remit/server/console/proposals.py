@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.learning.proposals import ProposalError, Proposals
 from remit.runtime.installation import governance
 from remit.server.console.kept_report import LATEST
-from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Redirect, Sources, View
 from remit.views import learning_shown, pictures_of
 
 _VERBS = ("adopt", "reject", "rollback")

@@ -21,14 +21,13 @@ from remit.agents.tools.mcp.server import McpServer
 from remit.agents.tools.mcp.texts import MCP_LISTS, PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
 from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import PinError, Pins
+from remit.agents.tools.pins import Pins
 
 __all__ = [
     "MCP_LISTS",
     "McpSecrets",
     "McpServer",
     "Pin",
-    "PinError",
     "PinnedTexts",
     "PinnedTool",
     "Pins",
