@@ -19,8 +19,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
-from remit.learning.calls import open_account
-from remit.learning.held_out import held_out_sides
+from remit.learning import held_out_sides, open_account
 from remit.learning.prompts import PromptLoop, Purse
 from remit.learning.proposals import Learner, ProposalError
 from remit.ledger import LedgerEntry

@@ -21,11 +21,15 @@ from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.state import check_state
-from remit.runtime.tenants import moving, old_places
-from remit.runtime.tenants.export import export_tenant
-from remit.runtime.tenants.moving import hold_open, move_tenant
-from remit.runtime.tenants.removal import recover_tenants
-from remit.runtime.tenants.tenant import find_tenant
+from remit.runtime.tenants import (
+    export_tenant,
+    find_tenant,
+    hold_open,
+    move_tenant,
+    moving,
+    old_places,
+    recover_tenants,
+)
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked

@@ -122,8 +122,8 @@ def test_a_long_line_is_not_read(tmp_path: Path, export: Path) -> None:
 
 @soak_only
 def test_a_part_of_an_archive_with_a_long_line(tmp_path: Path) -> None:
+    from remit.ledger import LedgerError
     from remit.ledger.archive.files import read_part
-    from remit.ledger.errors import LedgerError
 
     part = tmp_path / "part-000000.jsonl.gz"
     with gzip.open(part, "wb", 1) as file:
@@ -137,9 +137,8 @@ def test_the_limits_hold_where_they_are_lower(
     tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, with limits of a few kilobytes."""
-    from remit.ledger import imports
+    from remit.ledger import ExportFormatError, LedgerError, imports
     from remit.ledger.archive import files
-    from remit.ledger.errors import ExportFormatError, LedgerError
 
     place = str(tmp_path / "l.db")
     content = importlib.import_module("remit.ledger.contents")  # a function has that name, too

@@ -13,9 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.packages import Archive, Manifest, Permissions, pack, read_archive
-from remit.packages.diff import PackageDiff, compare_packages, json_of, text_diff
-from remit.packages.permissions import compare_permissions, permits, permits_tool
+from remit.packages import (
+    Archive,
+    Manifest,
+    Permissions,
+    compare_packages,
+    compare_permissions,
+    pack,
+    permits_tool,
+    read_archive,
+)
+from remit.packages.diff import PackageDiff, json_of, text_diff
+from remit.packages.permissions import permits
 from tests.packages.making import LIMITS, directory_of, encoded, manifest_of, sha256
 
 AGENT = {"agent_id": "a", "title": "A", "contract_id": "PRC-A-001", "tools": ["x"]}

@@ -13,7 +13,7 @@ from unittest import mock
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
-from remit.runtime.tenants.tenant import create_tenant
+from remit.runtime.tenants import create_tenant
 from tests.support.postgres import run_sql
 from tests.support.roots import _split, new_root
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.admin import HIDDEN, RECALL, Redactor, admin_tools, cut_to_fit
+from remit.agents import RECALL, Redactor, admin_tools, cut_to_fit
+from remit.agents.admin import HIDDEN
 from remit.agents.admin.redaction import redact_assignments
 from remit.gateway.auth import KeyStore
 from remit.ledger import EVENTS, LedgerEntry

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult, TextContent
 
-from remit.agents.tools.mcp.results import mcp_schema, output, said
+from remit.agents.tools import mcp_schema
+from remit.agents.tools.mcp.results import output, said
 from remit.kernel.schemas import first_problem, schema_problem
 
 

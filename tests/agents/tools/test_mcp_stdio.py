@@ -17,9 +17,14 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from remit.agents.tools import Context, ToolDispatcher, ToolError, ToolResult
-from remit.agents.tools.mcp import McpServer
-from remit.agents.tools.mcp.results import mcp_tool_id
+from remit.agents.tools import (
+    Context,
+    McpServer,
+    ToolDispatcher,
+    ToolError,
+    ToolResult,
+    mcp_tool_id,
+)
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import McpServerSettings, default_settings
 

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from remit.agents.tools import Tool, ToolDispatcher, ToolResult
-from remit.agents.tools.mcp import McpServer, Pins
-from remit.agents.tools.mcp.origin import mcp_origin
+from remit.agents.tools import McpServer, Pins, Tool, ToolDispatcher, ToolResult, mcp_origin
 from remit.kernel.errors import ConflictError
 from remit.kernel.settings import McpServerSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
-from remit.providers.wire.answers import answer_facts, error_in, stream_sum
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from tests.providers.wire.streams import added, chat_chunks
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from remit.providers.wire.answer import AnswerFacts
-from remit.providers.wire.answers import answer_facts, error_in, stream_sum
 from tests.providers.wire import test_chat, test_messages, test_responses
 from tests.providers.wire.streams import chat_chunks, message_events, response_events
 

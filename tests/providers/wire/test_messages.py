@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from remit.providers.wire.answers import answer_facts, error_in, stream_sum
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from tests.providers.wire.streams import added, message_events
 
 USAGE = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.providers.wire.answers import answer_facts, error_in, stream_sum
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from tests.providers.wire.streams import added, response_events
 
 USAGE = {

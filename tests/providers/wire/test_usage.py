@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.providers.wire.answers import answer_facts, error_in, stream_sum
-from remit.providers.wire.usage import Usage
+from remit.providers.wire import Usage, answer_facts, error_in, stream_sum
 
 MOST = 2**53 - 1
 

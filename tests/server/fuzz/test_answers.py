@@ -6,7 +6,7 @@ import gzip
 import zlib
 
 from remit.providers.sse import SseParser
-from remit.providers.wire.answers import answer_facts
+from remit.providers.wire import answer_facts
 from tests.server.cases import PATHS, Came, Case, run, without_remits
 from tests.server.running import Served
 from tests.support.raw_provider import RawProvider, pieces, says, whole

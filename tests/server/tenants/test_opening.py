@@ -16,7 +16,7 @@ from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantError, TenantFile
-from remit.runtime.tenants.tenant import find_tenant
+from remit.runtime.tenants import find_tenant
 from remit.server.refusals import HttpError
 from remit.server.shares import Share, Shares
 from remit.server.telemetry import CallMetrics
