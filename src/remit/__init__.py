@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.ledger import LedgerClient, LedgerEntry
     from remit.runtime import Runtime, Schedule
+else:
+    # A command that reads the ledger starts fast: it imports none of the others.
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "agents": "File",
+            "agents.supervisor": "TurnFailedError TurnResult",
+            "agents.tools": "Context Tool current_call tool",
+            "kernel.exchange": "PromptRequest PromptResponse RouteOutcome",
+            "ledger": "LedgerClient LedgerEntry",
+            "runtime": "Runtime Schedule",
+        },
+    )
 
 __all__ = [
     "Context",
@@ -38,16 +51,3 @@ __all__ = [
     "current_call",
     "tool",
 ]
-
-# A command that reads the ledger starts fast: it imports none of the others.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "agents": "File",
-        "agents.supervisor": "TurnFailedError TurnResult",
-        "agents.tools": "Context Tool current_call tool",
-        "kernel.exchange": "PromptRequest PromptResponse RouteOutcome",
-        "ledger": "LedgerClient LedgerEntry",
-        "runtime": "Runtime Schedule",
-    },
-)

@@ -31,6 +31,21 @@ if TYPE_CHECKING:
         result_text,
     )
     from remit.agents.workorders import WorkOrder, WorkOrderConstraints
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "admin": "RECALL Redactor admin_tools cut_to_fit plain_value",
+            "approvals": "Approval ApprovalError ApprovalQueue Permit arguments_hash",
+            "files": "File UserMessage split_message",
+            "outputs": "OutputT OutputType",
+            "sessions": "SessionManager",
+            "supervisor": "HO2Supervisor TurnResult",
+            "tools": "Tool ToolDispatcher ToolError ToolResult current_call tool",
+            "worker": "AttachedOrder HO1Executor WorkFailedError WorkParkedError result_text",
+            "workorders": "WorkOrder WorkOrderConstraints",
+        },
+    )
 
 __all__ = [
     "RECALL",
@@ -65,18 +80,3 @@ __all__ = [
     "split_message",
     "tool",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "admin": "RECALL Redactor admin_tools cut_to_fit plain_value",
-        "approvals": "Approval ApprovalError ApprovalQueue Permit arguments_hash",
-        "files": "File UserMessage split_message",
-        "outputs": "OutputT OutputType",
-        "sessions": "SessionManager",
-        "supervisor": "HO2Supervisor TurnResult",
-        "tools": "Tool ToolDispatcher ToolError ToolResult current_call tool",
-        "worker": "AttachedOrder HO1Executor WorkFailedError WorkParkedError result_text",
-        "workorders": "WorkOrder WorkOrderConstraints",
-    },
-)

@@ -38,6 +38,15 @@ if TYPE_CHECKING:
     from remit.gateway.batches.audit import check_batches
     from remit.gateway.deletion import entries_of_batch, entries_of_call
     from remit.gateway.ownership import OWNER_CHECKS
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "batches.audit": "check_batches",
+            "deletion": "entries_of_batch entries_of_call",
+            "ownership": "OWNER_CHECKS",
+        },
+    )
 
 PromptRouter = LLMGateway
 
@@ -95,12 +104,3 @@ __all__ = [
     "owner_of",
     "split_name",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "batches.audit": "check_batches",
-        "deletion": "entries_of_batch entries_of_call",
-        "ownership": "OWNER_CHECKS",
-    },
-)

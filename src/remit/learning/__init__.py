@@ -42,6 +42,18 @@ if TYPE_CHECKING:
     from remit.learning.kept import Kept, KeptFile, KeptOnRecord, ReplayDriftError
     from remit.learning.replay import Replay, ReplayResult
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "changed_requests": "ChangedRequests",
+            "gradable": "gradable_exchanges grader learnable_contract",
+            "held_out": "held_out_sides",
+            "kept": "Kept KeptFile KeptOnRecord ReplayDriftError",
+            "replay": "Replay ReplayResult",
+            "signals": "Signal SignalPolicy current_signals observe",
+        },
+    )
 
 __all__ = [
     "Alarm",
@@ -83,16 +95,5 @@ __all__ = [
     "read_samples",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "changed_requests": "ChangedRequests",
-        "gradable": "gradable_exchanges grader learnable_contract",
-        "held_out": "held_out_sides",
-        "kept": "Kept KeptFile KeptOnRecord ReplayDriftError",
-        "replay": "Replay ReplayResult",
-        "signals": "Signal SignalPolicy current_signals observe",
-    },
-)
 # Earlier names, for programs that catch them; they end with version 1.0.
 FeedbackError = ConflictError

@@ -64,6 +64,17 @@ if TYPE_CHECKING:
     from remit.ledger.postgres.schemas import drop_schema, has_schema, make_schema, rename_schema
     from remit.ledger.relocation import copy_ledger
     from remit.ledger.sqlite.files import remove_ledger_file, rename_ledger_file
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "forks": "fork",
+            "postgres.connection": "masked",
+            "postgres.schemas": "drop_schema has_schema make_schema rename_schema",
+            "relocation": "copy_ledger",
+            "sqlite.files": "remove_ledger_file rename_ledger_file",
+        },
+    )
 
 __all__ = [
     "AFTER_DAMAGE",
@@ -155,14 +166,3 @@ __all__ = [
     "utc_now",
     "wire_body",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "forks": "fork",
-        "postgres.connection": "masked",
-        "postgres.schemas": "drop_schema has_schema make_schema rename_schema",
-        "relocation": "copy_ledger",
-        "sqlite.files": "remove_ledger_file rename_ledger_file",
-    },
-)

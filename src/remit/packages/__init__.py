@@ -58,6 +58,15 @@ if TYPE_CHECKING:
     from remit.packages.authoring import new_package, update_hashes
     from remit.packages.bootstrap import build_bundle, read_bundle
     from remit.packages.diff import compare_packages
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "authoring": "new_package update_hashes",
+            "bootstrap": "build_bundle read_bundle",
+            "diff": "compare_packages",
+        },
+    )
 
 __all__ = [
     "EDITABLE_INSTALL",
@@ -132,12 +141,3 @@ __all__ = [
     "update_hashes",
     "waived",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "authoring": "new_package update_hashes",
-        "bootstrap": "build_bundle read_bundle",
-        "diff": "compare_packages",
-    },
-)

@@ -17,6 +17,14 @@ from remit.runtime.schedules import Schedule
 if TYPE_CHECKING:
     from remit.runtime.order_app import load_app
     from remit.runtime.order_worker import OrderWorker
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "order_app": "load_app",
+            "order_worker": "OrderWorker",
+        },
+    )
 
 __all__ = [
     "Agent",
@@ -35,11 +43,3 @@ __all__ = [
     "rules_of",
     "weight_store",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "order_app": "load_app",
-        "order_worker": "OrderWorker",
-    },
-)

@@ -10,10 +10,10 @@ from remit.server.serving import serve
 
 if TYPE_CHECKING:
     from remit.server.loopback import LoopbackServer
+else:
+    __getattr__ = lazy_names(__name__, {"loopback": "LoopbackServer"})  # takes long to import
 
 __all__ = ["LoopbackServer", "serve"]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 ServerError = RemitError
-
-__getattr__ = lazy_names(__name__, {"loopback": "LoopbackServer"})  # takes long to import

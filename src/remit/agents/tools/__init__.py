@@ -39,6 +39,14 @@ if TYPE_CHECKING:
         mcp_tool_id,
         mcp_transport,
     )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "mcp": "MCP_LISTS McpSecrets McpServer PinnedTexts"
+            " mcp_origin mcp_schema mcp_tool_id mcp_transport",
+        },
+    )
 from remit.kernel.errors import ConflictError
 
 __all__ = [
@@ -70,12 +78,5 @@ __all__ = [
     "tool_id_of",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "mcp": "MCP_LISTS McpSecrets McpServer PinnedTexts"
-        " mcp_origin mcp_schema mcp_tool_id mcp_transport",
-    },
-)
 # Earlier names, for programs that catch them; they end with version 1.0.
 PinError = ConflictError

@@ -35,6 +35,13 @@ from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
     from remit.gateway.auth.audit import check_keys
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "audit": "check_keys",
+        },
+    )
 from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
@@ -67,12 +74,6 @@ __all__ = [
     "token_from_headers",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "audit": "check_keys",
-    },
-)
 # Earlier names, for programs that catch them; they end with version 1.0.
 VirtualKeyError = ConflictError
 VirtualKeyNotFoundError = NotFoundError

@@ -13,6 +13,13 @@ from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
 
 if TYPE_CHECKING:
     from remit.learning.proposals.erasure import forget_erased
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "erasure": "forget_erased",
+        },
+    )
 
 __all__ = [
     "KINDS",
@@ -28,10 +35,3 @@ __all__ = [
     "forget_erased",
     "with_additions",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "erasure": "forget_erased",
-    },
-)

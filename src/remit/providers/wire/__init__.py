@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from remit.providers.wire.form import FormBody, ObjectBody
     from remit.providers.wire.passed import Passed
     from remit.providers.wire.repeats import Repeats
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "form": "FormBody ObjectBody",
+            "passed": "Passed",
+            "repeats": "Repeats",
+        },
+    )
 
 __all__ = [
     "A2A",
@@ -62,12 +71,3 @@ __all__ = [
     "read_inputs",
     "stream_sum",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "form": "FormBody ObjectBody",
-        "passed": "Passed",
-        "repeats": "Repeats",
-    },
-)

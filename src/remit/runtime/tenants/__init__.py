@@ -32,6 +32,20 @@ if TYPE_CHECKING:
         take_checkpoint,
         tenant_names,
     )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "export": "export_tenant",
+            "listing": "ListedTenant list_names listed_tenant",
+            "moving": "hold_open move_tenant",
+            "old_places": "remove_old_places",
+            "plan": "old_plans",
+            "removal": "recover_tenant recover_tenants remove_tenant removed_before",
+            "tenant": "Tenant create_tenant find_tenant interrupted_tenants list_tenants open_log"
+            " place_of recorded_key require_recorded root_of take_checkpoint tenant_names",
+        },
+    )
 
 __all__ = [
     "ListedTenant",
@@ -59,17 +73,3 @@ __all__ = [
     "take_checkpoint",
     "tenant_names",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "export": "export_tenant",
-        "listing": "ListedTenant list_names listed_tenant",
-        "moving": "hold_open move_tenant",
-        "old_places": "remove_old_places",
-        "plan": "old_plans",
-        "removal": "recover_tenant recover_tenants remove_tenant removed_before",
-        "tenant": "Tenant create_tenant find_tenant interrupted_tenants list_tenants open_log"
-        " place_of recorded_key require_recorded root_of take_checkpoint tenant_names",
-    },
-)
