@@ -1,4 +1,13 @@
-"""Prompt contracts and the packs they bind."""
+"""Contracts: the prompt contracts and prompt packs that govern one call.
+
+The room owns their schema, their loading from installed files, and the rendering of prompts. The
+room calls no model and reads no ledger.
+
+Invariants: a contract that does not parse never loads in part; a rendered prompt holds exactly the
+context that its contract requires.
+
+Start reading in :mod:`remit.contracts.loader`.
+"""
 
 from remit.contracts.context import required_context
 from remit.contracts.contract import Boundary, PromptContract

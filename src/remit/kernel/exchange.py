@@ -124,7 +124,7 @@ class PromptRequest:
         tools: definitions offered, each ``{"name", "description", "input_schema"}``.
         auth_token: who asks; never recorded, never shown by ``repr``.
         subject_id: the person that the content speaks of; kept beside it for erasure.
-        body: a request body as it is on the wire, a :class:`remit.providers.wire.Body`: then it is
+        body: a request body as it is on the wire, a :class:`remit.providers.Body`: then it is
             what is sent, and nothing above says anything of the content.
         headers: of the client's, to be passed on.
         keeper: a :class:`remit.gateway.keeping.Keeper`, where the answer is kept under an id.

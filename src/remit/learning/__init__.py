@@ -1,6 +1,14 @@
-"""What the record teaches: evidence, signals, proposals, and whether they did what they predicted.
+"""Learning: evidence, signals and proposals, and whether adopted proposals did what they predicted.
 
-Nothing here is imported on the way of a call, and nothing here changes an agent by itself.
+The room owns the reading of evidence, the statistics and the life of a proposal. The room owns no
+agent: people or their policy adopt a proposal, and packages carry the change.
+
+Invariants: no model call waits for this room; nothing here changes an agent by itself; a learner
+never fits to held-out prompts.
+
+Start reading in :mod:`remit.learning.proposals`. Doors: ``judges`` grade answers, ``meta`` compares
+outcomes with predictions, ``prompts`` searches for additions to a prompt, ``proposals``, and
+``routes`` fits the choice of a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""Packages: data that shapes agents, declared, signed, installed all or nothing."""
+"""Packages: data that shapes agents, declared, signed, and installed all or nothing.
+
+The room owns the format of archives and manifests, signatures and trust, installation and removal,
+the registry and the gates. The room owns no agent: the runtime reads what is installed.
+
+Invariants: an operation is recorded before its files move, and a crash leaves the state before it
+or after it; no file has two owners; nothing unsigned installs unless a person waives the rule, on
+the record.
+
+Start reading in :mod:`remit.packages.manager`. Doors: ``checks`` and ``gates`` judge an
+installation, ``distribution`` compares running code with its RECORD, ``shipped`` finds Remit's own
+packages, ``trust`` holds the keys.
+"""
 
 from __future__ import annotations
 

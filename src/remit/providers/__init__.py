@@ -1,4 +1,16 @@
-"""Those who run the models: adapters behind one protocol."""
+"""Providers: adapters to those who run models, behind one protocol.
+
+The room owns HTTP to providers, the local model, the mock, the reading of request and answer
+bodies, and prices. The room knows no key of a client, no budget and no ledger entry.
+
+Invariants: a body in its own dialect keeps its bytes except for members that Remit must set; a
+count of usage that can be read in two ways is never taken as exact; reading along never changes an
+answer.
+
+Start reading in :mod:`remit.providers.protocol`. Doors: ``dialects`` translates between APIs,
+``prices`` computes cost, ``sse`` parses event streams, ``weights`` finds the local model,
+``wire`` reads endpoints, bodies and answers.
+"""
 
 from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider

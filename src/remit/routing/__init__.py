@@ -1,4 +1,14 @@
-"""Choosing the model for a call by rules that anyone can run again."""
+"""Routing: the choice of a model for a call, by rules that anyone can run again.
+
+The room owns scores, chains of models, the record of each decision and its explanation, and the
+trail of thoughts. The room owns no call: the gateway sends it.
+
+Invariants: a decision names the hash of the rules that made it; the same inputs and rules give the
+same decision; a route never widens the models that a key allows.
+
+Start reading in :mod:`remit.routing.router`. Doors: ``intent`` reads a request, ``learned`` and
+``weights`` hold what scores are made of, ``scoring`` computes them, ``trail`` records thoughts.
+"""
 
 from remit.kernel.errors import NotFoundError
 from remit.routing.asked import asked_of, new_request

@@ -1,4 +1,15 @@
-"""An open root with everything wired."""
+"""An open root with everything wired, and the agents that work in it.
+
+The room owns assembly: only here are ledger, gateway, router, packages and agents put together.
+The room owns no record format and no rule of its own for a call.
+
+Invariants: two processes may open one root; what a process leaves unfinished, the next one finds
+in the ledger and finishes.
+
+Start reading in :mod:`remit.runtime.runtime`. Doors: ``installation`` makes and recovers roots,
+``prices`` changes price tables, ``replays`` runs recorded calls again, ``state`` checks what the
+database keeps next to the record, ``tenants`` holds roots of their own in one installation.
+"""
 
 from __future__ import annotations
 

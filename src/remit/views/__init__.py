@@ -1,4 +1,14 @@
-"""Journeys; usage, the learning report and the auditor's as pages."""
+"""Views: recorded events for people, as journeys, usage and reports; as data, text and pages.
+
+The room owns selection, order and wording. The room writes nothing and calls no model.
+
+Invariants: the same entries always give the same view; a view shows every entry of its subject,
+or names what it leaves out; text from the record cannot act as markup or terminal control.
+
+Start reading in :mod:`remit.views.journey`. Doors: ``entries`` reads one entry, ``page`` makes
+HTML, ``periods`` names spans of time, ``usage`` sums tokens and cost, ``wording`` turns values
+into words.
+"""
 
 from remit.kernel.errors import NotFoundError
 from remit.views.examples import examples_of, prompt_parts
