@@ -61,6 +61,7 @@ lint: $(VENV)/.dev  ## static checks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/doors.py .
+	$(BIN)/python -m tools.english
 
 bench: $(VENV)/.dev  ## benchmarks; figures go to benchmarks/RESULTS.md by hand
 	$(BIN)/python -m benchmarks

@@ -1,8 +1,9 @@
-"""The kernel: errors, canonical JSON, settings, roots, schema checks, files, event loops.
+"""The bottom room: errors, canonical JSON, settings, roots, JSON Schema checks, background loops.
 
-Every room uses the kernel, and the kernel imports no room. All its modules are public. The kernel
-knows no ledger, no provider and no agent. Start reading in :mod:`remit.kernel.errors` and
-:mod:`remit.kernel.root`.
+Every other room may import any module of the kernel; the kernel imports no other room. Nothing
+here opens a ledger, calls a model or knows a provider. Start with ``errors`` (``RemitError`` and
+its next step), ``settings`` (all of ``remit.toml``) and ``exchange`` (a call and its answer, as
+agents and the gateway see them).
 """
 
 from __future__ import annotations

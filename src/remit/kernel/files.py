@@ -22,7 +22,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
         mode: of the new file, whatever the umask; as the umask says if left out.
     """
     new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # of a process that was killed
+    new.unlink(missing_ok=True)  # A process that was killed may have left one.
     try:
         with open(
             new, "xb", opener=lambda name, flags: os.open(name, flags, mode or 0o666)
