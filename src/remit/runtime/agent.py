@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
-from remit.agents.files import UserMessage
-from remit.agents.outputs import OutputT
+from remit.agents import HO1Executor, OutputT, UserMessage
 from remit.agents.queue import Submission
 from remit.agents.queue import for_key as held_to
 from remit.agents.sessions import SessionManager
@@ -22,7 +21,6 @@ from remit.agents.supervisor import (
     TurnResult,
 )
 from remit.agents.tools import Context, Tool, ToolDispatcher
-from remit.agents.worker import HO1Executor
 from remit.agents.workorders import (
     NOBODY,
     Caller,
@@ -399,7 +397,7 @@ class Agent(Generic[OutputT]):
         )  # fmt: skip
 
     def _aside_policy(self) -> AsidePolicy:
-        from remit.learning.signals import SignalPolicy  # of no turn without a failure
+        from remit.learning import SignalPolicy  # of no turn without a failure
 
         return SignalPolicy.installed(InstalledFiles(self.shared.root.path))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from remit.agents.outputs import OutputType
+from remit.agents import OutputType
 from remit.agents.supervisor import DEFAULT_CRITERIA, PlanStep, thread_tools
 from remit.agents.tools import Tool
 from remit.contracts import ContractError, ContractLoader

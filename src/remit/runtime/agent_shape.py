@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
-from remit.agents.outputs import OutputType
+from remit.agents import OutputType
 from remit.agents.supervisor import Planner, PlanStep
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import SupervisorSettings

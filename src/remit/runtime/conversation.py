@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from typing_extensions import override
 
-from remit.agents.files import UserMessage, split
-from remit.agents.outputs import OutputT, OutputType
+from remit.agents import AttachedOrder, OutputT, OutputType, UserMessage, split_message
 from remit.agents.supervisor import (
     HO2Supervisor,
     Services,
@@ -20,7 +19,6 @@ from remit.agents.supervisor import (
     UnfinishedTurn,
 )
 from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, given_deps
-from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound
@@ -139,7 +137,7 @@ class Conversation(Closeable, Generic[OutputT]):
             RemitError: an error of :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`.
         """
         self._refuse_inner_turn()
-        text, files = split(message)
+        text, files = split_message(message)
         with self._given(deps):
             return await self._supervisor.ahandle_turn(
                 text, files=files, output=_output(output_type), on_event=on_event

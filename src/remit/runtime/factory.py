@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.admin import RECALL
+from remit.agents import RECALL
 from remit.agents.supervisor import PlanStep, thread_tools
 from remit.agents.tools import Tool, ToolError, UnknownToolError, tool
 from remit.agents.workorders import WorkOrderType
@@ -18,7 +18,7 @@ from remit.runtime.agent_shape import AgentShape, check_kind
 from remit.runtime.resources import Resources
 
 if TYPE_CHECKING:
-    from remit.agents.tools.mcp import McpServer
+    from remit.agents.tools import McpServer
 
 
 class AgentFactory:
@@ -112,7 +112,7 @@ class AgentFactory:
     def _server(self, name: str) -> McpServer:
         """An MCP server of the configuration, started when it is first used."""
         if name not in self._servers:
-            from remit.agents.tools.mcp import McpServer, Pins
+            from remit.agents.tools import McpServer, Pins
 
             pins = Pins(self._shared.ledger, self._permitted)
             self._servers[name] = McpServer.configured(name, self._shared.settings.mcp, pins)

@@ -10,24 +10,22 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.supervisor import thread_tools
-from remit.agents.tools import Tool
-from remit.agents.tools.installed import GROUP
+from remit.agents.tools import TOOL_GROUP, Tool
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settings
-from remit.ledger import KeptHead, LedgerClient, ledger_key, open_root_ledger, remember_place
-from remit.ledger.forks import fork
+from remit.ledger import KeptHead, LedgerClient, fork, ledger_key, open_root_ledger, remember_place
 from remit.packages import (
     PRICES_FILE,
     IncomingArchive,
     InstalledPackage,
+    Operation,
     PackageManager,
     finish_prices,
     found_packages,
     install_shipped,
     record_settings,
 )
-from remit.packages.files import Operation
 from remit.packages.gates import GateContext, GateReport, GateView, check_gates
 from remit.packages.shipped import move_aside
 from remit.packages.trust import recorded_trust
@@ -252,7 +250,7 @@ def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> l
         root.tier("hot").glob("installed/PKG-LEARNED-*")
     ):
         return []
-    from remit.learning.proposals.erasure import forget_erased as forget
+    from remit.learning.proposals import forget_erased as forget
 
     return forget(root, ledger, package_manager(root, ledger, loaded, by="erasure"))
 
@@ -285,7 +283,7 @@ def gate_context(
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
     """ADMIN's tools, which look at one root."""
     gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
-    from remit.agents.admin import admin_tools  # many models of arguments, slow to make
+    from remit.agents import admin_tools  # many models of arguments, slow to make
 
     return admin_tools(ledger, root.path, loaded.settings.tools, loaded, gates=gates)
 
@@ -295,5 +293,5 @@ def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> fro
     those of installed distributions."""
     own = [*root_tools(root, ledger, loaded), *thread_tools()]
     return frozenset(
-        [tool.tool_id for tool in own] + [tool.name for tool in entry_points(group=GROUP)]
+        [tool.tool_id for tool in own] + [tool.name for tool in entry_points(group=TOOL_GROUP)]
     )

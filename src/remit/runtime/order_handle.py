@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Generic
 
-from remit.agents.outputs import OutputT, OutputType
+from remit.agents import OutputT, OutputType
 from remit.agents.queue import OrderQueue, OrderStatus
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import TurnCancelledError, TurnResult

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from remit.agents.queue import Row
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.learning.kept import ReplayDriftError
+from remit.learning import ReplayDriftError
 from remit.ledger import Erased
 from remit.runtime.order_turns import Done
 from remit.runtime.replays import Replays, ReplayWanted

@@ -11,10 +11,8 @@ from remit.contracts import PromptContract
 from remit.kernel.errors import NotFoundError
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
-from remit.packages import Permissions, Registry
+from remit.packages import AgentDocument, Framework, Permissions, Registry, permits_tool
 from remit.packages.checks import allows_named, boundary_model, budget_problem, reserved_agents
-from remit.packages.documents import AgentDocument, Framework
-from remit.packages.permissions import permits_tool
 
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"

@@ -16,9 +16,9 @@ from remit.packages import (
     change_prices,
     check_prices,
     is_staged,
+    package_lock,
     recorded_prices,
 )
-from remit.packages.lock import package_lock
 from remit.providers.prices import Overlay, Price, PriceTable, differences, price_data
 
 

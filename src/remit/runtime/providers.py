@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.gateway import owner_by_prefix, split_name
-from remit.gateway.sending import AnyProvider
+from remit.gateway import AnyProvider, owner_by_prefix, split_name
 from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.exchange import ModelCapabilities
 from remit.kernel.settings import ProviderSettings, Settings, default_settings

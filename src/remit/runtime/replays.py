@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
-from remit.learning.calls import open_account
-from remit.learning.changed_requests import ChangedRequests
-from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-from remit.learning.kept import Kept, KeptFile, KeptOnRecord
+from remit.learning import (
+    ChangedRequests,
+    Kept,
+    KeptFile,
+    KeptOnRecord,
+    Replay,
+    ReplayResult,
+    gradable_exchanges,
+    grader,
+    learnable_contract,
+    open_account,
+    paired_effect,
+)
 from remit.learning.meta import Attribution, attribute, record_attribution, replay_both
 from remit.learning.proposals import Change, Proposals
-from remit.learning.replay import Replay, ReplayResult
-from remit.learning.statistics import paired_effect
 from remit.packages import read_archive
 
 if TYPE_CHECKING:

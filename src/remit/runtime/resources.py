@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.agents.queue import OrderQueue
 from remit.gateway import LLMGateway
 from remit.gateway.budget import TokenBudgeter

@@ -10,19 +10,17 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from remit.agents.approvals import ApprovalQueue
-from remit.agents.outputs import OutputT, OutputType
+from remit.agents import ApprovalQueue, OutputT, OutputType
 from remit.agents.queue import OrderQueue
 from remit.agents.sessions import list_sessions
 from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
-from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway import AnyProvider, LLMGateway, RouterConfig
 from remit.gateway.auth import Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
-from remit.gateway.sending import AnyProvider
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, Protocol
 
-from remit.agents.outputs import OutputT
+from remit.agents import OutputT
 from remit.agents.supervisor import TurnCancelledError, TurnResult
 from remit.agents.workorders import Principal, sub_session_id
 from remit.gateway.leases import LeaseBusyError

@@ -6,11 +6,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from remit.agents.queue.audit import check_orders
-from remit.gateway.auth.audit import check_keys
-from remit.gateway.batches.audit import check_batches
-from remit.gateway.budget.audit import audit_budgets, carried_accounts, check_budgets, check_usage
-from remit.gateway.ownership import OWNER_CHECKS
+from remit.agents.queue import check_orders
+from remit.gateway import OWNER_CHECKS, check_batches
+from remit.gateway.auth import check_keys
+from remit.gateway.budget import audit_budgets, carried_accounts, check_budgets, check_usage
 from remit.ledger import (
     STATE_TABLES,
     Finding,
@@ -20,8 +19,7 @@ from remit.ledger import (
     until_failure,
 )
 from remit.ledger.log_of_logs import check_heads
-from remit.routing.trail.chains import prepare_table
-from remit.routing.trail.verification import check_trail
+from remit.routing.trail import check_trail, prepare_table
 
 _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     "types": lambda ledger, since_mark: of_other_types(ledger, STATE_TABLES),
