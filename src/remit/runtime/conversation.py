@@ -305,7 +305,7 @@ class Conversation(Closeable, Generic[OutputT]):
     async def aresume_work(
         self, wo_id: str, *, on_event: EventSink | None = None, deps: Any = None
     ) -> WorkOrder:
-        """Continue an order outside the conversation that was interrupted or waited for a person."""
+        """Continue an order outside the conversation that was interrupted, or that waited."""
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
 
