@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, LedgerWriteError
-from remit.ledger.store import Transaction
+from remit.ledger import (
+    LedgerClient,
+    LedgerConnectionError,
+    LedgerEntry,
+    LedgerWriteError,
+    Transaction,
+)
 from tests.support.cutting import CuttingProxy, Side
 from tests.support.postgres import PostgresServer, run_sql
 

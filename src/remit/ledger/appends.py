@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.ledger.clock import WALL_WATCH
-from remit.ledger.content import NO_STEP, EncodedValue, StoredValue, commit, next_step
+from remit.ledger.contents import NO_STEP, EncodedValue, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.prepared import Key, Prepared, Sealed, prepare

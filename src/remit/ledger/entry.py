@@ -19,7 +19,7 @@ class LedgerEntry:
         event_type: what happened, a name of :data:`remit.ledger.EVENTS` or the caller's own.
         submission_id: what it belongs to: a contract, a session, a work order.
         decision: the outcome in a word.
-        reason: why, a sentence. Wrap it in :func:`remit.ledger.content` where it quotes a
+        reason: why, a sentence. Wrap it in :func:`remit.ledger.contents` where it quotes a
             user or a provider.
         prompts_used: ids of the prompt packs behind the event.
         metadata: everything specific to the event, JSON values only.

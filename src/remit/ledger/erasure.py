@@ -13,7 +13,7 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_exact
 from remit.ledger.archived import ARCHIVED
-from remit.ledger.content import StoredValue, texts_in
+from remit.ledger.contents import StoredValue, texts_in
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
 from remit.ledger.reader import chunks, marks

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.content import ExactText
+from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
 from remit.ledger.events import may_write

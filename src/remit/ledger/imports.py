@@ -14,7 +14,7 @@ import orjson
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_unique
 from remit.ledger.archived import ARCHIVED, ARCHIVED_TO, Places
-from remit.ledger.content import EncodedValue, StoredValue
+from remit.ledger.contents import EncodedValue, StoredValue
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import ExportFormatError, LedgerError

@@ -12,8 +12,9 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from remit.kernel.files import write_over
 from remit.ledger.errors import LedgerKeyError, LedgerRollbackError, LedgerWriteError, missing
-from remit.ledger.keyfiles import LedgerKey, known_as, write_over
+from remit.ledger.keyfiles import LedgerKey, known_as
 from remit.ledger.tlog import Checkpoint, SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tree import LedgerTree
 

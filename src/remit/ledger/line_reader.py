@@ -16,7 +16,7 @@ import orjson
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.json_text import load_exact
-from remit.ledger.content import EXACT, NO_STEP, commit, commitments_in, next_step
+from remit.ledger.contents import EXACT, NO_STEP, commit, commitments_in, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.record import (

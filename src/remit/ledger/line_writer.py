@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from remit.ledger.archived import Places
-from remit.ledger.content import NO_STEP, StoredValue, commitments_in
+from remit.ledger.contents import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.line_reader import is_canonical, is_given_exact

@@ -23,7 +23,7 @@ from remit.kernel.canonical import (
 )
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import subjects
-from remit.ledger.content import Content, ContentText, EncodedValue, encode_content
+from remit.ledger.contents import Content, ContentText, EncodedValue, encode_content
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import RecordTooLargeError
 from remit.ledger.record import (
@@ -117,7 +117,7 @@ class Prepared:
             raise RecordTooLargeError(
                 f"The record of this {self.event_type} would be {len(record):,} bytes; the limit "
                 f"is {MAX_RECORD_BYTES:,}.",
-                next_step="Wrap its large values in remit.ledger.content(), or name their keys in "
+                next_step="Wrap its large values in remit.ledger.contents(), or name their keys in "
                 "[ledger] content_keys.",
             )
         return Sealed(seq, name, timestamp, previous_hash, sha256(record).hexdigest(), record)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.archived import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.clock import steps_back
-from remit.ledger.content import ExactText
+from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError

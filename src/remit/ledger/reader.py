@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from remit.ledger.content import Erased, ExactText, StoredValue, commitments_in, fill
+from remit.ledger.contents import Erased, ExactText, StoredValue, commitments_in, fill
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import is_plain_text, record_problem

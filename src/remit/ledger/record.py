@@ -14,7 +14,7 @@ from remit.kernel.canonical import (
     number_text,
 )
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.content import is_commitment
+from remit.ledger.contents import is_commitment
 
 MAX_RECORD_BYTES = 65_535
 """The largest record, in bytes: the limit of an entry in C2SP tlog-tiles."""

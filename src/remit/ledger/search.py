@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger.content import StoredValue, texts_in
+from remit.ledger.contents import StoredValue, texts_in
 from remit.ledger.errors import LedgerWriteError
 from remit.ledger.reader import info_number
 from remit.ledger.store import Store, Transaction

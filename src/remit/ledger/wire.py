@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import orjson
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.content import EXACT, Erased, ExactText
+from remit.ledger.contents import EXACT, Erased, ExactText
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, LedgerFormatError
 

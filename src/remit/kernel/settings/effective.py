@@ -47,9 +47,7 @@ class EffectiveSettings:
             return {key: shown(value) for key, value in flattened(table)}
 
         values, defaults = shown_all(loaded.settings.model_dump()), shown_all(loaded.defaults)
-        with contextlib.suppress(
-            ValidationError
-        ):  # Defaults of another version are shown unchanged.
+        with contextlib.suppress(ValidationError):  # Defaults of another version stay as they are.
             defaults = shown_all(Settings.model_validate(loaded.defaults).model_dump())
         return cls(values, defaults, sha256_hex(canonical_json(values)))
 

@@ -126,9 +126,8 @@ def load_settings(
         if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
             key = name[len(_PREFIX) :].lower().replace("__", ".")
             section = next((name for name in merged if key.startswith(f"{name}_")), None)
-            if (
-                "." not in key and section is not None
-            ):  # REMIT_SECTION_KEY is a common slip for REMIT_SECTION__KEY.
+            # REMIT_SECTION_KEY is a common slip for REMIT_SECTION__KEY.
+            if "." not in key and section is not None:
                 key = f"{section}.{key[len(section) + 1 :]}"
             if "." not in key:
                 continue  # some other program's

@@ -56,7 +56,7 @@ class StageSettings(Section):
 
 
 class RouteSettings(Section):
-    """``[routing.routes.NAME]``: the route that a call with ``model: NAME`` takes."""
+    """``[routing.routes.NAME]``: the route of calls with ``model: NAME``."""
 
     mode: Literal["single", "ensemble", "pipeline"] = Field(
         "single", description="one model; several at once; or stages, one after the other"
