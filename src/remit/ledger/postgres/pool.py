@@ -67,7 +67,13 @@ class Pool:
             reader = self._take()
             try:
                 reader.connect()
-                return reader.fetch(sql, parameters)
+                # A query may call functions: what they set ends with the transaction, what they
+                # lock is released.
+                reader.put("BEGIN READ ONLY", ())
+                rows = reader.ask(sql, parameters)
+                reader.put("ROLLBACK", ())
+                reader.put("SELECT pg_advisory_unlock_all()", ())
+                return list(rows)
             except BaseException:
                 reader.drop()
                 raise
@@ -78,16 +84,10 @@ class Pool:
         with self._lock:
             if self._closing:
                 raise psycopg.InterfaceError("the pool is closed")
-            reader = (
-                self._free.pop()
-                if self._free
-                else Writer(
-                    self._url,
-                    statement_s=self._retry_s + CONNECT_S,
-                    transaction_read_only="on",
-                    default_transaction_read_only="on",
-                )
-            )
+            if self._free:
+                reader = self._free.pop()
+            else:
+                reader = Writer(self._url, statement_s=self._retry_s + CONNECT_S)
             self._busy.add(reader)
             return reader
 
