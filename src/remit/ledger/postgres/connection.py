@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Rows = list[tuple[Any, ...]]
 
 ENGINE_ERRORS: tuple[type[Exception], ...] = (psycopg.Error, OSError, UnicodeEncodeError)
-"""What a statement can raise."""
+"""All errors that a statement can raise."""
 
 CONNECT_S = 10
 _MOST_PREPARED = 512
@@ -38,7 +38,7 @@ _LIBPQ_NAMES = {"database": "dbname", "ssl": "sslmode"}
 _SOCKETS = "/run/postgresql,/var/run/postgresql,/tmp,localhost"
 _QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
 _AWAY = {"57P01", "57P02", "57P03", "53300"}  # stopped, crashed, starting, no connection is free
-# libpq gives no code for an error of connecting. An error that is not here may pass.
+# libpq gives no SQLSTATE for a refused connection. Waiting does not help against these errors.
 _NOT_ADMITTED = re.compile(
     r"does not exist|authentication failed|not permitted to log in|pg_hba\.conf|no such database"
     r"|permission denied|no password supplied|not currently accepting|missing \"=\"|invalid "
@@ -58,7 +58,7 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return what ``error`` says, in one line."""
+    """Return the message of ``error`` in one line."""
     said = isinstance(error, psycopg.Error) and error.diag.message_primary
     return " ".join(str(said or error).split()).rstrip(".") or type(error).__name__
 
@@ -95,8 +95,10 @@ def numbered(sql: str) -> str:
 
 
 def without_settings(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL as libpq reads it, and the settings of a session in its query, such as
-    ``search_path``."""
+    """Return a URL that libpq accepts, and the session settings that the URL's query held.
+
+    Parameters that libpq does not know, such as ``search_path``, are settings.
+    """
     base, _, query = url.partition("?")
     scheme, _, rest = base.partition("://")
     authority, slash, database = rest.partition("/")
@@ -115,7 +117,7 @@ def without_settings(url: str) -> tuple[str, dict[str, str]]:
 
 
 class _Number(Dumper):
-    """A number or a truth as text without a type: the server takes the type of the place."""
+    """A dumper of numbers and booleans as text whose type the server infers."""
 
     @override
     def dump(self, obj: Any) -> bytes:
@@ -123,7 +125,7 @@ class _Number(Dumper):
 
 
 _ADAPTERS = AdaptersMap(psycopg.adapters)
-_ADAPTERS.register_dumper(int, Int8BinaryDumper)  # in a list
+_ADAPTERS.register_dumper(int, Int8BinaryDumper)  # Elements of lists use this one.
 _ADAPTERS.register_dumper(list, ListBinaryDumper)
 for _kind in (int, bool, float):
     _ADAPTERS.register_dumper(_kind, _Number)
@@ -144,7 +146,7 @@ class _Statement(NamedTuple):
 
 
 class Answer:
-    """Rows that were asked for. A look at them waits for all that was asked together."""
+    """The rows of a queued statement. The first iteration sends the writer's queue."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -159,15 +161,16 @@ class Answer:
 
 
 class Writer:
-    """One connection, used by one thread at a time, which commits durably and in UTC.
+    """One connection to PostgreSQL for one thread at a time.
 
-    A pooler that gives each transaction another session names another process than the one that
-    answers. Each transaction then begins with the settings, and no statement stays prepared.
+    Commits are durable and times are in UTC. A pooler in transaction mode gives each transaction
+    another session, and reports another process id than the session that answers. Behind such a
+    pooler each transaction begins with the settings, and no statement stays prepared.
 
     Args:
-        url: of the database.
-        statement_s: how long one answer may take, in seconds; ``None`` for ever.
-        settings: of the session.
+        url: the database.
+        statement_s: the most seconds that one answer may take; ``None`` for no limit.
+        settings: settings of the session.
     """
 
     def __init__(self, url: str, *, statement_s: float | None = None, **settings: str) -> None:
@@ -205,7 +208,7 @@ class Writer:
         return True
 
     def drop(self) -> None:
-        """Drop the connection, and what was put on it."""
+        """Close the connection and forget the queued statements."""
         self._queue.clear()
         self._prepared.clear()
         if self._connection is not None:
@@ -213,8 +216,7 @@ class Writer:
             self._connection = None
 
     def put(self, sql: str, *rows: Sequence[Any]) -> None:
-        """Have one portable statement done for each of ``rows``, before the next that is waited
-        for.
+        """Queue one portable statement, to be run once for each of ``rows``.
 
         Raises:
             psycopg.Error, UnicodeEncodeError: a value cannot be sent; nothing was put.
@@ -222,28 +224,30 @@ class Writer:
         self._queue.append(self._statement(sql, rows))
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
-        """Return the rows of one portable statement, which come in one round trip with all that is
-        asked before any is looked at."""
+        """Queue one portable statement and return its answer.
+
+        Reading any answer sends the whole queue in one round trip.
+        """
         answer = Answer(self)
         self._queue.append(self._statement(sql, (parameters,), answer))
         return answer
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """Return the rows of one portable statement, after all that was put and asked is done."""
+        """Run the queued statements and one more; return the rows of that one."""
         return list(self.ask(sql, parameters))
 
     def flush(self) -> None:
-        """Have done what was put and asked, and know that it was.
+        """Send the queued statements in one round trip and read their answers.
 
         Raises:
-            psycopg.Error: of a statement; those after it were not done.
+            psycopg.Error: a statement failed; the server skipped the statements after it.
         """
         queue, self._queue = self._queue, []
         connection = self._open()
         pgconn = connection.pgconn
         is_idle = pgconn.transaction_status == TransactionStatus.IDLE
         if self._is_pooled and is_idle:
-            # "BEGIN" may say of what kind the transaction is: before anything is read.
+            # The settings follow "BEGIN", whose isolation level must come before any query.
             begins = queue[0].sql.startswith("BEGIN")
             settings, texts = self._set("true")
             queue.insert(int(begins), self._statement(settings, (texts,)))
@@ -278,19 +282,21 @@ class Writer:
                 answer.rows = self._types.load_rows(0, result.ntuples, tuple)
 
     def discard(self) -> None:
-        """Forget what was put and asked, and not sent."""
+        """Forget the queued statements."""
         self._queue.clear()
 
     def script(self, sql: str) -> None:
-        """Run statements without parameters after what was put. Outside a transaction, a pooler
-        may give them a session without the settings."""
+        """Run several statements without parameters, after the queued statements.
+
+        Outside a transaction, a pooler may give them a session without the settings.
+        """
         if self._queue:
             self.flush()
         self._open().pgconn.send_query(sql.encode())
         self._wait(1)
 
     def interrupt(self) -> None:
-        """Break the connection while another thread waits for an answer of it."""
+        """Break the connection, so that a thread that waits for its answer gets an error."""
         connection = self._connection
         if connection is not None:
             with (
@@ -300,18 +306,21 @@ class Writer:
                 wire.shutdown(socket.SHUT_RDWR)
 
     def _wait(self, count: int) -> list[PGresult]:
-        """Send what libpq holds, and return the results of as many statements."""
+        """Send libpq's buffer and return the results of ``count`` statements."""
         connection = self._open()
         try:
             return connection.wait(_results(connection.pgconn, count), timeout=self._statement_s)
         except BaseException as error:
             if not isinstance(error, psycopg.Error) or error.sqlstate is None:
-                connection.close()  # an answer that comes now would be the next one's
+                connection.close()  # A late answer would be read as that of the next statement.
             raise
 
     def _set(self, is_local: str) -> tuple[str, list[str]]:
-        """Return the statement that makes the settings, of a transaction if ``is_local``, and its
-        values."""
+        """Return the statement that makes the settings, and its parameters.
+
+        Args:
+            is_local: SQL for whether they end with the transaction.
+        """
         calls = (
             f"set_config(${2 * place + 1}, ${2 * place + 2}, {is_local})"
             for place in range(len(self._settings))
@@ -333,7 +342,7 @@ class Writer:
 
 
 def _results(pgconn: PGconn, count: int) -> PQGen[list[PGresult]]:
-    """Send what libpq holds, and return the results of ``count`` statements.
+    """Send libpq's buffer and read the results of ``count`` statements.
 
     Raises:
         psycopg.Error: the first error.

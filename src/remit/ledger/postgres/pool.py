@@ -1,4 +1,4 @@
-"""Readers: connections to PostgreSQL that any thread may use, and that change nothing."""
+"""A pool of connections to PostgreSQL that only read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FIRST_RETRY_S = 0.05
 
 
 class Pool:
-    """Read-only connections for any thread, also one whose event loop is running.
+    """A pool of read-only connections for all threads of a process.
 
     Args:
-        url: of the database.
-        size: most connections.
-        retry_s: how long a broken connection is retried, in seconds.
-        outage: while that is long nothing is retried.
+        url: the database.
+        size: the most connections.
+        retry_s: how many seconds to retry after a connection is lost.
+        outage: nothing is retried during a long one.
     """
 
     def __init__(self, url: str, *, size: int, retry_s: float, outage: Outage) -> None:
@@ -36,8 +36,7 @@ class Pool:
         self._closing = False
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """Return the rows of one portable statement; a lost connection is replaced, reading does
-        no harm."""
+        """Return the rows of one portable query; retry on another connection if one is lost."""
         end = time.monotonic() + self._retry_s
         delay = _FIRST_RETRY_S
         while True:
@@ -54,7 +53,7 @@ class Pool:
             delay = min(delay * 2, 1.0)
 
     def close(self) -> None:
-        """Close all connections; readings that still wait fail."""
+        """Close all connections; queries that still wait fail."""
         with self._lock:
             self._closing = True
             for reader in self._busy:
