@@ -292,9 +292,8 @@ def is_authentic(entry: LedgerEntry) -> bool:
         return True
     writers = _writers(event)
     tier = columns_of(entry.metadata).tier
-    if (
-        "approvals" in writers and tier in _WRITERS
-    ):  # Approvals are written for the tier that waits.
+    # Approvals are written for the tier that waits.
+    if "approvals" in writers and tier in _WRITERS:
         provenance = entry.metadata.get("provenance")
         return isinstance(provenance, dict) and provenance.get("agent_class") == _OPERATOR
     if tier is None or tier == "hot":

@@ -110,7 +110,7 @@ class LedgerQueries:
 
     @property
     def wall_ms(self) -> int:
-        """The time of :attr:`~remit.ledger.store.Clock.wall_ms`, from the database server if any."""
+        """The time of :attr:`~remit.ledger.store.Clock.wall_ms`, from a database server if any."""
         return self._store.wall_ms
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
