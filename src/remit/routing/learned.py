@@ -21,10 +21,9 @@ from zlib import crc32
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConfigError, InvalidInputError
 from remit.kernel.validation import first_error
 from remit.ledger import LedgerClient
-from remit.routing.errors import WeightsError
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtNotFoundError,
@@ -106,19 +105,19 @@ class LearnedHead:
         """From the content of a head's file.
 
         Raises:
-            WeightsError: it is none.
+            ConfigError: it is none.
         """
         try:
             read = _HeadFile.model_validate(document, strict=False)
             encoded = canonical_json(dict(document))
         except ValidationError as error:
             key, problem = first_error(error)
-            raise WeightsError(f"{key or 'The document'} of a routing head: {problem}.") from error
+            raise ConfigError(f"{key or 'The document'} of a routing head: {problem}.") from error
         except InvalidInputError as error:
-            raise WeightsError(f"A routing head has no canonical JSON: {error.message}") from error
+            raise ConfigError(f"A routing head has no canonical JSON: {error.message}") from error
         for name, model in read.models.items():
             if len(model.weights) != read.buckets:
-                raise WeightsError(f"{name} of a routing head has {len(model.weights)} weights.")
+                raise ConfigError(f"{name} of a routing head has {len(model.weights)} weights.")
         return cls(sha256_hex(encoded), encoded, read.buckets, read.models, read.neighbours)
 
     @classmethod
@@ -126,12 +125,12 @@ class LearnedHead:
         """From a head's file.
 
         Raises:
-            WeightsError: it is none.
+            ConfigError: it is none.
         """
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise WeightsError(f"A routing head is not JSON: {error}.") from error
+            raise ConfigError(f"A routing head is not JSON: {error}.") from error
         return cls.from_document(document)
 
     @classmethod
@@ -139,12 +138,12 @@ class LearnedHead:
         """From a head's file.
 
         Raises:
-            WeightsError: it cannot be read, or is none.
+            ConfigError: it cannot be read, or is none.
         """
         try:
             return cls.from_bytes(path.read_bytes())
         except OSError as error:
-            raise WeightsError(f"The routing head {path} cannot be read: {error}.") from error
+            raise ConfigError(f"The routing head {path} cannot be read: {error}.") from error
 
     def qualities(self, seen: Sequence[int]) -> dict[str, int]:
         """Of each model the reward that is to be expected, from 0 to 1, in millionths.
@@ -226,14 +225,14 @@ def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
     """A head that decisions were made with.
 
     Raises:
-        WeightsError: it is not on record, or was erased.
+        ConfigError: it is not on record, or was erased.
     """
     try:
         content = get_thought_record(ledger, f"HEAD-{digest}").content
     except ThoughtNotFoundError as error:
-        raise WeightsError(f"The routing head {digest} is not on record.") from error
+        raise ConfigError(f"The routing head {digest} is not on record.") from error
     if not isinstance(content, str):
-        raise WeightsError(f"The routing head {digest} was erased.")
+        raise ConfigError(f"The routing head {digest} was erased.")
     return _parsed(content)
 
 
