@@ -397,7 +397,7 @@ class Agent(Generic[OutputT]):
         )  # fmt: skip
 
     def _aside_policy(self) -> AsidePolicy:
-        from remit.learning import SignalPolicy  # of no turn without a failure
+        from remit.learning import SignalPolicy  # Only a failed turn needs the learning room.
 
         return SignalPolicy.installed(InstalledFiles(self.shared.root.path))
 

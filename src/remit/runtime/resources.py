@@ -1,4 +1,4 @@
-"""What of an open root all its agents share."""
+"""The parts of an open root that all its agents share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Resources:
     """The parts of an open root that all its agents share.
 
     Attributes:
-        own_providers: providers that the program brought, by id, each with its class's name.
+        own_providers: the program's own providers: id and name of the class.
     """
 
     root: Root

@@ -1,4 +1,4 @@
-"""The checks of everything that Remit keeps in the ledger's database next to the record."""
+"""Checks of the tables in the ledger's database that are not entries."""
 
 from __future__ import annotations
 
@@ -39,19 +39,23 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
 
 
 def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield what every check finds, as a :data:`~remit.ledger.StateCheck`. A check that fails does
-    not keep the others from running."""
+    """Yield the findings of every check, as a :data:`~remit.ledger.StateCheck`.
+
+    A check that fails does not keep the others from running.
+    """
     for name, check in _CHECKS.items():
         yield from until_failure(name, functools.partial(check, ledger, since_mark))
 
 
 def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return what an archive carries of the entries before ``end``, for :func:`check_state`."""
+    """Return the state of the entries before ``end`` that an archive carries for `check_state`."""
     return {"accounts": carried_accounts(ledger, end)}
 
 
 def rebuild_state(ledger: LedgerClient) -> None:
-    """Make budgets and places of thoughts for an imported record. Keys, sessions and other
-    authorisations do not come with an import."""
+    """Rebuild budgets and places of thoughts for an imported record.
+
+    An import brings no keys, sessions or other authorisations.
+    """
     audit_budgets(ledger, repair=True)
     ledger.transact(lambda tx: prepare_table(tx, ledger))
