@@ -15,7 +15,7 @@ from remit.kernel.json_text import dump
 from remit.kernel.settings import default_settings
 from remit.providers import Body, LocalProvider, ProviderError, Timeouts
 from remit.providers.weights import WeightStore
-from remit.providers.wire.endpoint import CHAT
+from remit.providers.wire import CHAT
 from tests.support.requests import provider_request
 
 NAME = "smollm2-135m"

@@ -10,8 +10,7 @@ import pytest
 
 from remit.gateway import PromptRequest
 from remit.kernel.errors import ConflictError, InvalidInputError
-from remit.learning import Replay, held_out_sides
-from remit.learning.held_out import is_held_out
+from remit.learning import Replay, held_out_sides, is_held_out
 from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World
 

@@ -18,7 +18,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.runtime.tenants import find_tenant
-from remit.server.refusals import HttpError
+from remit.server.extending import HttpError
 from remit.server.shares import Share, Shares
 from remit.server.telemetry import CallMetrics
 from remit.server.tenants.heads import Heads
