@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from remit.gateway import LLMGateway
-from remit.kernel.errors import ConfigError
 from remit.ledger import LedgerClient
 from remit.routing import (
     RULES_UNAVAILABLE,
@@ -21,6 +20,7 @@ from remit.routing import (
     RouteOptions,
     Rules,
     Weights,
+    WeightsError,
     buckets_of,
     create_thought_record_emitter,
     explain,
@@ -173,7 +173,7 @@ def test_explain_names_the_neighbours_by_exchange(
     ],
 )  # fmt: skip
 def test_heads_that_are_none(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(WeightsError):
         LearnedHead.from_document({**make_head(), **changes})
 
 

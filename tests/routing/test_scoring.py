@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.routing import (
     RULES_UNAVAILABLE,
     Candidate,
     ScoringInputs,
     Weights,
+    WeightsError,
     load_rules,
     read_intent,
     score_candidates,
@@ -186,7 +187,7 @@ def test_the_version_is_the_hash_of_the_rules_canonical_json() -> None:
 def test_numbers_that_rules_do_not_take(number: Any) -> None:
     document = deepcopy(dict(WEIGHTS.document))
     document["features"] = {**document["features"], "ability": number}
-    with pytest.raises(ConfigError, match=r"features\.ability"):
+    with pytest.raises(WeightsError, match=r"features\.ability"):
         Weights.from_document(document)
 
 
@@ -195,12 +196,12 @@ def test_numbers_that_rules_do_not_take(number: Any) -> None:
     ["", "[]", "{}", "nonsense", '{"features": NaN}', '{"intent": 1, "intent": 2}', "[" * 9999],
 )  # fmt: skip
 def test_rule_files_that_are_none(text: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(WeightsError):
         Weights.from_text(text, "rules")
 
 
 def test_unknown_keys_are_named() -> None:
-    with pytest.raises(ConfigError, match="featurs"):
+    with pytest.raises(WeightsError, match="featurs"):
         Weights.from_document({**WEIGHTS.document, "featurs": {}})
 
 
@@ -223,5 +224,5 @@ def test_rules_that_cannot_be_read_leave_the_defaults_in_force(
 
 
 def test_errors_of_rules_are_remits_and_pythons() -> None:
-    assert issubclass(ConfigError, RemitError)
-    assert issubclass(ConfigError, ValueError)
+    assert issubclass(WeightsError, RemitError)
+    assert issubclass(WeightsError, ValueError)

@@ -10,7 +10,7 @@ Start reading in :mod:`remit.routing.router`. Doors: ``intent`` reads a request,
 ``weights`` hold what scores are made of, ``scoring`` computes them, ``trail`` records thoughts.
 """
 
-from remit.kernel.errors import ConfigError, NotFoundError
+from remit.kernel.errors import NotFoundError
 from remit.routing.asked import asked_of, new_request
 from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate
@@ -35,6 +35,7 @@ from remit.routing.errors import (
     NoAdapterError,
     RouteAttempt,
     RoutingError,
+    WeightsError,
 )
 from remit.routing.explanation import explain
 from remit.routing.intent import Intent, read_intent
@@ -78,6 +79,7 @@ __all__ = [
     "Stage",
     "StagePrompts",
     "Weights",
+    "WeightsError",
     "aroute_request",
     "asked_of",
     "buckets_of",
@@ -99,6 +101,5 @@ __all__ = [
 ]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
-WeightsError = ConfigError
 DecisionNotFoundError = NotFoundError
 RouteNotFoundError = NotFoundError

@@ -13,6 +13,10 @@ class RoutingError(RemitError):
     """A model could not be chosen."""
 
 
+class WeightsError(RoutingError, ValueError):
+    """The rules of scoring cannot be used."""
+
+
 class CircuitOpenError(RoutingError):
     """The model failed repeatedly and is not asked just now."""
 

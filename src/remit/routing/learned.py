@@ -21,9 +21,10 @@ from zlib import crc32
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.errors import ConfigError, InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.validation import first_error
 from remit.ledger import LedgerClient
+from remit.routing.errors import WeightsError
 from remit.routing.trail import (
     ThoughtInput,
     ThoughtNotFoundError,
@@ -105,19 +106,19 @@ class LearnedHead:
         """From the content of a head's file.
 
         Raises:
-            ConfigError: it is none.
+            WeightsError: it is none.
         """
         try:
             read = _HeadFile.model_validate(document, strict=False)
             encoded = canonical_json(dict(document))
         except ValidationError as error:
             key, problem = first_error(error)
-            raise ConfigError(f"{key or 'The document'} of a routing head: {problem}.") from error
+            raise WeightsError(f"{key or 'The document'} of a routing head: {problem}.") from error
         except InvalidInputError as error:
-            raise ConfigError(f"A routing head has no canonical JSON: {error.message}") from error
+            raise WeightsError(f"A routing head has no canonical JSON: {error.message}") from error
         for name, model in read.models.items():
             if len(model.weights) != read.buckets:
-                raise ConfigError(f"{name} of a routing head has {len(model.weights)} weights.")
+                raise WeightsError(f"{name} of a routing head has {len(model.weights)} weights.")
         return cls(sha256_hex(encoded), encoded, read.buckets, read.models, read.neighbours)
 
     @classmethod
@@ -125,12 +126,12 @@ class LearnedHead:
         """From a head's file.
 
         Raises:
-            ConfigError: it is none.
+            WeightsError: it is none.
         """
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"A routing head is not JSON: {error}.") from error
+            raise WeightsError(f"A routing head is not JSON: {error}.") from error
         return cls.from_document(document)
 
     @classmethod
@@ -138,12 +139,12 @@ class LearnedHead:
         """From a head's file.
 
         Raises:
-            ConfigError: it cannot be read, or is none.
+            WeightsError: it cannot be read, or is none.
         """
         try:
             return cls.from_bytes(path.read_bytes())
         except OSError as error:
-            raise ConfigError(f"The routing head {path} cannot be read: {error}.") from error
+            raise WeightsError(f"The routing head {path} cannot be read: {error}.") from error
 
     def qualities(self, seen: Sequence[int]) -> dict[str, int]:
         """Of each model the reward that is to be expected, from 0 to 1, in millionths.
@@ -225,14 +226,14 @@ def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
     """A head that decisions were made with.
 
     Raises:
-        ConfigError: it is not on record, or was erased.
+        WeightsError: it is not on record, or was erased.
     """
     try:
         content = get_thought_record(ledger, f"HEAD-{digest}").content
     except ThoughtNotFoundError as error:
-        raise ConfigError(f"The routing head {digest} is not on record.") from error
+        raise WeightsError(f"The routing head {digest} is not on record.") from error
     if not isinstance(content, str):
-        raise ConfigError(f"The routing head {digest} was erased.")
+        raise WeightsError(f"The routing head {digest} was erased.")
     return _parsed(content)
 
 

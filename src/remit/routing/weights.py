@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic import StringConstraints as Text
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.errors import ConfigError, InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import (
     ChangedFileError,
     InstalledFiles,
@@ -28,13 +28,14 @@ from remit.kernel.installed import (
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
+from remit.routing.errors import WeightsError
 from remit.routing.learned import LearnedHead
 
 _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000
 FindHead = Callable[[str], LearnedHead | None]
-"""Gives the learned head of a digest; `None` or ConfigError where there is none."""
+"""Gives the learned head of a digest; `None` or WeightsError where there is none."""
 _MOST = 1_000_000
 _PREFIX_BYTES = 7
 COMMON = b"abcdefghijklmnopqrstuvwxyz0123456789 \n.,'-"
@@ -190,7 +191,7 @@ class Weights:
             find_head: gives the learned head of a digest, where the rules name one.
 
         Raises:
-            ConfigError: it is not one; the key is named. The head is missing or another.
+            WeightsError: it is not one; the key is named. The head is missing or another.
         """
         head = None
         try:
@@ -199,16 +200,16 @@ class Weights:
             if rules.learned is not None:
                 head = None if find_head is None else find_head(rules.learned.head)
                 if head is None or head.digest != rules.learned.head:
-                    raise ConfigError(
+                    raise WeightsError(
                         f"The learned head {rules.learned.head} of the routing rules is not here."
                     )
         except ValidationError as error:
             key, problem = first_error(error)
-            raise ConfigError(f"{key or 'The document'} of the routing rules: {problem}.") from (
+            raise WeightsError(f"{key or 'The document'} of the routing rules: {problem}.") from (
                 error
             )
         except InvalidInputError as error:
-            raise ConfigError(f"The routing rules have no canonical JSON: {error.message}") from (
+            raise WeightsError(f"The routing rules have no canonical JSON: {error.message}") from (
                 error
             )
         return cls(
@@ -232,12 +233,12 @@ class Weights:
         """From a rule file.
 
         Raises:
-            ConfigError: it cannot be read, or is no rule file.
+            WeightsError: it cannot be read, or is no rule file.
         """
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"The routing rules {path} cannot be read: {error}.") from error
+            raise WeightsError(f"The routing rules {path} cannot be read: {error}.") from error
         return cls.from_text(text, str(path), lambda _: LearnedHead.from_path(head_file(path)))
 
     @classmethod
@@ -245,12 +246,12 @@ class Weights:
         """From the text of a rule file.
 
         Raises:
-            ConfigError: it is no rule file.
+            WeightsError: it is no rule file.
         """
         try:
             document = load_unique(text)
         except JsonTextError as error:
-            raise ConfigError(f"The routing rules {name}: {error.message}") from error
+            raise WeightsError(f"The routing rules {name}: {error.message}") from error
         return cls.from_document(document, find_head)
 
     @classmethod
@@ -302,7 +303,7 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
                     installed.read(installed.path_of(head_file(path)))
                 ),
             )
-    except (ConfigError, NotInstalledError, ChangedFileError) as error:
+    except (WeightsError, NotInstalledError, ChangedFileError) as error:
         _log.error(
             "%s The shipped defaults are in force; `remit init` puts a missing file back.",
             error.message,
