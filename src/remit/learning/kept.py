@@ -9,13 +9,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import ConflictError
 from remit.kernel.exchange import PromptRequest
 from remit.learning.calls import is_own_call
 from remit.learning.held_out import is_whole
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["Graded", "Kept", "KeptFile", "KeptOnRecord", "Pair", "ReplayDriftError"]
+__all__ = [
+    "Graded",
+    "Kept",
+    "KeptFile",
+    "KeptOnRecord",
+    "Pair",
+]
 
 _SPLIT = "prompt"  # by what exchanges are held out; files of another rule are not read
 _NANO = 1_000_000_000
@@ -26,12 +32,6 @@ Graded = Callable[[LedgerEntry, str], tuple[float, float] | None]
 
 Bound = Callable[[LedgerEntry], int]
 """The most that asking an exchange again can cost, in billionths of a US dollar."""
-
-
-class ReplayDriftError(RemitError):
-    """What was asked before cannot be compared with what would be asked now: run it again.
-
-    Prices or the model that answers changed, or exchanges are held out by another rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Kept(Protocol):
         """The pairs of earlier runs.
 
         Raises:
-            ReplayDriftError: they cannot be compared with what would be asked now.
+            ConflictError: they cannot be compared with what would be asked now.
         """
         ...
 
@@ -212,9 +212,9 @@ class KeptOnRecord:
         return Pair(exchange_id, replayed, model, before, after, cost)
 
 
-def drift(kept: Kept, what: str) -> ReplayDriftError:
+def drift(kept: Kept, what: str) -> ConflictError:
     """Why a replay cannot go on."""
-    return ReplayDriftError(
+    return ConflictError(
         f"The replay cannot go on: {what}. Its differences would not be those of the change.",
         next_step=kept.from_the_beginning,
     )

@@ -14,10 +14,10 @@ from pathlib import Path
 from remit.gateway import LLMGateway, PromptRequest
 from remit.learning.calls import bound_of, cost_of
 from remit.learning.held_out import held_out_sides, is_whole
-from remit.learning.kept import Kept, KeptFile, Pair, ReplayDriftError, drift
+from remit.learning.kept import Kept, KeptFile, Pair, drift
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["Pair", "Replay", "ReplayDriftError", "ReplayResult"]
+__all__ = ["Pair", "Replay", "ReplayResult"]
 
 _NANO = 1_000_000_000
 
@@ -113,7 +113,7 @@ class Replay:
             progress: called with how many are done, and of how many.
 
         Raises:
-            ReplayDriftError: prices, the model that answers, or the rule by which exchanges are
+            ConflictError: prices, the model that answers, or the rule by which exchanges are
                 held out, are others than before.
             InvalidInputError: a call has no upper bound: its model has no price.
         """

@@ -70,7 +70,7 @@ def replay_both(
         progress: called with how many both have asked, and of how many.
 
     Raises:
-        ReplayDriftError: prices, or the model that answers, are others than before.
+        ConflictError: prices, or the model that answers, are others than before.
         InvalidInputError: a call has no upper bound: its model has no price.
     """
     wanted = question.part(exchange_ids)

@@ -149,7 +149,7 @@ class PromptLoop:
         0.05, however many runs there are.
 
         Raises:
-            ReplayDriftError: prices, or the model that answers, changed in the middle.
+            ConflictError: prices, or the model that answers, changed in the middle.
         """
         result = self._replay(additions, "held-out").run(
             exchange_ids, budget_nano=budget_nano, progress=progress

@@ -96,7 +96,7 @@ class PromptSearch:
 
         Raises:
             ConfigError: the extra ``learn`` is not installed.
-            ReplayDriftError: prices, or the model that answers, changed in the middle.
+            ConflictError: prices, or the model that answers, changed in the middle.
         """
         try:
             from gepa.api import optimize

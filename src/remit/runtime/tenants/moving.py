@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, load_settings
-from remit.kernel.tenant import HOST, TenantError, TenantFile
+from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKey, copy_ledger
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.state import check_state
@@ -62,11 +63,11 @@ def hold_open(tenant: Tenant) -> Iterator[None]:
     """Keep a tenant from being moved, as a server of the tenant does.
 
     Raises:
-        TenantError: it is being moved or removed.
+        RemitError: it is being moved or removed.
     """
     with locked(tenant.root.path / ".open.lock", fcntl.LOCK_SH) as is_held:
         if not is_held or TenantFile.is_held_back(tenant.root.path):
-            raise TenantError(f"The tenant {tenant.name} is being moved or removed.")
+            raise RemitError(f"The tenant {tenant.name} is being moved or removed.")
         yield
 
 
@@ -75,14 +76,14 @@ def changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]
     """Keep other processes from moving or removing a tenant; yield it, with its recorded key.
 
     Raises:
-        TenantError: there is no such tenant, or it is being moved or removed.
+        RemitError: there is no such tenant, or it is being moved or removed.
     """
     root = find_tenant(host.root, name).root
     with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if is_held:
             _recover(host, root)
         if not is_held or TenantFile.is_held_back(root.path):
-            raise TenantError(f"The tenant {name} is being moved or removed.")
+            raise RemitError(f"The tenant {name} is being moved or removed.")
         tenant = find_tenant(host.root, name)
         yield tenant, require_recorded(host.ledger, tenant)
 
@@ -97,7 +98,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> Moved
         wait_s: how long to wait for servers to let go of it, seconds.
 
     Raises:
-        TenantError: it cannot be moved there, or a server serves it; it is as it was.
+        RemitError: it cannot be moved there, or a server serves it; it is as it was.
         LedgerError: a database cannot be used; the old ledger is in force again.
     """
     with changing(host, name) as (tenant, _):
@@ -114,7 +115,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> Moved
         )
         after.file.ledger_path(host.path)  # there is such a database
         if after.exists():
-            raise TenantError(
+            raise RemitError(
                 f"There is something already: {place_of(plan.after)}.",
                 next_step="Name another place. Remit never replaces a ledger.",
             )
@@ -160,7 +161,7 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
         The places that are gone.
 
     Raises:
-        TenantError: the tenant is being moved, or its ledger lacks something of an old one.
+        RemitError: the tenant is being moved, or its ledger lacks something of an old one.
         LedgerError: an old ledger is another's, or cannot be removed.
     """
     with changing(host, name) as (tenant, key):
@@ -185,16 +186,16 @@ def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: Verifier
 
 
 def _require_copied(aside: Place, tenant: Tenant) -> None:
-    """Raise TenantError if the tenant's ledger lacks an entry of the old one or is damaged."""
+    """Raise RemitError if the tenant's ledger lacks an entry of the old one or is damaged."""
     settings = load_settings(tenant.root.config).settings.ledger
     with aside.open(settings) as old, open_log(tenant) as log:
         if problem := log.checkpoints.lacks(old.checkpoints.head()):
-            raise TenantError(
+            raise RemitError(
                 f"The old ledger {place_of(aside.file)} is not removed: {problem}",
                 next_step="`remit ledger verify` of the tenant checks its ledger.",
             )
         if problems := log.verify().problems:
-            raise TenantError(
+            raise RemitError(
                 f"The old ledger {place_of(aside.file)} is not removed: the ledger in force does "
                 f"not verify ({problems[0]}).",
                 next_step="Keep the old ledger: it may be the only sound copy.",
@@ -260,5 +261,5 @@ def _copy(aside: Place, after: Place, settings: LedgerSettings) -> int:
     ) as made:  # fmt: skip
         report = made.verify(checkpoint=signed)
         if not report.verified:
-            raise TenantError(f"The copy does not verify: {report.problems[0]}.")
+            raise RemitError(f"The copy does not verify: {report.problems[0]}.")
         return made.count()

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit import ledger as ledgers  # functions of PostgreSQL are loaded when they are called
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
-from remit.kernel.tenant import HOST, TenantError, TenantFile
+from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
 from remit.ledger.tlog import VerifierKey
 
@@ -48,7 +49,7 @@ class Place:
         """The path or URL by which a client opens the ledger.
 
         Raises:
-            TenantError: it is in the host's database, and the host names none.
+            RemitError: it is in the host's database, and the host names none.
         """
         place = self.file.ledger_path(self.host_path)
         return place if self.file.database else str(self.root.path / place)
@@ -176,11 +177,11 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
         wait_s: how long to wait for the calls of servers, seconds.
 
     Raises:
-        TenantError: a server still serves it.
+        RemitError: a server still serves it.
     """
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:
-            raise TenantError(
+            raise RemitError(
                 f"A server still serves the tenant {name}, and its calls did not end.",
                 next_step="Nothing was changed. Try again, or wait longer for its calls.",
             )

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
+from remit.kernel.errors import RemitError
 from remit.kernel.files import write_over
 from remit.kernel.root import Root
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 
 __all__ = ["MovePlan", "RemovalPlan", "old_plans", "read_plan", "save"]
 
@@ -83,39 +84,39 @@ def read_plan(kind: type[_P], path: Path) -> _P | None:
     """Return the plan in a file of a tenant's root; ``None`` if there is no such file.
 
     Raises:
-        TenantError: the file is damaged, or of another tenant.
+        RemitError: the file is damaged, or of another tenant.
     """
     try:
         return kind.of(json.loads(path.read_text("utf-8")), path.parent)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TenantError(f"{path} cannot be read: {error}.") from error
+        raise RemitError(f"{path} cannot be read: {error}.") from error
 
 
 def save(record: MovePlan | RemovalPlan | TenantFile, path: Path) -> None:
     """Write a plan or a tenant's file, durably, in one step.
 
     Raises:
-        TenantError: it cannot be written.
+        RemitError: it cannot be written.
     """
     try:  # an address may hold a password
         write_over(path, json.dumps(asdict(record), indent=1).encode() + b"\n", 0o600)
     except OSError as error:
-        raise TenantError(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def old_plans(root: Root) -> list[MovePlan]:
     """Return the moves of a tenant whose old ledgers were not removed yet.
 
     Raises:
-        TenantError: a file is damaged.
+        RemitError: a file is damaged.
     """
     plans = []
     for path in sorted(root.path.glob("moved-*.json")):
         if (plan := read_plan(MovePlan, path)) is None:
             continue
         if plan.kept_as != path.name:
-            raise TenantError(f"{path} cannot be read: it is the plan of another move.")
+            raise RemitError(f"{path} cannot be read: it is the plan of another move.")
         plans.append(plan)
     return plans

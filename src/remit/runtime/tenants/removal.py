@@ -16,7 +16,7 @@ from pathlib import Path
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 from remit.ledger.log_of_logs import latest_head
 from remit.runtime.tenants.export import export_tenant
 from remit.runtime.tenants.moving import changing, recover_move, remove_old_place
@@ -65,7 +65,7 @@ def remove_tenant(
 
     Raises:
         InvalidInputError: there is no reason.
-        TenantError: there is no such tenant, a server serves it, a move's plan is damaged, or the
+        RemitError: there is no such tenant, a server serves it, a move's plan is damaged, or the
             export cannot be written; nothing was changed.
         LedgerError: a ledger cannot be used. Where the removal is on the host's record by then, the
             next `remit tenant` command finishes it.
@@ -103,7 +103,7 @@ def removed_before(host: TenantHost, name: str) -> Removed | None:
     """Finish a recorded removal of a tenant and return it; None if none is recorded.
 
     Raises:
-        TenantError: another process removes the tenant now, or its root cannot be removed.
+        RemitError: another process removes the tenant now, or its root cannot be removed.
         LedgerError: the tenant's ledger cannot be removed.
     """
     entry = removals(host.ledger).get(name)
@@ -112,7 +112,7 @@ def removed_before(host: TenantHost, name: str) -> Removed | None:
     recover_tenant(host, name)
     root = root_of(host.root, name).path
     if TenantFile.removing_path(root).exists():
-        raise TenantError(f"The tenant {name} is being removed by another process.")
+        raise RemitError(f"The tenant {name} is being removed by another process.")
     if TenantFile.path(root).exists():  # somebody put a copy back
         return None
     _remove_empty(root)
@@ -158,7 +158,7 @@ def _record(
 ) -> Removed:
     head = latest_head(host.ledger, tenant.name)
     if head is None:
-        raise TenantError(f"The log of the tenant {tenant.name} has no head.")
+        raise RemitError(f"The log of the tenant {tenant.name} has no head.")
     checkpoint = head.checkpoint
     entry_id = host.record(
         REMOVED, tenant.name, reason.strip(), origin=checkpoint.origin, size=checkpoint.size,
@@ -193,7 +193,7 @@ def _erase(host: TenantHost, root: Root, plan: RemovalPlan) -> None:
         kept.unlink()
         _remove_empty(root.path)
     except OSError as error:
-        raise TenantError(
+        raise RemitError(
             f"{root.path} cannot be removed: {error.strerror or error}.",
             next_step="The tenant is removed on record. `remit tenant list` goes on with it.",
         ) from error

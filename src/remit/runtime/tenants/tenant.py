@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name, is_name
+from remit.kernel.tenant import HOST, TENANTS, TenantFile, check_name, is_name
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
@@ -134,21 +135,21 @@ def find_tenant(host: Root, name: str) -> Tenant:
     """A tenant.
 
     Raises:
-        TenantError: there is none of that name, or it was not made to the end.
+        RemitError: there is none of that name, or it was not made to the end.
     """
     root = root_of(host, name)
     file = TenantFile.read(root.path)
     if file is None:
-        raise TenantError(
+        raise RemitError(
             f"There is no tenant {name}.", next_step="`remit tenant list` shows all there are."
         )
     if not file.ready:
-        raise TenantError(
+        raise RemitError(
             f"The tenant {name} was not made to the end.",
             next_step=f"`remit tenant create {name}` goes on with it.",
         )
     if file.name != name:
-        raise TenantError(
+        raise RemitError(
             f"{TenantFile.path(root.path)} is of the tenant {file.name}.",
             next_step="A tenant's root is not copied or renamed: put its own file back.",
         )
@@ -176,28 +177,28 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
             host's database, or a file where the host's ledger is in one.
 
     Raises:
-        TenantError: there is one of that name, or the host is itself a tenant.
-        RemitError: its root or ledger cannot be made; doing it again goes on.
+        RemitError: there is one of that name, the host is itself a tenant, or the root or ledger
+            cannot be made; calling this again finishes it.
     """
     root, ledger = root_of(host.root, name), host.ledger
     if TenantFile.read(host.root.path) is not None:
-        raise TenantError("A tenant has no tenants.", next_step="Name the root of the host.")
+        raise RemitError("A tenant has no tenants.", next_step="Name the root of the host.")
     if ledger.verifier_key is None:
         raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
     file = TenantFile.read(root.path)
     if file is not None and file.ready:
-        raise TenantError(f"There is a tenant {name} already.")
+        raise RemitError(f"There is a tenant {name} already.")
     if file is None:
         _require_not_removed(ledger, name)
         if recorded_key(ledger, name) is not None:
-            raise TenantError(
+            raise RemitError(
                 f"There was a tenant {name}, whose root {root.path} is gone.",
                 next_step="Put a copy of it back from a backup, or choose another name.",
             )
         if "://" in database or (not database and "://" in host.path):
             where = (database or HOST, schema_of(name))
         elif database:
-            raise TenantError("A tenant's database is named by a postgresql:// URL.")
+            raise RemitError("A tenant's database is named by a postgresql:// URL.")
         else:
             where = ("", _LEDGER)
         origin = f"{ledger.verifier_key.name}/{TENANTS}/{name}"
@@ -233,19 +234,19 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
         tenant: whose root it is.
 
     Raises:
-        TenantError: the host has no record of it, or of another key, or one of its removal.
+        RemitError: the host has no record of it, or of another key, or one of its removal.
         LedgerKeyError: the key's file is damaged, or of another log.
     """
     _require_not_removed(ledger, tenant.name)
     recorded = recorded_key(ledger, tenant.name)
     if recorded is None:
-        raise TenantError(
+        raise RemitError(
             f"The host's ledger does not say that there is a tenant {tenant.name}.",
             next_step="A root that was put there by hand is no tenant.",
         )
     key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
     if key is None or known_as(key, recorded.name) != recorded:
-        raise TenantError(
+        raise RemitError(
             f"The key in {tenant.root.keys} is not the one that the tenant {tenant.name} was made "
             "with.",
             next_step="Keep a copy of these files, and put the tenant's own back from a backup.",
@@ -260,7 +261,7 @@ def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
 
 def _require_not_removed(ledger: LedgerClient, name: str) -> None:
     for entry in ledger.query(event_type=REMOVED, submission_id=name, limit=1):
-        raise TenantError(
+        raise RemitError(
             f"The tenant {name} was removed, by {entry.id} of the host.",
             next_step="Its log has ended, and no other can have its name: choose another one.",
         )
