@@ -22,6 +22,7 @@ from remit.testing import ScriptedModel, ToolUse
 __all__ = ["main"]
 
 ORDER = {"order": "12"}
+TASK = {"task": "Refund order 12"}
 DONE = "The refund is done."
 ENDED = ("completed", "failed", "cancelled", "dead", "waiting")
 UNKNOWN = "I cannot say whether the refund was made."
@@ -83,8 +84,9 @@ async def _worked(runtime: Runtime, agent: Agent[Any], order: OrderHandle[Any]) 
 
 
 def main(
-    root: str, effects: str, at: int, when: str, how: str, policy: str, session_id: str
-) -> None:
+    root: str, effects: str, at: int, when: str, how: str, policy: str, session_id: str,
+    below: bool = False,
+) -> None:  # fmt: skip
     """Begin a turn or a worker's order, or continue it, and print what came of it.
 
     Args:
@@ -95,6 +97,7 @@ def main(
         how: ``turn``, ``resume``, ``stream``, or ``order`` for a worker and its order.
         policy: the tool's ``on_unknown``.
         session_id: the session; a new one if empty.
+        below: whether the agent is the sub-agent of another, whose session it is.
     """
     killer = Killer(at, when)
 
@@ -114,12 +117,15 @@ def main(
         blocks = [block for content in contents if isinstance(content, list) for block in content]
         results = [block for block in blocks if block.get("type") == "tool_result"]
         if not results:
-            return ToolUse("refund", ORDER)
+            offered = {one["name"] for one in request.tools}
+            return ToolUse("refund", ORDER) if "refund" in offered else ToolUse("clerk", TASK)
         return UNKNOWN if results[-1]["is_error"] else DONE
 
     model = ScriptedModel(*[careless] * 8)
     with Runtime.open(root, providers={"s": model}) as runtime:
         agent = runtime.agent("clerk", tools=[refund])
+        if below:
+            agent = runtime.agent("boss", tools=[agent.as_tool()])
         if how == "order":
             order = agent.submit("Refund order 12", key="one")
             print(order.status().session_id, flush=True)

@@ -40,7 +40,9 @@ _CASES = [
 class _Case:
     """One root, and the processes that work on its one session."""
 
-    def __init__(self, directory: Path, policy: str, database: str) -> None:
+    def __init__(
+        self, directory: Path, policy: str, database: str, *, below: bool = False
+    ) -> None:
         self.root = new_root(directory / "root", database=database)
         self.ledger_at = database or str(self.root / "ledger.db")
         self.environment = dict(os.environ)
@@ -48,13 +50,14 @@ class _Case:
             self.environment["REMIT_DATABASE_URL"] = database
         self.effects = directory / "effects"
         self.policy = policy
+        self.below = below
         self.session = ""
 
     def run(self, how: str, at: int = -1, when: str = "") -> dict[str, Any] | None:
         """Run one process; return ``None`` if it was killed."""
         done = run_forked(
             killed_effects.main, str(self.root), str(self.effects), at, when, how, self.policy,
-            self.session, environment=self.environment,
+            self.session, self.below, environment=self.environment,
         )  # fmt: skip
         lines = done.stdout.splitlines()
         self.session = self.session or lines[0]
@@ -96,6 +99,24 @@ class _Case:
         with self.ledger() as ledger:
             requests = ledger.read_by_event_type("APPROVAL_REQUESTED")
         return {request.metadata["idempotency_key"] for request in requests}
+
+
+@pytest.mark.parametrize(("again", "how"), [("turn", "resume"), ("stream", "resume"),
+                                            ("resume", "resume"), ("resume", "turn")])  # fmt: skip
+def test_one_request_is_open_about_a_sub_agents_unknown_outcome(
+    tmp_path: Path, again: str, how: str
+) -> None:
+    case = _Case(tmp_path, "ask", "", below=True)
+    assert case.run("turn", 0) is None
+    result = case.run(again)
+    assert result is not None
+    assert len(result["waiting"]) == 1
+    assert case.deny() == 1
+    assert case.deny() == 0
+    result = case.run(how)
+    assert result is not None
+    assert (result["waiting"], result["output"]) == ([], killed_effects.DONE)
+    assert case.effects.read_text().splitlines() == ["12"]
 
 
 # The order of a worker, continued by another worker, by a program in its session, or by both.

@@ -17,9 +17,10 @@ from remit.providers.wire.answers import error_in, facts
 from remit.providers.wire.endpoint import MESSAGES
 from remit.providers.wire.messages import read_inputs
 
-__all__ = ["read_result", "response", "whole"]
+__all__ = ["read_result", "refuse_failed", "response", "whole"]
 
 _SMALL = 1024 * 1024  # bytes that hold few values in any case
+_SHOWN = 500  # characters of an answer that failed
 _MOST_VALUES = 5_000_000  # a large batch of embeddings has three million
 
 
@@ -76,9 +77,25 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
         content=found.text, model=found.model[:MAX_ID_CHARS], finish_reason=found.finish_reason,
         request_id=found.request_id, content_blocks=blocks,
         audio_seconds=found.units.get("seconds"), reply=came, more_than_text=found.more_than_text,
-        **reported(found.usage),
+        failure=found.failure, **reported(found.usage),
     )  # fmt: skip
     return answer if is_sound else sound_answer(answer)
+
+
+def refuse_failed(answer: ProviderResponse) -> None:
+    """Raise ProviderError if the provider ended an answer with a failure of its own.
+
+    The same question may be answered a moment later. The provider is in good health: the end of
+    one answer says nothing about others.
+    """
+    if answer.failure:
+        said = f"; as far as it came: {answer.content[:_SHOWN]}" if answer.content else ""
+        error = ProviderError(
+            "SERVER_ERROR", f"the provider ended the answer with {answer.failure!r}{said}", True,
+            maybe_billed=not answer.usage_reported, reply=answer.reply, healthy=True,
+        )  # fmt: skip
+        error.answer = answer
+        raise error
 
 
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:

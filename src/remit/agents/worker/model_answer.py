@@ -23,9 +23,6 @@ IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+280
 )
 """Characters that nobody sees."""
 
-CUT_SHORT = ("length", "max_tokens")
-"""Reasons for the end of an answer that is not complete."""
-
 _SHOWN = 200  # characters of refused arguments that the model is shown
 _KINDS = {type(None): "null", bool: "true or false", str: "a text", list: "a list"}
 
@@ -99,7 +96,7 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
         why = "the model refused, or a content filter stopped its answer"
         return WorkFailedError("content_filter", f"{why}{said}")
     uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
-    if answer.finish_reason in CUT_SHORT and (uses_tools or not visible(answer.text)):
+    if answer.finish_reason == "length" and (uses_tools or not visible(answer.text)):
         return cut_short(answer)
     return None
 
