@@ -40,9 +40,7 @@ _CASES = [
 class _Case:
     """One root, and the processes that work on its one session."""
 
-    def __init__(
-        self, directory: Path, policy: str, database: str, *, below: bool = False
-    ) -> None:
+    def __init__(self, directory: Path, policy: str, database: str, *, below: bool = False) -> None:
         self.root = new_root(directory / "root", database=database)
         self.ledger_at = database or str(self.root / "ledger.db")
         self.environment = dict(os.environ)

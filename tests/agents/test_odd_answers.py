@@ -45,9 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def chat_runtime(
-    root: Path, *script: Step, **more: Any
-) -> Iterator[tuple[Runtime, WireServer]]:
+def chat_runtime(root: Path, *script: Step, **more: Any) -> Iterator[tuple[Runtime, WireServer]]:
     """A runtime that speaks Chat Completions to a scripted server."""
     with serve(*script) as server:
         flags = {

@@ -95,7 +95,7 @@ def test_a_response_that_failed_without_an_error_is_no_answer(status: str) -> No
 def test_a_failed_response_is_an_error_also_if_it_names_none(output: list[Any]) -> None:
     error = error_of_event({**responses(ANSWER), "output": output, "status": "failed"})
     assert error is not None
-    assert (error.code, error.message) == ("SERVER_ERROR", "the response failed")
+    assert (error.code, error.message) == ("SERVER_ERROR", "an error without a message")
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import RemitError, excerpt
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import JsonTextError, has_more_values, load_exact
 from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResponse
@@ -89,7 +89,7 @@ def refuse_failed(answer: ProviderResponse) -> None:
     one answer says nothing about others.
     """
     if answer.failure:
-        said = f"; as far as it came: {answer.content[:_SHOWN]}" if answer.content else ""
+        said = f"; as far as it came: {excerpt(answer.content, _SHOWN)}" if answer.content else ""
         error = ProviderError(
             "SERVER_ERROR", f"the provider ended the answer with {answer.failure!r}{said}", True,
             maybe_billed=not answer.usage_reported, reply=answer.reply, healthy=True,

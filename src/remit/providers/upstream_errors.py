@@ -122,7 +122,6 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     response = data.get("response") if kind == "response.failed" else data
     if kind == "response.failed" or (data.get("status") == "failed" and "output" in data):
         value = response.get("error") if isinstance(response, Mapping) else None
-        value = value or {"message": "the response failed"}
     elif kind == "error" or data.get("object") == "error":
         value = data.get("error") or {k: v for k, v in data.items() if k != "type"}
     elif data.get("error"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.gateway import owner_by_prefix
 from remit.gateway.bounds import call_bound
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import RemitError, excerpt
 from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
 from remit.providers.prices import PriceTable
@@ -19,7 +19,6 @@ __all__ = ["explain_call"]
 _CALLS = ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED")
 _LOOKED_AT = 500  # entries of a session, to find what became of a call
 _LONGEST_CHAIN = 100
-_LONGEST = 200  # characters that a sentence quotes
 _TRANSLATED = "translated from "
 _PASSED_OVER = {
     "CIRCUIT_OPEN": "it had failed repeatedly, and was not asked just then",
@@ -383,4 +382,4 @@ def _text(value: Any) -> str:
 
 def _cut(text: str) -> str:
     plain = " ".join(text.split()).rstrip(".?!")
-    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
+    return excerpt(plain)

@@ -30,7 +30,7 @@ from typing import Any
 from remit.agents.supervisor.claims import hidden_failure, unsourced
 from remit.agents.worker import IGNORABLE, visible
 from remit.agents.workorders import WorkOrder, WorkOrderState
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import JsonTextError, dump, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
 
@@ -150,7 +150,7 @@ class QualityGate:
         gave = [tool["output"] for tool in results if tool["status"] == "ok"]
         known = gave or _carried_results(order)
         if criteria["claims_need_tools"] and not known and (claim := self._claim(said)):
-            reasons.append(f"the answer claims {claim!r}, but no tool gave a result")
+            reasons.append(f"the answer claims {excerpt(claim)!r}, but no tool gave a result")
         words = isinstance(result.get("text"), str) and not result.keys() & {"output", "printed"}
         if words and (results or order.constraints.tools_allowed):
             if criteria["failures_are_told"] and (failed := hidden_failure(text, results)):
@@ -197,7 +197,7 @@ def _unsourced(
         for reason in rejected:  # it quotes what has no source
             more = more.replace(reason, "")
         missing = unsourced(text, f"{sources} {more}", gave)
-    named = ", ".join(missing[:_MOST_NAMED])
+    named = ", ".join(map(excerpt, missing[:_MOST_NAMED]))
     return [f"no message or tool result of this turn holds {named}"] if missing else []
 
 
