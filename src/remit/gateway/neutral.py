@@ -14,7 +14,7 @@ from remit.gateway.stream_tap import StreamTap
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.exchange import PromptRequest, TextDelta
-from remit.kernel.loops import call_in_thread
+from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
 from remit.providers.wire.finish import ended_by
@@ -179,4 +179,4 @@ async def _in_thread(provider: Any, request: ProviderRequest) -> Any:
 
 def _abandon(task: asyncio.Future[Any]) -> None:
     task.cancel()
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    abandon(task)
