@@ -50,6 +50,7 @@ _check_schema = functools.partial(
     jsonschema.Draft202012Validator.check_schema, format_checker=jsonschema.FormatChecker(())
 )
 """Raises SchemaError for what is no schema; patterns are judged by the engine that runs them."""
+_LONGEST_PLACE = 1_000  # characters
 _COMPARED = 20  # problems of which the most telling is shown
 
 
@@ -62,18 +63,17 @@ def shipped_schema(name: str) -> dict[str, Any]:
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:
-    """Return why ``schema`` cannot be used as a JSON Schema; an empty text if it can."""
+    """Return why ``schema`` cannot be used; an empty text if it can.
+
+    The text is a predicate: ``not a JSON Schema: …``, or ``a JSON Schema that cannot be used: …``.
+    """
     try:
         _compiled(dump(dict(schema)))
     except SchemaError as error:
         return f"not a JSON Schema: {_place(error)}: {excerpt(error.message)}"
     except InvalidInputError as error:
-        return f"not a JSON Schema: {error.message.rstrip('.')}"
-    except Unresolvable as error:
-        return (
-            f"not a JSON Schema: the reference {excerpt(error.ref)!r} leads to nothing in the "
-            "schema, and nothing is fetched"
-        )
+        why = error.message.rstrip(".")
+        return f"a JSON Schema that cannot be used: {why[:1].lower()}{why[1:]}"
     except (TypeError, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         return f"not a JSON Schema: {why.rstrip('.')}"
@@ -247,7 +247,7 @@ _check: ContextVar[_Check] = ContextVar("remit_schema_check")
 
 
 def _place(error: ValidationError | SchemaError) -> str:
-    return excerpt("/".join(map(str, error.absolute_path))) or "value"
+    return excerpt("/".join(map(str, error.absolute_path)), _LONGEST_PLACE) or "value"
 
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
@@ -256,9 +256,8 @@ def _compiled(schema: bytes) -> _Compiled:
 
     Raises:
         SchemaError: it is not a JSON Schema.
-        InvalidInputError: a pattern cannot be checked in linear time; or a part refers to itself
-            without going to a part of the value.
-        Unresolvable: a reference leads to nothing in the schema.
+        InvalidInputError: a pattern cannot be checked in linear time; a part refers to itself
+            without going to a part of the value; or a reference leads to nothing in the schema.
     """
     loaded = load_exact(schema)
     if b"\\u" in schema and sound(loaded) != loaded:
@@ -274,7 +273,10 @@ def _compiled(schema: bytes) -> _Compiled:
     while held or references:
         if not held:
             start, wanted, resolver = references.pop()
-            target = resolver.lookup(wanted)
+            try:
+                target = resolver.lookup(wanted)
+            except Unresolvable as error:
+                raise InvalidInputError(_unresolved(wanted)) from error
             after[start].append(id(target.contents))
             if id(target.contents) not in after:  # a place where no keyword has a schema
                 _check_schema(target.contents)
@@ -297,6 +299,14 @@ def _compiled(schema: bytes) -> _Compiled:
     _require_end(after)
     # A dynamic reference means something else along another path.
     return _Compiled(validator, b'"$dynamicRef"' not in schema, keywords)
+
+
+def _unresolved(reference: str) -> str:
+    """Return why a reference cannot be followed."""
+    shown = repr(excerpt(reference))
+    if reference.startswith("#"):
+        return f"the reference {shown} leads to nothing in the schema"
+    return f"the reference {shown} leads to another document, and nothing is fetched"
 
 
 def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
