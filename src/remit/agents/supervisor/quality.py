@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from remit.agents.supervisor.claims import hidden_failure, unsourced
@@ -56,8 +56,13 @@ _KINDS: Mapping[str, type] = {
 }
 
 
-def check_criteria(criteria: Mapping[str, Any]) -> None:
-    """Raise :class:`InvalidInputError` for a criterion that the gate does not understand."""
+def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
+    """Raise InvalidInputError for a criterion that the gate does not understand, or cannot be met.
+
+    Args:
+        criteria: the criteria.
+        tools: ids of the tools that the work may use.
+    """
     for name, value in criteria.items():
         kind = _KINDS.get(name)
         if kind is None:
@@ -68,6 +73,12 @@ def check_criteria(criteria: Mapping[str, Any]) -> None:
         if type(value) is not kind and not (kind is list and isinstance(value, tuple)):
             raise InvalidInputError(
                 f"The acceptance criterion {name!r} takes a {kind.__name__}, not {value!r}."
+            )
+    for tool_id in criteria.get("tools_used", ()):
+        if tool_id not in tools:
+            raise _contradiction(
+                f"tools_used names {excerpt(repr(tool_id))}, and the tools are "
+                f"{', '.join(tools) or 'none'}"
             )
     if problem := schema_problem(criteria.get("output_schema", {})):
         raise InvalidInputError(f"The acceptance criterion output_schema is {problem}.")
