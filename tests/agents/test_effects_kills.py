@@ -40,7 +40,7 @@ _CASES = [
 class _Case:
     """One root, and the processes that work on its one session."""
 
-    def __init__(self, directory: Path, policy: str, database: str, *, below: bool = False) -> None:
+    def __init__(self, directory: Path, policy: str, database: str, *, above: str = "") -> None:
         self.root = new_root(directory / "root", database=database)
         self.ledger_at = database or str(self.root / "ledger.db")
         self.environment = dict(os.environ)
@@ -48,14 +48,14 @@ class _Case:
             self.environment["REMIT_DATABASE_URL"] = database
         self.effects = directory / "effects"
         self.policy = policy
-        self.below = below
+        self.above = above
         self.session = ""
 
     def run(self, how: str, at: int = -1, when: str = "") -> dict[str, Any] | None:
         """Run one process; return ``None`` if it was killed."""
         done = run_forked(
             killed_effects.main, str(self.root), str(self.effects), at, when, how, self.policy,
-            self.session, self.below, environment=self.environment,
+            self.session, self.above, environment=self.environment,
         )  # fmt: skip
         lines = done.stdout.splitlines()
         self.session = self.session or lines[0]
@@ -99,22 +99,37 @@ class _Case:
         return {request.metadata["idempotency_key"] for request in requests}
 
 
-@pytest.mark.parametrize(("again", "how"), [("turn", "resume"), ("stream", "resume"),
-                                            ("resume", "resume"), ("resume", "turn")])  # fmt: skip
-def test_one_request_is_open_about_a_sub_agents_unknown_outcome(
-    tmp_path: Path, again: str, how: str
+# Who is above the agent that is killed, where, and how its turn is continued, until it is answered.
+_ABOVE = [
+    (above, place, again, how)
+    for above, place, again, how in itertools.product(
+        ("caller", "sender"), _PLACES, ("turn", "stream", "resume"), ("resume", "turn")
+    )
+]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("above", "place", "again", "how"), sample(_ABOVE, 4))
+def test_killed_below_another_agent_nothing_is_done_twice_and_one_request_is_open(
+    tmp_path: Path, above: str, place: tuple[int, str], again: str, how: str
 ) -> None:
-    case = _Case(tmp_path, "ask", "", below=True)
-    assert case.run("turn", 0) is None
+    case = _Case(tmp_path, "ask", "", above=above)
+    assert case.run("turn", *place) is None
+    unknown = case.unknown()
     result = case.run(again)
     assert result is not None
-    assert len(result["waiting"]) == 1
-    assert case.deny() == 1
-    assert case.deny() == 0
-    result = case.run(how)
-    assert result is not None
-    assert (result["waiting"], result["output"]) == ([], killed_effects.DONE)
+    if result["waiting"]:
+        assert case.unknown()
+        assert case.deny() == len(result["waiting"]) == 1
+        assert case.deny() == 0
+        result = case.run(how)
+        assert result is not None
+    assert result["nothing"] or not result["waiting"]
     assert case.effects.read_text().splitlines() == ["12"]
+    if unknown and (place == (0, "") or above == "sender"):
+        assert unknown & case.asked_about() or case.is_answered()
+    with case.ledger() as ledger:
+        assert ledger.verify().verified
 
 
 # The order of a worker, continued by another worker, by a program in its session, or by both.
