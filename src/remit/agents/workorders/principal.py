@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from remit.agents.workorders.usage import Usage
-from remit.gateway import MAX_ID_CHARS
 from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import MAX_ID_CHARS
 from remit.ledger import LedgerPort, require_plain_text
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from remit.gateway.auth import Identity
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.json_text import sound_text
 from remit.learning.evidence.target import TargetType, find_target, not_found
 from remit.ledger import (
@@ -29,7 +29,7 @@ from remit.ledger import (
 )
 
 __all__ = [
-    "SOURCES", "Feedback", "FeedbackError", "Source", "feedback_on", "give_feedback", "rater_of",
+    "SOURCES", "Feedback", "Source", "feedback_on", "give_feedback", "rater_of",
     "reward_of",
 ]  # fmt: skip
 
@@ -47,10 +47,6 @@ Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a statement: of a transaction, or of the ledger."""
 
 _ON = "SELECT record FROM entries WHERE submission_id = ? AND event_type || '' = 'FEEDBACK'"
-
-
-class FeedbackError(RemitError):
-    """The feedback cannot be taken as things stand; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +109,8 @@ def give_feedback(
 
     Raises:
         InvalidInputError: a value cannot be used; neither score nor label is given.
-        TargetNotFoundError: there is no such target, or it is another's.
-        FeedbackError: the target was erased, the idempotency key was used for other feedback, or
+        EntryNotFoundError: there is no such target, or it is another's.
+        ConflictError: the target was erased, the idempotency key was used for other feedback, or
             the same party said 100 things of the target already.
     """
     entry = _entry(score, label, reason, source, by, identity, idempotency_key)
@@ -127,7 +123,7 @@ def give_feedback(
         if identity is not None and not found.is_of(tx, identity):
             raise not_found(target)
         if erased_of(tx.execute, shown):
-            raise FeedbackError(
+            raise ConflictError(
                 f"Content of {found.entry.id} was erased: nobody can look at what this is about.",
                 next_step="Give feedback on another.",
             )
@@ -142,7 +138,7 @@ def give_feedback(
             said_before += 1
             if idempotency_key and said.get("idempotency_key") == idempotency_key:
                 if any(said.get(name) != metadata.get(name) for name in ("score", "label")):
-                    raise FeedbackError(
+                    raise ConflictError(
                         f"This idempotency key was used for other feedback, {earlier['id']}.",
                         next_step="Use another key to change what was said.",
                     )
@@ -150,7 +146,7 @@ def give_feedback(
             if said["source"] == source:
                 metadata["replaces"] = str(earlier["id"])
         if said_before >= _MOST_WORDS:
-            raise FeedbackError(
+            raise ConflictError(
                 f"{by} said {said_before} things of {found.entry.id} already, the most there are.",
                 next_step="The latest of them counts.",
             )
@@ -166,7 +162,7 @@ def feedback_on(
     """All feedback in ledger order, that which was replaced too; with a target that on it alone.
 
     Raises:
-        TargetNotFoundError: there is no such target.
+        EntryNotFoundError: there is no such target.
     """
     where: dict[str, Any] = {"event_type": "FEEDBACK", "after": after}
     if target is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from remit.gateway import owner_of
 from remit.gateway.auth import Identity
-from remit.gateway.tenancy import owner_of
+from remit.kernel.errors import NotFoundError
 from remit.ledger import EntryNotFoundError, LedgerEntry, LedgerReader, Transaction
-from remit.routing import DecisionNotFoundError, find_decision
+from remit.routing import find_decision
 
-__all__ = ["Target", "TargetNotFoundError", "TargetType", "find_target", "not_found"]
+__all__ = ["Target", "TargetType", "find_target", "not_found"]
 
 TargetType = Literal["exchange", "work_order", "turn", "decision"]
 
@@ -21,10 +22,6 @@ _NEXT_STEP = (
     "Name an exchange, turn or work order by an entry id (LED-…) or WO-…, a decision by DEC-…, a "
     "turn of a session by SES-…/3, or the latest one by SES-…. `remit trace --last` shows them."
 )
-
-
-class TargetNotFoundError(EntryNotFoundError):
-    """There is nothing of that id that this caller may give feedback on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
             `/N` behind it for the turn of that number.
 
     Raises:
-        TargetNotFoundError: it names nothing, or nothing that feedback can be about.
+        EntryNotFoundError: it names nothing, or nothing that feedback can be about.
     """
     found = _found(ledger, name)
     if found is None:
@@ -83,9 +80,9 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
     return found
 
 
-def not_found(name: str) -> TargetNotFoundError:
+def not_found(name: str) -> EntryNotFoundError:
     """The error for what there is not, or not for this caller: it does not say which."""
-    return TargetNotFoundError(
+    return EntryNotFoundError(
         f"{name!r} is no exchange, work order, turn or decision that feedback can be given on.",
         next_step=_NEXT_STEP,
     )
@@ -97,7 +94,7 @@ def _found(ledger: LedgerReader, name: str) -> Target | None:
             return _of_entry(ledger, ledger.read(name))
         if name.startswith("DEC-"):
             return Target(find_decision(ledger, name), "decision")
-    except (EntryNotFoundError, DecisionNotFoundError):
+    except NotFoundError:
         return None
     if "\x00" in name or not name.isprintable():
         return None

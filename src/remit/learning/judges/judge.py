@@ -13,15 +13,13 @@ from typing import Any
 
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, text_of
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.learning.calls import cost_of, terms_of
-from remit.learning.evidence import FeedbackError, feedback_on, give_feedback
+from remit.learning.evidence import feedback_on, give_feedback
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
-from remit.routing import StagePrompts
-from remit.routing.asked import new_request
-from remit.routing.ensemble import JUDGE_CONTRACT
+from remit.routing import JUDGE_CONTRACT, StagePrompts, new_request
 
 __all__ = ["Judge", "Judged"]
 
@@ -178,7 +176,7 @@ class Judge:
                 self._ledger, exchange_id, score=score, reason=reason, source="judge",
                 by=self.name,
             )  # fmt: skip
-        except FeedbackError:  # erased while it was judged
+        except ConflictError:  # erased while it was judged
             return False
         return True
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import ConflictError
 from remit.kernel.root import Root
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages import policy_epoch
@@ -27,7 +27,7 @@ _DECISIONS: dict[str, State] = {
 }
 
 
-class ProposalError(RemitError):
+class ProposalError(ConflictError):
     """A proposal cannot be made, adopted, rejected or rolled back.
 
     Attributes:

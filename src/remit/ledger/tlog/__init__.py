@@ -4,14 +4,7 @@ Pure functions over bytes: no database, no network, no knowledge of what a leaf 
 """
 
 from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint, TlogProof
-from remit.ledger.tlog.errors import (
-    CheckpointError,
-    KeyFormatError,
-    NoteError,
-    ProofError,
-    TileError,
-    TlogError,
-)
+from remit.ledger.tlog.errors import NoteError, ProofError, TlogError
 from remit.ledger.tlog.merkle import (
     EMPTY_ROOT,
     consistency_proof,
@@ -37,14 +30,11 @@ __all__ = [
     "EMPTY_ROOT",
     "TILE_WIDTH",
     "Checkpoint",
-    "CheckpointError",
-    "KeyFormatError",
     "Note",
     "NoteError",
     "ProofError",
     "SignedCheckpoint",
     "Signer",
-    "TileError",
     "TlogError",
     "TlogProof",
     "VerifierKey",
@@ -62,3 +52,8 @@ __all__ = [
     "verify_consistency",
     "verify_inclusion",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+CheckpointError = NoteError
+KeyFormatError = TlogError
+TileError = TlogError
