@@ -17,7 +17,7 @@ from remit.kernel.exchange import PromptRequest, TextDelta
 from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
-from remit.providers.wire.finish import ended_by
+from remit.providers.wire import ended_by
 
 __all__ = ["finite", "in_neutral_form", "send"]
 
