@@ -13,7 +13,7 @@ from remit.ledger import LedgerClient
 from remit.providers import ProviderResponse
 from remit.providers.dialects import read_answer
 from remit.providers.upstream_errors import error_of_event
-from remit.providers.wire.answers import facts, stream_sum
+from remit.providers.wire import answer_facts, stream_sum
 from tests.support.odd_answers import (
     Call,
     Odd,
@@ -77,18 +77,20 @@ def test_each_word_has_one_meaning_in_every_api(endpoint: str) -> None:
         if reason == "stop" and endpoint in calls:
             reason = calls[endpoint]  # a call is a call; and an incomplete answer is not whole
         body = _sent(endpoint, word)
-        for found in (facts(endpoint, body), read_answer(endpoint, body)):
+        for found in (answer_facts(endpoint, body), read_answer(endpoint, body)):
             assert found.finish_reason == reason, word
             assert found.failure == (word if reason == "error" else ""), word
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 def test_a_response_that_failed_without_an_error_is_no_answer(status: str) -> None:
-    assert facts("openai.responses", {**responses(ANSWER), "status": status}).failure == status
+    assert (
+        answer_facts("openai.responses", {**responses(ANSWER), "status": status}).failure == status
+    )
     total = stream_sum("openai.responses")
     for event in responses_events(Odd("", "I will", (Call("ping", "{}"),), stop="error")):
         total.add(event["type"], json.dumps(event).encode())
-    assert facts("openai.responses", total.answer()).finish_reason == "error"
+    assert answer_facts("openai.responses", total.answer()).finish_reason == "error"
 
 
 @pytest.mark.parametrize("output", [[], responses(ANSWER)["output"]])
