@@ -1,4 +1,4 @@
-"""Requirements of a contract's schemas and criteria, and the words by which a prompt states them."""
+"""Requirements of a contract's schemas and criteria, and how a prompt's words state them."""
 
 from __future__ import annotations
 
