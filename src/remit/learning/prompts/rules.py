@@ -13,7 +13,7 @@ _FORMATS = {"date": "YYYY-MM-DD", "date-time": "an RFC 3339 date and time", "uri
 
 
 def rules_of(schema: Any, prompt: str) -> list[str]:
-    """Return an addition for each requirement of an answer's schema that the prompt leaves unstated.
+    """Return an addition for each requirement of an answer schema that the prompt leaves unstated.
 
     Args:
         schema: the schema that answers are graded by; anything but an object requires nothing.

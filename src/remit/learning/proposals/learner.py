@@ -354,7 +354,7 @@ def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:
 def _archive(
     change: Change, files: Mapping[str, bytes], version: str, registry: Registry
 ) -> Archive:
-    """Return the package that makes a change: data only, with bytes that follow from the arguments."""
+    """Return the package of a change: data only, with bytes that follow from the arguments."""
     assets = [
         {
             "path": path,
