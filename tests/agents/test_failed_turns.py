@@ -16,7 +16,7 @@ from remit.agents.supervisor import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.failures import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
-from remit.kernel.root import RootError
+from remit.kernel.errors import RemitError
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
 from tests.support.roots import new_root
 from tests.support.wire import (
@@ -73,7 +73,7 @@ def test_a_misspelt_model_is_refused_before_the_first_call(
         if not meant:
             runtime.agent("guide", model=model)
             return
-        with pytest.raises(RootError) as caught:
+        with pytest.raises(RemitError) as caught:
             runtime.agent("guide", model=model)
     assert f"Did you mean {meant}" in (caught.value.next_step or "")
 

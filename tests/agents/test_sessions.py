@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from remit.agents.sessions import SessionNotFoundError
 from remit.agents.supervisor import TurnCancelledError
 from remit.agents.tools import Tool
-from remit.gateway.leases import LeaseBusyError, LeaseExpiredError, LeaseManager, Owner
+from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager, Owner
+from remit.kernel.errors import NotFoundError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
 from tests.support.agents import anthropic_runtime
@@ -154,9 +154,9 @@ def test_no_agent_goes_on_with_anothers_session(
 ) -> None:
     with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
         session = runtime.agent("payer").session()
-        with pytest.raises(SessionNotFoundError, match="the agent payer"):
+        with pytest.raises(NotFoundError, match="the agent payer"):
             runtime.session(session.session_id)
-        with pytest.raises(SessionNotFoundError, match="the agent payer"):
+        with pytest.raises(NotFoundError, match="the agent payer"):
             runtime.agent("another").session(session.session_id)
         assert runtime.agent("payer").session(session.session_id).turn("x").response == "x"
 
@@ -232,7 +232,7 @@ async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> N
     async with office.hold("x", wait_s=0) as lease:
         ledger.transact(lambda tx: tx.execute("UPDATE leases SET owner = 'another'"))
         await asyncio.sleep(_SETTINGS.lasts_s)
-        with pytest.raises(LeaseExpiredError):
+        with pytest.raises(LeaseLostError):
             lease.check()
     assert ledger.select("SELECT owner FROM leases") == [("another",)]  # and left alone
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from remit import RemitError, Runtime, Tool
+from remit import Runtime, Tool
 from remit.agents.workorders import AnswerRejected, Degraded
-from remit.kernel.errors import ConfigError, InvalidInputError
-from remit.kernel.root import RootError
+from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.ledger import EVENTS, LedgerClient
 from remit.runtime import Conversation
 from tests.support.agents import CLASSIFIED, anthropic_runtime, by_kind
@@ -259,10 +258,10 @@ async def test_the_async_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_root_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RootError, match="no root"):
+    with pytest.raises(RemitError, match="no root"):
         Runtime.open(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(RootError, match="cannot be made"):
+    with pytest.raises(RemitError, match="cannot be made"):
         Runtime.open(tmp_path / "file" / "root", create=True)
 
 
@@ -273,10 +272,10 @@ def test_an_unknown_provider_or_model_is_refused_with_advice(
     with pytest.raises(ConfigError, match="No provider runs"):
         Runtime.open(tmp_path / "root", create=True, model="unheard-of")
     with Runtime.open(tmp_path / "root", model="anthropic") as runtime:
-        with pytest.raises(RootError) as caught:
+        with pytest.raises(RemitError) as caught:
             runtime.require_model()
         assert "ANTHROPIC_API_KEY" in caught.value.next_step
-    with Runtime.open(tmp_path / "root") as runtime, pytest.raises(RootError) as caught:
+    with Runtime.open(tmp_path / "root") as runtime, pytest.raises(RemitError) as caught:
         runtime.require_model()
     assert "remit model pull smollm2-135m" in caught.value.next_step
 

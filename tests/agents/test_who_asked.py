@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from remit.agents.sessions import SessionManager, SessionNotFoundError
+from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import Plan, TurnContext
 from remit.agents.tools import Tool
 from remit.gateway.budget import BudgetScope
+from remit.kernel.errors import NotFoundError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from tests.support.agents import TEXT, WorkerBench, anthropic_runtime, tools_only
@@ -135,7 +136,7 @@ def test_configured_secrets_in_what_a_tool_says_reach_no_entry(
 
 def test_a_turn_of_a_session_that_never_began_is_refused(ledger: LedgerClient) -> None:
     for session in (SessionManager(ledger), SessionManager(ledger, "SES-NEVERWAS")):
-        with pytest.raises(SessionNotFoundError):
+        with pytest.raises(NotFoundError):
             session.add_turn("hello", "hi")
     assert ledger.count() == 0
     began = SessionManager(ledger)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from remit.agents.sessions import SessionManager, SessionNotFoundError
+from remit.agents.sessions import SessionManager
 from remit.gateway.leases import LeaseManager
+from remit.kernel.errors import NotFoundError
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
@@ -67,7 +68,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     assert _json(*ledger("verify", "--archive", archive), remit=remit)["verified"]
     with (
         open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client,
-        pytest.raises(SessionNotFoundError, match="was archived, and cannot go on"),
+        pytest.raises(NotFoundError, match="was archived, and cannot go on"),
     ):
         SessionManager(client, own.session_id).require()
     listed = remit("session", "show", own.session_id, "--root", str(root))

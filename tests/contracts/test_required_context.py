@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remit.contracts import PromptContract, RequiredContextError, required_context
+from remit.contracts import ContractError, PromptContract, required_context
 from remit.ledger import LedgerClient, LedgerEntry
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_may_not_be_read_is_named(
     (folder / "linked").symlink_to(folder.parent / "HO1-other")
     (folder / "binary").write_bytes(b"\xff")
     os.mkfifo(folder / "pipe")
-    with pytest.raises(RequiredContextError) as caught:
+    with pytest.raises(ContractError) as caught:
         required_context(_contract(file_refs=[name]), ledger, folder, max_bytes=1_000)
     assert caught.value.code == "required_context_missing"
     assert repr(name) in caught.value.message
@@ -140,7 +140,7 @@ def test_a_file_that_may_not_be_read_is_named(
 def test_what_is_missing_is_named(
     ledger: LedgerClient, folder: Path, needs: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(RequiredContextError, match=told) as caught:
+    with pytest.raises(ContractError, match=told) as caught:
         required_context(_contract(**needs), ledger, folder, max_bytes=100_000)
     assert caught.value.code == "required_context_missing"
 
@@ -149,15 +149,15 @@ def test_the_bound_is_for_all_together(ledger: LedgerClient, folder: Path) -> No
     for name in ("one", "two"):
         (folder / name).write_text("x" * 60)
     assert required_context(_contract(file_refs=["one"]), ledger, folder, max_bytes=60)
-    with pytest.raises(RequiredContextError, match="'one'"):
+    with pytest.raises(ContractError, match="'one'"):
         required_context(_contract(file_refs=["one"]), ledger, folder, max_bytes=59)
-    with pytest.raises(RequiredContextError, match="'two'"):
+    with pytest.raises(ContractError, match="'two'"):
         required_context(_contract(file_refs=["one", "two"]), ledger, folder, max_bytes=119)
-    with pytest.raises(RequiredContextError, match="ledger query 1"):
+    with pytest.raises(ContractError, match="ledger query 1"):
         required_context(_contract(ledger_queries=[{}]), ledger, folder, max_bytes=300)
 
 
 def test_a_framework_leads_out_of_nothing(ledger: LedgerClient, folder: Path) -> None:
     (folder / "frameworks/FMWK-C.md").symlink_to(folder.parent / "HO1-other/secret.txt")
-    with pytest.raises(RequiredContextError, match="'FMWK-C'"):
+    with pytest.raises(ContractError, match="'FMWK-C'"):
         required_context(_contract(framework_refs=["FMWK-C"]), ledger, folder, max_bytes=100)

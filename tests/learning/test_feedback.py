@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from remit.gateway.auth import Identity
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.learning import (
-    FeedbackError,
     feedback_on,
     give_feedback,
     grade_by_reference,
@@ -109,7 +108,7 @@ def test_twice_replaces_and_an_idempotency_key_makes_it_one(ledger: LedgerClient
     first = give_feedback(ledger, target, score=0, by="ann", idempotency_key="a")
     again = give_feedback(ledger, target, score=0, by="ann", idempotency_key="a")
     assert (again.entry_id, again.again, ledger.count()) == (first.entry_id, True, 2)
-    with pytest.raises(FeedbackError, match="other feedback"):
+    with pytest.raises(ConflictError, match="other feedback"):
         give_feedback(ledger, target, score=1, by="ann", idempotency_key="a")
     other = give_feedback(ledger, target, score=1, by="bob", idempotency_key="a")
     assert other.replaces == ""
@@ -129,7 +128,7 @@ def test_an_erased_target_is_refused(ledger: LedgerClient) -> None:
     target = _exchange(ledger)
     ledger.erase(target, reason="request 7")
     before = ledger.count()
-    with pytest.raises(FeedbackError, match="erased"):
+    with pytest.raises(ConflictError, match="erased"):
         give_feedback(ledger, target, score=1, by="ann")
     assert ledger.count() == before
 

@@ -16,7 +16,6 @@ import pytest
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.ledger.log_of_logs import (
     EVENT,
-    TenantForkError,
     TenantProof,
     check_heads,
     latest_head,
@@ -119,17 +118,17 @@ def test_an_older_copy_and_another_history_are_refused(logs: Logs) -> None:
     logs.write(2)
     logs.take()
     count = logs.host.count()
-    with pytest.raises(TenantForkError, match="has 3 entries, and had 5"):
+    with pytest.raises(LedgerError, match="has 3 entries, and had 5"):
         logs.take(old)
     with LedgerClient(logs.folder / "copy.db", signer=_TENANT) as copy:
         for number in range(4):  # as long as it was, and longer: with another history
             copy.write(LedgerEntry("NOTE", "S", "D", f"other {number}"))
             if number:
-                with pytest.raises(TenantForkError, match="does not extend"):
+                with pytest.raises(LedgerError, match="does not extend"):
                     logs.take(tenant=copy)
     stranger = Signer.generate(_TENANT.name)
     forged = SignedCheckpoint.parse(logs.tenant.checkpoint()).checkpoint.sign(stranger)
-    with pytest.raises(TenantForkError, match="not signed by the key"):
+    with pytest.raises(LedgerError, match="not signed by the key"):
         logs.take(str(forged))
     assert logs.host.count() == count
 
@@ -143,7 +142,7 @@ def test_a_fork_goes_on_under_its_own_origin_and_not_back(logs: Logs) -> None:
         entry = logs.host.read(logs.take(tenant=after))
         assert (entry.decision, entry.metadata["extends"]) == ("FORKED", 0)
         logs.write(3)
-        with pytest.raises(TenantForkError, match="was taken before"):
+        with pytest.raises(LedgerError, match="was taken before"):
             logs.take()
 
 

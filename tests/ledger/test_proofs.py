@@ -14,7 +14,7 @@ from remit.ledger.tlog import (
     ProofError,
     SignedCheckpoint,
     Signer,
-    TileError,
+    TlogError,
     TlogProof,
     read_tile,
     verify_consistency,
@@ -124,7 +124,7 @@ def test_aics_tlog_reads_the_tiles_and_refuses_a_truncated_one(log: Path) -> Non
     try:
         tile.write_bytes(whole[:-1])
         assert _oracle("aics", log / "tiles", log / "key").returncode == 1
-        with pytest.raises(TileError, match="fetch it again"):
+        with pytest.raises(TlogError, match="fetch it again"):
             read_tile(tile.read_bytes())
         tile.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         assert _oracle("aics", log / "tiles", log / "key").returncode == 1

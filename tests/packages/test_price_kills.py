@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from remit import Runtime
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
 from remit.packages import RecordedPrices, recorded_prices
-from remit.providers.prices import Overlay, PriceError, Usage
+from remit.providers.prices import Overlay, Usage
 from remit.runtime.installation import recover_packages
 from remit.runtime.prices import (
     RootPrices,
@@ -116,7 +117,7 @@ def test_what_was_cut_off_is_said_and_never_charged_by(priced: Path, tmp_path: P
     assert "cut off" not in run_remit("price", "list", "--root", root).stderr
     # Where the new file is lost as well, no call is charged by the old one.
     (lost / ".prices.toml.new").unlink()
-    with pytest.raises(PriceError, match=f"not those that {recorded.entry_id} put") as refused:
+    with pytest.raises(RemitError, match=f"not those that {recorded.entry_id} put") as refused:
         Runtime.open(lost)
     assert "remit price import prices.toml" in refused.value.next_step
     assert run_remit("price", "import", lost / "prices.toml", "--root", lost).returncode == 0

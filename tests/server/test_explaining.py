@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from remit.routing import DecisionNotFoundError, explain
+from remit.kernel.errors import NotFoundError
+from remit.routing import explain
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
 from tests.support.upstream import Upstream
@@ -141,9 +142,9 @@ def test_a_refused_call(served: Served) -> None:
 
 def test_what_is_no_call_is_said_so(served: Served) -> None:
     (entry, *_) = served.ledger.query(event_type="KEY_CREATED", limit=1)
-    with pytest.raises(DecisionNotFoundError, match="KEY_CREATED: neither a decision nor a model"):
+    with pytest.raises(NotFoundError, match="KEY_CREATED: neither a decision nor a model"):
         explain(served.ledger, entry.id)
-    with pytest.raises(DecisionNotFoundError, match="no decision 'LED-ffffffff'"):
+    with pytest.raises(NotFoundError, match="no decision 'LED-ffffffff'"):
         explain(served.ledger, "LED-ffffffff")
 
 

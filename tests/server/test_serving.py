@@ -23,8 +23,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from remit.kernel.errors import RemitError
 from remit.server.http_server import HttpServer
-from remit.server.listening import ServerError, require_loopback
+from remit.server.listening import require_loopback
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
 from tests.server.running import Served, new_session
@@ -85,7 +86,7 @@ def test_dev_mode_asks_nobody_for_a_key(serve: Serve) -> None:
 
 def test_dev_mode_is_for_loopback_only(served: Served) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.com"):
-        with pytest.raises(ServerError, match="loopback"):
+        with pytest.raises(RemitError, match="loopback"):
             require_loopback(host)
     command = [sys.executable, "-m", "remit", "serve", "--root", str(served.root)]
     done = subprocess.run([*command, "--dev", "--host", "0.0.0.0", "--port", "0"],

@@ -12,15 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
-from remit.views import (
-    JourneyNotFoundError,
-    journey_page,
-    journey_text,
-    open_journey,
-    prompt_journey,
-)
+from remit.views import journey_page, journey_text, open_journey, prompt_journey
 from remit.views.entries import place_of, plain
 from remit.views.finding import find_places
 from remit.views.places import Place, Places
@@ -435,16 +429,16 @@ def test_what_there_is_not(story: Story) -> None:
         prompt_journey(ledger, session_id=SESSION, entry_id=story.ids["gate"])
     with pytest.raises(InvalidInputError):
         prompt_journey(ledger, entry_id=story.ids["gate"], turn=1)
-    with pytest.raises(JourneyNotFoundError, match="no session SES-NONE"):
+    with pytest.raises(NotFoundError, match="no session SES-NONE"):
         prompt_journey(ledger, session_id="SES-NONE")
-    with pytest.raises(JourneyNotFoundError, match="no work order"):
+    with pytest.raises(NotFoundError, match="no work order"):
         prompt_journey(ledger, work_order_id="WO-NONE")
-    with pytest.raises(JourneyNotFoundError, match="no turn 9"):
+    with pytest.raises(NotFoundError, match="no turn 9"):
         prompt_journey(ledger, session_id=SESSION, turn=9)
     with pytest.raises(EntryNotFoundError):
         prompt_journey(ledger, entry_id="LED-0000ffff")
     other = ledger.write(LedgerEntry("CONFIG_CHANGED", "x", "x", "x"))
-    with pytest.raises(JourneyNotFoundError, match="belongs to no session"):
+    with pytest.raises(NotFoundError, match="belongs to no session"):
         prompt_journey(ledger, entry_id=other)
     whole = prompt_journey(ledger, entry_id="LED-00000000")  # the beginning of the session
     assert len(whole["turns"]) == 5

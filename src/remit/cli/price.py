@@ -135,7 +135,8 @@ def unset(
     root: Path | None, as_json: bool, model: str | None, provider: str | None, everything: bool
 ) -> None:
     """Take a price of your own back: the shipped one holds again, or none."""
-    from remit.providers.prices import Overlay, PriceError
+    from remit.kernel.errors import RemitError
+    from remit.providers.prices import Overlay
 
     if everything == bool(model):
         raise click.UsageError("Name a model, or say --all.")
@@ -146,7 +147,7 @@ def unset(
         who, bare = named_model(str(model), provider, found, settings)
         key = found.own.key_of(who, bare, found.base)
         if key not in found.own.models:
-            raise PriceError(
+            raise RemitError(
                 f"There is no price of your own for {bare} of {who}.",
                 next_step="`remit price list --own` shows those there are.",
             )

@@ -34,17 +34,18 @@ def read_prices(
         counts: is given ``same`` and ``skipped``, where LiteLLM's file is read.
 
     Raises:
-        PriceError: it cannot be read, or a key in it is wrong; the key is named.
+        RemitError: it cannot be read, or a key in it is wrong; the key is named.
         click.UsageError: a provider is not known.
     """
     from fnmatch import fnmatchcase
 
-    from remit.providers.prices import Overlay, PriceError, is_litellm, read_litellm
+    from remit.kernel.errors import RemitError
+    from remit.providers.prices import Overlay, is_litellm, read_litellm
 
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise PriceError(
+        raise RemitError(
             f"{file} cannot be read: {error.strerror}.", next_step="Name a file of prices."
         ) from error
     known = known_providers(found, settings)
@@ -59,7 +60,7 @@ def read_prices(
         return imported.overlay
     read = Overlay.read(data, str(file), found.base)
     for key, size in read.without_sizes(found.base).items():
-        raise PriceError(
+        raise RemitError(
             f'{file}: models."{key}" has no {size}, and is unknown here: its calls have no bound.',
             next_step=f"Add {size}; docs/prices.md describes every key.",
         )

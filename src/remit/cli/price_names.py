@@ -70,7 +70,7 @@ def unknown_model(
     bare: str, provider: str, found: RootPrices, *, for_set: bool = False
 ) -> Exception:
     """The error of a model without a price; ``for_set`` where it was to be given one."""
-    from remit.providers.prices import PriceError
+    from remit.kernel.errors import RemitError
     from remit.runtime.prices import bare_name
 
     near = nearest(bare, (bare_name(one) for one in found.table if one.provider == provider))
@@ -78,7 +78,7 @@ def unknown_model(
     if for_set:
         hint += "For a model of its own, pass --context-window and --max-output-tokens: without "
         hint += "them its calls have no bound."
-    return PriceError(
+    return RemitError(
         f"The prices know no model {bare} of {provider}.",
         next_step=hint or "`remit price list` shows all; `remit price set` sets one.",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from remit.contracts.contract import PromptContract
-from remit.contracts.folder import ContractError, RequiredContextError, read_inside, text_of
+from remit.contracts.folder import ContractError, read_inside, text_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.ledger import Erased, LedgerPort
@@ -49,7 +49,7 @@ def required_context(
         finds nothing is no error.
 
     Raises:
-        RequiredContextError: something is missing, refused or too large; the message says
+        ContractError: something is missing, refused or too large; the message says
             which.
         LedgerError: the ledger cannot be read.
     """
@@ -81,9 +81,11 @@ class _Budget:
         if self.left < 0:
             raise self.error(what, f"does not fit into the {self._most} bytes there are for all")
 
-    def error(self, what: str, why: str, next_step: str = "") -> RequiredContextError:
-        return RequiredContextError(
-            f"{self._contract_id} requires {what}, which {why}.", next_step=next_step
+    def error(self, what: str, why: str, next_step: str = "") -> ContractError:
+        return ContractError(
+            "required_context_missing",
+            f"{self._contract_id} requires {what}, which {why}.",
+            next_step=next_step,
         )
 
 

@@ -16,11 +16,7 @@ from remit.kernel.loops import call_in_thread
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
 
-__all__ = ["ProtocolBrokenError", "finite", "in_neutral_form", "send"]
-
-
-class ProtocolBrokenError(ProviderError):
-    """The provider object gave back something that is no answer."""
+__all__ = ["finite", "in_neutral_form", "send"]
 
 
 def in_neutral_form(request: PromptRequest) -> PromptRequest:
@@ -95,7 +91,7 @@ async def send(
         _abandon(task)
         raise
     if task.cancelled():
-        raise ProtocolBrokenError("SERVER_ERROR", "the provider cancelled itself", True)
+        raise ProviderError("SERVER_ERROR", "the provider cancelled itself", True)
     response = _checked(task.result())
     if tap.wanted and stream is None and not streams_text:
         await tap.event(TextDelta(response.content))
@@ -129,7 +125,7 @@ class _Pieces:
 
 def _checked(answer: Any) -> ProviderResponse:
     if not _is_answer(answer):
-        raise ProtocolBrokenError(
+        raise ProviderError(
             "SERVER_ERROR",
             f"the provider gave back a {type(answer).__name__} that is no ProviderResponse",
             maybe_billed=True,
@@ -163,7 +159,7 @@ async def _guarded(answer: Any) -> Any:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise ProtocolBrokenError(
+        raise ProviderError(
             "SERVER_ERROR", "the provider cancelled itself", True, maybe_billed=True
         ) from error
 

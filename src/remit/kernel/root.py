@@ -10,7 +10,10 @@ from typing import Self
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["Root", "RootError", "find_root"]
+__all__ = ["Root", "find_root"]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+RootError = RemitError
 
 _FIRST_CONFIG = """\
 # The settings of this root. What is not said here has its shipped default;
@@ -21,10 +24,6 @@ _FIRST_CONFIG = """\
 """
 
 
-class RootError(RemitError):
-    """A root cannot be found, made or used."""
-
-
 @dataclass(frozen=True, slots=True)
 class Root:
     """The places of one root."""
@@ -33,7 +32,7 @@ class Root:
 
     @property
     def config(self) -> Path:
-        """``remit.toml``."""
+        """Path of ``remit.toml``."""
         return self.path / "remit.toml"
 
     @property
@@ -43,7 +42,7 @@ class Root:
 
     @property
     def marks(self) -> Path:
-        """The folder of what checks keep for the next one to go on from."""
+        """The folder of the positions that incremental checks resume from."""
         return self.path / "marks"
 
     def tier(self, name: str) -> Path:
@@ -55,25 +54,25 @@ class Root:
         return self.config.is_file()
 
     def require(self) -> Self:
-        """This root.
+        """Return this root if it exists.
 
         Raises:
-            RootError: it is not there.
+            RemitError: the directory is not a root.
         """
         if not self.exists():
-            raise RootError(
+            raise RemitError(
                 f"There is no root at {self.path}.",
                 next_step="Run `remit init`, or name another root.",
             )
         return self
 
     def create(self) -> list[Path]:
-        """Make the folders and ``remit.toml``, where they are missing; never changes what is there.
+        """Make missing folders and ``remit.toml``; return the files made. Existing files stay.
 
-        What is in the tier folders comes in packages. Returns the files it made.
+        Packages fill the folders of the tiers later.
 
         Raises:
-            RootError: the directory cannot be written.
+            RemitError: the directory cannot be written.
         """
         made: list[Path] = []
         try:
@@ -81,11 +80,11 @@ class Root:
             for tier in ("hot", "ho2", "ho1"):
                 self.tier(tier).mkdir(exist_ok=True)
             if not self.config.exists():
-                self.config.touch(mode=0o600)  # people put keys into it
+                self.config.touch(mode=0o600)  # Operators write keys into this file.
                 self.config.write_text(_FIRST_CONFIG, "utf-8")
                 made.append(self.config)
         except OSError as error:
-            raise RootError(
+            raise RemitError(
                 f"The root {self.path} cannot be made: {error.strerror or error}.",
                 next_step="Choose another directory, or correct its permissions.",
             ) from error

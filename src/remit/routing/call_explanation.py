@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remit.gateway import owner_by_prefix
-from remit.gateway.bounds import call_bound
-from remit.kernel.errors import RemitError
+from remit.gateway import call_bound, owner_by_prefix
+from remit.kernel.errors import NotFoundError, RemitError
 from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
 from remit.providers.prices import PriceTable
-from remit.providers.wire.endpoint import ENDPOINTS
-from remit.routing.errors import DecisionNotFoundError
+from remit.providers.wire import ENDPOINTS
 
 __all__ = ["explain_call"]
 
@@ -62,10 +60,10 @@ def explain_call(
         empty or ``None``.
 
     Raises:
-        DecisionNotFoundError: the entry is of no call.
+        NotFoundError: the entry is of no call.
     """
     if entry.event_type not in _CALLS:
-        raise DecisionNotFoundError(
+        raise NotFoundError(
             f"{entry.id} is of type {entry.event_type}: neither a decision nor a model call.",
             next_step="Name a decision (DEC-…), its entry, or an EXCHANGE: `remit ledger query "
             "--event-type EXCHANGE` lists them.",

@@ -13,16 +13,8 @@ class RoutingError(RemitError):
     """A model could not be chosen."""
 
 
-class DecisionNotFoundError(RoutingError):
-    """There is no such decision on record."""
-
-
 class WeightsError(RoutingError, ValueError):
     """The rules of scoring cannot be used."""
-
-
-class RouteNotFoundError(RoutingError):
-    """There is no route of that name."""
 
 
 class CircuitOpenError(RoutingError):

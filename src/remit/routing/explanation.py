@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import NotFoundError, RemitError
 from remit.ledger import EntryArchivedError, EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
-from remit.routing.errors import DecisionNotFoundError
 from remit.routing.intent import Intent, read_intent
 from remit.routing.recorded import (
     EVENT,
@@ -49,7 +48,7 @@ def explain(
         the call's own.
 
     Raises:
-        DecisionNotFoundError: there is none.
+        NotFoundError: there is none.
     """
     named = _entry(ledger, name) if name.startswith("LED-") else None
     if named is None or named.event_type == EVENT:
@@ -59,7 +58,7 @@ def explain(
     if decision_id := call.get("decision_id"):
         try:
             return {**_explained(find_decision(ledger, decision_id), ledger), "call": call}
-        except DecisionNotFoundError:
+        except NotFoundError:
             why = [f"The decision {decision_id}, by which it came about, is not on record.", *why]
     return {
         "decision_id": "",

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import NotFoundError, RemitError
 from remit.ledger import (
     EntryArchivedError,
     EntryNotFoundError,
@@ -18,7 +18,6 @@ from remit.ledger import (
 )
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
-from remit.routing.errors import DecisionNotFoundError
 from remit.routing.exploration import draws_agree
 from remit.routing.learned import head_on_record
 from remit.routing.scoring import ScoringInputs, chain_of, score_candidates
@@ -45,7 +44,7 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
         name: its id (``DEC-…``), its entry's, or that of an ``EXCHANGE`` that came of it.
 
     Raises:
-        DecisionNotFoundError: there is none.
+        NotFoundError: there is none.
     """
     try:
         if name.startswith("LED-"):
@@ -54,7 +53,7 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
             if entry.event_type == EVENT and isinstance(decision_id, str):
                 return entry
             if not isinstance(decision_id, str):
-                raise DecisionNotFoundError(
+                raise NotFoundError(
                     f"{name} is of type {entry.event_type}, and no router chose its model.",
                     next_step="Name a decision (DEC-…), its entry, or an EXCHANGE with a "
                     "decision_id.",
@@ -66,13 +65,13 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
     except (ThoughtNotFoundError, EntryNotFoundError) as error:
         raise no_such_decision(name) from error
     if not isinstance(entry.metadata.get("decision_id"), str):
-        raise DecisionNotFoundError(f"The thought {name!r} is not of a router.")
+        raise NotFoundError(f"The thought {name!r} is not of a router.")
     return entry
 
 
-def no_such_decision(name: str) -> DecisionNotFoundError:
+def no_such_decision(name: str) -> NotFoundError:
     """The error for a name that leads to no decision."""
-    return DecisionNotFoundError(
+    return NotFoundError(
         f"There is no decision {name!r} on record.",
         next_step="`remit ledger query --event-type THOUGHT_RECORD` lists them. A call that "
         "was cut off while it was routed leaves none.",

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.gateway import LLMGateway, in_neutral_form
 from remit.gateway.auth import Identity
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.kernel.exchange import (
     ModelCapabilities,
     PromptRequest,
@@ -23,7 +23,6 @@ from remit.providers import EventSink
 from remit.routing.asked import Asked, asked_of, asked_plainly, new_request
 from remit.routing.candidate import Candidate
 from remit.routing.emitters import ThoughtRecordEmitter
-from remit.routing.errors import RouteNotFoundError
 from remit.routing.explanation import explain
 from remit.routing.exploration import Exploration
 from remit.routing.intent import read_intent
@@ -175,7 +174,7 @@ class Router:
 
         Raises:
             FallbackChainExhaustedError: no model answered.
-            RouteNotFoundError: there is no such route.
+            NotFoundError: there is no such route.
             InvalidInputError: an argument cannot be used.
         """
         request = new_request(
@@ -242,7 +241,7 @@ class Router:
             identity: whose key's models alone count.
 
         Raises:
-            RouteNotFoundError: there is no such route.
+            NotFoundError: there is no such route.
             InvalidInputError: an argument cannot be used, or the key may use no model.
         """
         known = self._route(route)
@@ -282,7 +281,7 @@ class Router:
         """Why a model was chosen, or what became of a call; see :func:`remit.routing.explain`.
 
         Raises:
-            DecisionNotFoundError: there is no such decision or call.
+            NotFoundError: there is no such decision or call.
         """
         return explain(self._ledger, decision, self._gateway.model_prefixes)
 
@@ -291,7 +290,7 @@ class Router:
     def _route(self, name: str) -> RouteSettings:
         route = self.routes.get(name)
         if route is None:
-            raise RouteNotFoundError(
+            raise NotFoundError(
                 f"There is no route {name!r}.",
                 next_step=f"Known are {', '.join(sorted(self.routes))}.",
             )
@@ -301,7 +300,7 @@ class Router:
         """The models that a route chooses among, as they are now.
 
         Raises:
-            RouteNotFoundError: there is no such route.
+            NotFoundError: there is no such route.
         """
         return self._registry.candidates(self._route(name).models)
 

@@ -1,4 +1,4 @@
-"""Agents that packages brought: their packages say what they may do."""
+"""Agents brought by packages, within the permissions of their packages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 
 from remit.contracts import PromptContract
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import NotFoundError
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
-from remit.packages import Permissions, Registry
+from remit.packages import AgentDocument, Framework, Permissions, Registry, permits_tool
 from remit.packages.checks import allows_named, boundary_model, budget_problem, reserved_agents
-from remit.packages.documents import AgentDocument, Framework
-from remit.packages.permissions import permits_tool
 
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"
@@ -23,21 +21,17 @@ _CHECK = "Run `remit gate check --gate G1-COMPLETE`."
 Meaning = Callable[[str], Sequence[tuple[str, str]]]
 
 
-class AgentNotInstalledError(RemitError):
-    """No installed package brought that agent, or it may not be used as it is."""
-
-
 @dataclass(frozen=True, slots=True)
 class PackagedAgent:
-    """An agent, and what its package lets it do.
+    """An agent with the limits that its package sets.
 
     Attributes:
-        document: as the package brought it.
-        package_id: which package.
-        token_budget: most tokens of one order: the least of what agent, package and framework
-            say; ``None``: as configured.
-        usd_budget: most US dollars of one order: the lesser of what agent and package say;
-            ``None``: as configured.
+        document: the agent's document in the package.
+        package_id: id of the package.
+        token_budget: token limit of an order: the lowest of agent, package and framework; ``None``
+            for the configured limit.
+        usd_budget: limit of an order in US dollars: the lower of agent and package; ``None`` for
+            the configured limit.
     """
 
     document: AgentDocument
@@ -47,7 +41,7 @@ class PackagedAgent:
 
 
 def packaged_agents(files: InstalledFiles) -> list[str]:
-    """Ids of the agents that packages brought."""
+    """Return the ids of agents that packages brought."""
     paths = map(PurePosixPath, files.paths(_FOLDER))
     return sorted(path.stem for path in paths if path.suffix == ".json")
 
@@ -62,33 +56,31 @@ def packaged_agent(
     meaning: Meaning | None = None,
     reserved: Collection[str] | None = None,
 ) -> PackagedAgent:
-    """One agent, held against the permissions of its package and the ceilings of its framework.
+    """Return an agent, checked against its package's permissions and its framework's ceilings.
 
     Args:
-        agent_id: which.
-        files: of the root.
-        ledger: says what its package is permitted.
-        default: provider and model that answer where no other is named.
-        model: asked for instead of what the agent names.
-        meaning: gives the providers and models that a name means, all of which have to be
-            permitted: one; or those that a route may choose, none for what is looked at
-            elsewhere. When left out, only what is permitted whatever the name means is used.
-        reserved: ids that no packaged agent may have, ADMIN's; as shipped when left out.
+        agent_id: id of the agent.
+        files: the root's installed files.
+        ledger: the record of the package's permissions.
+        default: provider and model that answer if no other is named.
+        model: replaces the model that the agent names.
+        meaning: returns the providers and models that a name can mean, all of which must be
+            permitted: one, or the choices of a route, or none for a name that is checked elsewhere.
+            If left out, only names that are permitted whatever they mean are accepted.
+        reserved: ids that no packaged agent may have; ADMIN's as shipped if left out.
 
     Raises:
-        AgentNotInstalledError: there is none, or it goes beyond what its package is permitted.
-        ChangedFileError: its file, contract or framework is not as it was installed.
-        PackageError: one of these or the registry cannot be read.
-        ContractError: its contract cannot be used.
+        NotFoundError: there is no such agent, or it exceeds its package's permissions.
+        ChangedFileError: the agent's file, contract or framework differs from the installed one.
+        PackageError: one of these files or the registry cannot be read.
+        ContractError: the agent's contract cannot be used.
     """
     known = packaged_agents(files)
     if agent_id not in known:
         there = f"There is {', '.join(known)}." if known else "`remit package new` begins one."
-        raise AgentNotInstalledError(
-            f"No installed package brought an agent {agent_id!r}.", next_step=there
-        )
+        raise NotFoundError(f"No installed package brought an agent {agent_id!r}.", next_step=there)
     if agent_id in (reserved_agents() if reserved is None else reserved):
-        raise AgentNotInstalledError(
+        raise NotFoundError(
             f"The agent {agent_id} of a package has the id of Remit's own agent.",
             next_step="Give the agent another id, or `remit package remove` its package.",
         )
@@ -98,7 +90,7 @@ def packaged_agent(
     registry = Registry.from_ledger(ledger)
     package = registry.packages.get(package_id)
     if package is None:
-        raise AgentNotInstalledError(
+        raise NotFoundError(
             f"The agent {agent_id} belongs to {package_id}, which the ledger does not have as "
             "installed.",
             next_step="Run `remit gate check --all`.",
@@ -106,7 +98,7 @@ def packaged_agent(
     granted = package.manifest.permissions
     for tool_id in document.tools:
         if not permits_tool(granted.tools, tool_id):
-            raise AgentNotInstalledError(
+            raise NotFoundError(
                 f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
                 "permitted.",
                 next_step=_CHECK,
@@ -120,7 +112,7 @@ def packaged_agent(
     )
     usd = _least(document.usd_budget, granted.budgets.get("usd_budget"))
     if usd is not None and (problem := budget_problem(ceilings, "usd_budget", str(usd))):
-        raise AgentNotInstalledError(f"{who} {problem} by its framework.", next_step=_CHECK)
+        raise NotFoundError(f"{who} {problem} by its framework.", next_step=_CHECK)
     return PackagedAgent(
         document, package_id, None if tokens is None else int(tokens),
         None if usd is None else float(usd),
@@ -135,7 +127,10 @@ def _check_model(
     default: tuple[str, str],
     meaning: Meaning | None,
 ) -> None:
-    """What the document states counts even where something else is asked for this time."""
+    """Raise NotFoundError unless the package may use the models that the agent and the caller name.
+
+    The model in the document is checked even if the caller names another one.
+    """
     permitted = ", ".join(granted.models) or "no model but the root's default"
     answers = "/".join(default)
     for name in dict.fromkeys(name for name in (stated, asked) if name):
@@ -145,13 +140,13 @@ def _check_model(
         else:  # the root's default model alone, and only when a person asks for it
             right = name != stated and means == [answers]
         if not right:
-            raise AgentNotInstalledError(
+            raise NotFoundError(
                 f"{who} may use {permitted}, not {name}.",
                 next_step="Choose another model, as provider/model, or add it to the models of "
                 "the package's permissions.",
             )
     if not (stated or asked) and granted.models and not allows_named(granted.models, answers):
-        raise AgentNotInstalledError(
+        raise NotFoundError(
             f"{who} may use {permitted}, not {answers}, which is the model here.",
             next_step="Choose another model: as `model`, or in [model] default.",
         )
@@ -160,13 +155,16 @@ def _check_model(
 def _check_contracts(
     who: str, contract_id: str, granted: Permissions, files: InstalledFiles
 ) -> None:
-    """Every version that is there: which is the newest is the loader's to say."""
+    """Raise NotFoundError unless the package may use every installed version of the contract.
+
+    The loader decides which version is the newest, so all of them are checked.
+    """
     for path in files.paths(_CONTRACTS):
         if PurePosixPath(path).stem.partition("@")[0] != contract_id:
             continue
         fixed = boundary_model(PromptContract.parse(files.read(path), path))
         if fixed and not allows_named(granted.models, fixed):
-            raise AgentNotInstalledError(
+            raise NotFoundError(
                 f"{who} answers under {contract_id}, which fixes the model {fixed}; the package "
                 "is not permitted it.",
                 next_step=_CHECK,
@@ -181,7 +179,7 @@ def _ceilings(
             name = PurePosixPath(asset.path).name
             if asset.classification == "framework" and name == f"{framework_id}.json":
                 return Framework.parse(files.read(asset.path), asset.path).permissions.budgets
-    raise AgentNotInstalledError(
+    raise NotFoundError(
         f"{who} belongs to {framework_id}, which is not installed.",
         next_step="Install the package that brings it.",
     )

@@ -41,15 +41,11 @@ class Options:
     by: str = ""
 
 
-class ServerError(RemitError):
-    """The server cannot start."""
-
-
 def listen(host: str, port: int, backlog: int) -> socket.socket:
     """A socket that listens: clients may connect before the server runs.
 
     Raises:
-        ServerError: the address cannot be listened on.
+        RemitError: the address cannot be listened on.
     """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -59,7 +55,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         listening.listen(backlog)
     except OSError as error:
         listening.close()
-        raise ServerError(
+        raise RemitError(
             f"{host}:{port} cannot be listened on: {error.strerror}.",
             next_step="Choose another port, or stop the program that listens there.",
         ) from error
@@ -85,14 +81,14 @@ def require_loopback(host: str) -> None:
     """Dev mode accepts everyone, so it listens on loopback only.
 
     Raises:
-        ServerError: ``host`` is another address.
+        RemitError: ``host`` is another address.
     """
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = host == "localhost"
     if not loopback:
-        raise ServerError(
+        raise RemitError(
             f"Dev mode lets everybody in, so it listens on loopback only, not on {host}.",
             next_step="Serve without dev mode and make keys with `remit key create`.",
         )

@@ -20,7 +20,7 @@ class LoopbackServer(Closeable):
         url: of the endpoints, without a path.
 
     Raises:
-        ServerError: no port can be listened on.
+        RemitError: no port can be listened on.
     """
 
     def __init__(self, runtime: Runtime) -> None:

@@ -38,7 +38,7 @@ def serve(
         by: who runs it, for the record.
 
     Raises:
-        ServerError: the address cannot be listened on, or must not be; or workers die again and
+        RemitError: the address cannot be listened on, or must not be; or workers die again and
             again.
         RemitError: the root cannot be opened.
         SystemExit: a second signal ended what still ran.

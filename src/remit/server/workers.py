@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import RemitError
-from remit.server.listening import Options, ServerError
+from remit.server.listening import Options
 
 if TYPE_CHECKING:
     from remit.server.http_server import HttpServer
@@ -51,7 +51,7 @@ class Workers:
         self._signals: list[int] = []
         self._stops = 0
         self._failures = 0
-        self._why: RemitError = ServerError("The worker processes died as they started.")
+        self._why: RemitError = RemitError("The worker processes died as they started.")
         self._to_reload: list[_Slot] = []
         self._taken = False  # whether one of them has taken the new configuration
         self._again = False  # a SIGHUP came meanwhile
@@ -173,7 +173,7 @@ class Workers:
         if not slot.ready:
             self._failures += 1
             if self._failures > 1 and not self._why.next_step:
-                self._why = ServerError(
+                self._why = RemitError(
                     f"The worker processes die as they start, the last ended {how}.",
                     next_step="Look at the log above for why.",
                 )
@@ -271,5 +271,5 @@ def _plain(error: RemitError | OSError) -> RemitError:
     """An error that another process can read."""
     if isinstance(error, OSError):
         step = "Free what the machine has run out of, such as open files (`ulimit -n`)."
-        return ServerError(f"A worker cannot start: {error}.", next_step=step)
-    return ServerError(error.message, next_step=error.next_step)
+        return RemitError(f"A worker cannot start: {error}.", next_step=step)
+    return RemitError(error.message, next_step=error.next_step)

@@ -1,4 +1,4 @@
-"""The journey of a prompt: a session's turns, whole, from what the ledger says."""
+"""The journey of a prompt: the turns of a session, read from the ledger."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import Tally, place_of, plain, session_of
 from remit.views.finding import find_places
@@ -14,10 +14,6 @@ from remit.views.places import SESSION_EVENTS, Place, Places
 from remit.views.turn import build_turn
 
 _SPAN = 100  # numbers of a turn's entries from first to last
-
-
-class JourneyNotFoundError(RemitError):
-    """The ledger has no such session, turn or work order."""
 
 
 def prompt_journey(
@@ -29,22 +25,22 @@ def prompt_journey(
     turn: int | None = None,
     with_content: bool = True,
 ) -> dict[str, Any]:
-    """What became of a prompt: planned, dispatched, asked, answered, used, checked, delivered.
+    """Return the journey of a prompt: plan, dispatch, calls, tools, checks and delivery.
 
-    Give one of the first three. A work order and an entry lead to their turn, and stand under
-    ``focus``; ``docs/trace.md`` describes the data.
+    Give exactly one of ``session_id``, ``work_order_id`` and ``entry_id``. A work order or entry
+    selects its turn and is named under ``focus``; ``docs/trace.md`` describes the data.
 
     Args:
-        ledger: a client, or a handle that sees the tiers in question.
-        session_id: all turns of a session.
-        work_order_id: the turn that planned it.
-        entry_id: the turn that it belongs to.
-        turn: of a session, only the turn of that number.
-        with_content: ``False`` leaves commitments where content would stand.
+        ledger: a client, or a handle that may read the tiers in question.
+        session_id: selects all turns of a session.
+        work_order_id: selects the turn that planned the work order.
+        entry_id: selects the turn that the entry belongs to.
+        turn: with ``session_id``, selects only the turn of that number.
+        with_content: ``False`` returns commitments in place of content.
 
     Raises:
-        InvalidInputError: not exactly one of the three is given, or ``turn`` with another.
-        JourneyNotFoundError: the ledger has no such session, work order or turn, or the entry
+        InvalidInputError: not exactly one id is given, or ``turn`` without ``session_id``.
+        NotFoundError: the ledger has no such session, work order or turn, or the entry
             belongs to no session.
         EntryNotFoundError: there is no such entry.
     """
@@ -82,13 +78,13 @@ def open_journey(
         entry = _entry_of_order(ledger, work_order_id)
     session = session_id if entry is None else session_of(entry)
     if not session:
-        raise JourneyNotFoundError(
+        raise NotFoundError(
             f"{focus} belongs to no session.", next_step="`remit ledger show` shows the entry."
         )
     is_inside = entry is not None and entry.event_type not in SESSION_EVENTS
     places = find_places(ledger, session, entry if is_inside else None)
     if not places.found:
-        raise JourneyNotFoundError(
+        raise NotFoundError(
             f"The ledger has no session {session}.",
             next_step="`remit session list` shows what there is.",
         )
@@ -99,7 +95,7 @@ def open_journey(
     if turn is not None:
         chosen = places.of_turn(turn)
         if not chosen:
-            raise JourneyNotFoundError(
+            raise NotFoundError(
                 f"{session} has no turn {turn}.", next_step=f"It has {places.turns}."
             )
     elif entry is not None and is_inside:
@@ -146,7 +142,7 @@ def _nest(
             name = step.get("sub_session_id")
             if not isinstance(name, str) or not name or name in above:
                 continue
-            with contextlib.suppress(JourneyNotFoundError):  # it never began
+            with contextlib.suppress(NotFoundError):  # The inner session never began.
                 inner = open_journey(
                     ledger, session_id=name, with_content=with_content, above=above
                 )
@@ -175,7 +171,7 @@ def gates_of(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _counted(
     ledger: LedgerPort, session: str, places: Places, chosen: list[Place]
 ) -> tuple[Tally, int]:
-    """What some turns used, and how many orders they planned."""
+    """Return the usage of some turns and the number of work orders that they planned."""
     stream, tally, orders = _Stream(ledger, session, False), Tally(), 0
     for place in chosen:
         for entry in stream.entries(places, place):
@@ -196,7 +192,7 @@ class _Stream:
         self._rows: Iterator[LedgerEntry] = iter(())
 
     def entries(self, places: Places, place: Place) -> list[LedgerEntry]:
-        """What belongs to one turn, in ledger order."""
+        """Return the entries of a turn, in ledger order."""
         if place.order:
             return list(
                 self._ledger.query(
@@ -212,7 +208,7 @@ class _Stream:
 
     def _range(self, place: Place) -> Iterator[LedgerEntry]:
         span = place.last - place.after
-        if span <= _SPAN:  # of a session that is alone it holds nothing else: no page more is read
+        if span <= _SPAN:  # A lone session has no foreign entries here: no further page is read.
             self._at = None
             found = self._query(place.after, limit=span)
             yield from (entry for entry in found if place_of(entry.id) <= place.last)
@@ -240,14 +236,14 @@ def _entry_of_order(ledger: LedgerPort, work_order_id: str) -> LedgerEntry:
             work_order_id=work_order_id, event_type=event_type, limit=1, with_content=False
         ):
             return entry
-    raise JourneyNotFoundError(
+    raise NotFoundError(
         f"The ledger has no work order {work_order_id}.",
         next_step="`remit trace SESSION` shows those of a session.",
     )
 
 
 def _agent_of(ledger: LedgerPort, session: str, places: Places) -> str:
-    """Whose session it is; of one without a beginning, who wrote first in it."""
+    """Return the agent of a session; without a SESSION_START, the writer of its first entry."""
     first = places.start or next(
         ledger.query(session_id=session, limit=1, with_content=False), None
     )

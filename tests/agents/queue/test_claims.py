@@ -19,7 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from remit.agents.queue import OrderStateError, Row
+from remit.agents.queue import Row
+from remit.kernel.errors import ConflictError
 from remit.ledger import LedgerClient
 from tests.agents.queue.bench import Bench, settings
 from tests.support.postgres import PostgresServer
@@ -146,7 +147,7 @@ class Orders(RuleBasedStateMachine):
         order_id = data.draw(st.sampled_from(self._open()))
         try:
             status = getattr(self.bench.queue, verb)(order_id, by="Joe")
-        except OrderStateError:
+        except ConflictError:
             return
         if status.state == "cancelled":
             self.ended[order_id] = "cancelled"

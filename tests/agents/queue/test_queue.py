@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from remit.agents.queue import OrderNotFoundError, OrderStateError, Submission
-from remit.agents.queue.audit import check_orders, is_on_record
+from remit.agents.queue import Submission, check_orders, is_on_record
 from remit.agents.queue.rows import COLUMNS, rows_of
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.agents.queue.bench import Bench, settings
@@ -42,10 +41,10 @@ def test_an_order_is_submitted_done_and_gone_from_the_table(ledger: LedgerClient
         "ORDER_SUBMITTED", "ORDER_ENDED",
     ]  # fmt: skip
     ledger.erase(subject_id="ann", reason="asked")
-    with pytest.raises(OrderStateError, match="erased"):
+    with pytest.raises(ConflictError, match="erased"):
         bench.queue.fork(order_id, by="t")
     bench.check()
-    with pytest.raises(OrderNotFoundError):
+    with pytest.raises(NotFoundError):
         bench.queue.get("ORD-NOSUCHORDER")
 
 
@@ -121,7 +120,7 @@ def test_a_poison_order_is_set_aside_and_blocks_nobody(ledger: LedgerClient) -> 
     assert (claim.order_id, claim.attempts) == (poison, 1)
     assert bench.fail(claim, again=False)
     assert bench.queue.cancel(poison, by="Joe").state == "cancelled"
-    with pytest.raises(OrderStateError, match="cancelled"):
+    with pytest.raises(ConflictError, match="cancelled"):
         bench.queue.retry(poison, by="Joe")
     bench.check()
 
@@ -167,7 +166,7 @@ def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> N
     worker = bench.worker()
     (claim,) = bench.claim(worker)
     assert claim.order_id == second
-    with pytest.raises(OrderStateError, match="running"):
+    with pytest.raises(ConflictError, match="running"):
         bench.queue.pause(second, by="Joe")
     assert bench.queue.cancel(third, by="Joe").state == "cancelled"
     assert bench.queue.resume(first, by="Joe").state == "ready"
@@ -178,7 +177,7 @@ def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> N
     assert bench.end(claim, "cancelled")
     assert bench.state(second) == "cancelled"
     assert [row.order_id for row in bench.claim(worker, 9)] == [first]
-    with pytest.raises(OrderStateError):
+    with pytest.raises(ConflictError):
         bench.queue.cancel(third, by="Joe")
     bench.check()
 

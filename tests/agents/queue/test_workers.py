@@ -23,10 +23,8 @@ from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
-from remit.runtime import Agent
-from remit.runtime.order_app import load_app
+from remit.runtime import Agent, OrderWorker, load_app
 from remit.runtime.order_turns import Done
-from remit.runtime.order_worker import OrderWorker
 from tests.agents.queue import app
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.commands import run_remit
@@ -167,7 +165,7 @@ def test_a_typed_answer_and_one_that_failed_come_back_as_such(
             assert (failed.failed, failed.error_code) == (True, "SERVER_ERROR")
             assert bad.status().state == "failed"
             unknown = runtime.agent("stranger").submit("Go.", max_attempts=1)
-            assert unknown.wait(60).error_code == "AgentNotInstalledError"
+            assert unknown.wait(60).error_code == "NotFoundError"
         retried = [one.decision for one in runtime.ledger.query(event_type="ORDER_CHANGED")]
         assert retried == ["RETRIED", "RETRIED"]
         check(runtime)

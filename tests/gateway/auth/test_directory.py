@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.auth import (
-    Directory,
-    KeyStore,
-    VirtualKeyError,
-    VirtualKeyNotFoundError,
-    id_of,
-    shown_keys,
-)
+from remit.gateway.auth import Directory, KeyStore, id_of, shown_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, TokenUsage
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
 
 
@@ -40,12 +33,12 @@ def test_a_name_is_declared_and_changed_on_record(ledger: LedgerClient) -> None:
 
 def test_an_id_is_declared_once_however_many_try(ledger: LedgerClient) -> None:
     made: list[str] = []
-    refused: list[VirtualKeyError] = []
+    refused: list[ConflictError] = []
 
     def declare(number: int) -> None:
         try:
             made.append(Directory(ledger).declare("team", "t", f"T{number}", by="ann").name)
-        except VirtualKeyError as error:
+        except ConflictError as error:
             refused.append(error)
 
     threads = [threading.Thread(target=declare, args=(number,)) for number in range(8)]
@@ -69,9 +62,9 @@ def test_ids_work_without_a_name(ledger: LedgerClient) -> None:
         budgeter.allocate(BudgetScope(team_id="blue"), 100)
         assert [team.id for team in directory.list("team")] == ["blue", "red"]
         assert [user.id for user in directory.list("user")] == ["a/n:n"]
-        with pytest.raises(VirtualKeyNotFoundError, match="no team 'green'"):
+        with pytest.raises(NotFoundError, match="no team 'green'"):
             directory.find("team", "green")
-        with pytest.raises(VirtualKeyNotFoundError):
+        with pytest.raises(NotFoundError):
             directory.rename("team", "red", "Red", by="ann")
         directory.declare("user", "a/n:n", "Ann", by="ann")
         blue, red = directory.described(directory.list("team"), budgeter.list())

@@ -12,19 +12,11 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.auth import (
-    AuthenticationError,
-    AuthLimits,
-    AuthUnavailableError,
-    KeyStore,
-    VirtualKeyError,
-    VirtualKeyNotFoundError,
-)
-from remit.kernel.errors import InvalidInputError
+from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableError, KeyStore
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.server.authentication import Authenticator
-from remit.server.refusals import HttpError
+from remit.server.extending import Authenticator, HttpError
 from tests.support.stores import files_hold, outside
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
@@ -183,7 +175,7 @@ def test_the_secret_lies_nowhere(
 
 def test_names_are_unique_among_keys_that_are_not_revoked(keys: KeyStore) -> None:
     first = keys.create("k")
-    with pytest.raises(VirtualKeyError, match="already"):
+    with pytest.raises(ConflictError, match="already"):
         keys.create("k")
     keys.revoke("k")
     second = keys.create("k")
@@ -203,7 +195,7 @@ def test_of_many_who_take_a_name_at_once_one_has_it(keys: KeyStore, ledger: Ledg
     def take() -> None:
         try:
             made.append(keys.create("k").key_id)
-        except VirtualKeyError:
+        except ConflictError:
             refused.append("k")
 
     threads = [threading.Thread(target=take) for _ in range(12)]
@@ -223,7 +215,7 @@ def test_a_revoked_key_ends_at_once_and_for_good(keys: KeyStore, ledger: LedgerC
         keys.identity_of(made.key_id)
     assert keys.revoke("k", "again") == keys.revoke(made.key_id) == entry_id
     assert ledger.count() == 2
-    with pytest.raises(VirtualKeyError, match="revoked"):
+    with pytest.raises(ConflictError, match="revoked"):
         keys.rotate("k")
     assert keys.list() == []
 
@@ -265,7 +257,7 @@ def test_an_expired_key_is_refused(keys: KeyStore, ledger: LedgerClient) -> None
     assert [key.state for key in keys.list()] == ["expired"]
     with pytest.raises(AuthenticationError):
         keys.identity_of(made.key_id)
-    with pytest.raises(VirtualKeyError, match="expired"):
+    with pytest.raises(ConflictError, match="expired"):
         keys.rotate("k")
     with KeyStore(ledger, LIMITS) as later:
         assert _refused(later, made.key)
@@ -364,7 +356,7 @@ def test_the_longest_and_strangest_that_can_be_a_key(keys: KeyStore) -> None:
 @pytest.mark.parametrize("name", ["nobody", "", "a\x00b", "\udc80", "KEY-0000000000000000"])
 def test_a_key_that_is_not_there(keys: KeyStore, ledger: LedgerClient, name: str) -> None:
     for call in (keys.find, keys.revoke, keys.rotate):
-        with pytest.raises(VirtualKeyNotFoundError):
+        with pytest.raises(NotFoundError):
             call(name)
     assert ledger.count() == 0
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from remit.gateway.auth import (
     AgentClaims,
-    AgentKeyError,
     AgentTokenProvider,
     AgentTokens,
     AuthenticationError,
@@ -28,7 +27,7 @@ from remit.gateway.auth import (
     KeyStore,
     agent_secret,
 )
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 
@@ -271,7 +270,7 @@ def test_the_secret_is_made_once(tmp_path: Path) -> None:
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     agent_secret(Root(tmp_path))
     (tmp_path / "HOT/keys/agent.key").chmod(mode)
-    with pytest.raises(AgentKeyError, match="chmod 600"):
+    with pytest.raises(RemitError, match="chmod 600"):
         agent_secret(Root(tmp_path))
 
 
@@ -280,14 +279,14 @@ def test_a_damaged_secret_is_refused_not_replaced(tmp_path: Path, text: bytes) -
     agent_secret(Root(tmp_path))
     file = tmp_path / "HOT/keys/agent.key"
     file.write_bytes(text)
-    with pytest.raises(AgentKeyError, match="damaged"):
+    with pytest.raises(RemitError, match="damaged"):
         agent_secret(Root(tmp_path))
     assert file.read_bytes() == text
 
 
 def test_a_place_that_cannot_hold_it_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "HOT").write_text("in the way")
-    with pytest.raises(AgentKeyError):
+    with pytest.raises(RemitError):
         agent_secret(Root(tmp_path))
 
 

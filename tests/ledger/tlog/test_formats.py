@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.ledger.tlog import (
+    COSIGNATURE,
     Checkpoint,
-    CheckpointError,
-    KeyFormatError,
     Note,
     NoteError,
     ProofError,
     SignedCheckpoint,
     Signer,
-    TileError,
     TlogError,
     TlogProof,
     VerifierKey,
@@ -28,7 +26,6 @@ from remit.ledger.tlog import (
     read_tile,
     tile_path,
 )
-from remit.ledger.tlog.note import COSIGNATURE
 
 SIGNER = Signer.generate("example.com/log")
 WITNESS = Signer.generate("witness.example/w1", COSIGNATURE)
@@ -60,13 +57,13 @@ def test_keys_go_round_and_are_checked() -> None:
         f"{name}+{digits}+{encoded[:-4]}", f"{name}+{digits}+!!!!", f" +{digits}+{encoded}",
         f"{name}+{digits}+" + base64.b64encode(b"\x09" + b"k" * 32).decode(),
     ):  # fmt: skip
-        with pytest.raises(KeyFormatError):
+        with pytest.raises(TlogError):
             VerifierKey.parse(wrong)
     for name in ("", "a b", "a+b", "a\nb"):
-        with pytest.raises(KeyFormatError):
+        with pytest.raises(TlogError):
             Signer.generate(name)
     for pem in (b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"):
-        with pytest.raises(KeyFormatError):
+        with pytest.raises(TlogError):
             Signer.from_pem("x", pem)
 
 
@@ -78,9 +75,9 @@ def test_a_checkpoint_goes_round() -> None:
     (found,) = SignedCheckpoint.parse(str(cosigned)).cosignatures([WITNESS.verifier_key])
     assert found.timestamp == 1_700_000_000
     assert str(cosigned.with_signatures([again.cosign(WITNESS, 5)])) == str(cosigned)
-    with pytest.raises(CheckpointError, match="cannot cosign"):
+    with pytest.raises(NoteError, match="cannot cosign"):
         signed.cosign(SIGNER)
-    with pytest.raises(CheckpointError, match="cannot sign for"):
+    with pytest.raises(NoteError, match="cannot sign for"):
         HEAD.sign(Signer.generate("example.com/other"))
 
 
@@ -94,7 +91,7 @@ def test_a_checkpoint_goes_round() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_checkpoint(text: str) -> None:
-    with pytest.raises(CheckpointError):
+    with pytest.raises(NoteError):
         Checkpoint.parse(text)
 
 
@@ -132,9 +129,9 @@ def test_a_proof_goes_round_and_names_what_is_wrong() -> None:
     assert TlogProof.parse(text).verify(record, SIGNER.verifier_key) == head
     with pytest.raises(ProofError, match="does not lead"):
         proof.verify(b"another record", SIGNER.verifier_key)
-    with pytest.raises(CheckpointError, match="not of"):
+    with pytest.raises(NoteError, match="not of"):
         proof.verify(record, Signer.generate("example.com/other").verifier_key)
-    with pytest.raises(CheckpointError, match="not signed by"):
+    with pytest.raises(NoteError, match="not signed by"):
         proof.verify(record, Signer.generate(SIGNER.name).verifier_key)
     for old, new in (
         ("tlog-proof@v1", "tlog-proof@v2"), ("index 0", "index 00"), ("index 0", "index -0"),
@@ -154,18 +151,18 @@ def test_tiles_are_named_and_read_as_specified() -> None:
     assert tile_path(2, 999, 17) == "tile/2/999.p/17"
     assert bundle_path(1_000, 1) == "tile/entries/x001/000.p/1"
     for width in (0, 257):
-        with pytest.raises(TileError):
+        with pytest.raises(TlogError):
             tile_path(0, 0, width)
     records = [b"", b"a", b"b" * 65_535]
     packed = bundle(records)
     assert read_bundle(packed, 3) == records
     for cut in (1, 2, len(packed) - 1):
-        with pytest.raises(TileError):
+        with pytest.raises(TlogError):
             read_bundle(packed[:cut], 3)
-    with pytest.raises(TileError, match="not 256"):
+    with pytest.raises(TlogError, match="not 256"):
         read_bundle(packed)
-    with pytest.raises(TileError):
+    with pytest.raises(TlogError):
         bundle([b"x" * 65_536])
     assert read_tile(b"h" * 64, 2) == [b"h" * 32] * 2
-    with pytest.raises(TileError, match="fetch it again"):
+    with pytest.raises(TlogError, match="fetch it again"):
         read_tile(b"h" * 63, 2)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.kernel.root import Root, RootError
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
 from remit.packages import PackageError, PackageKey, found_packages
@@ -78,7 +79,7 @@ def test_a_key_that_was_swapped_is_not_trusted(root: Path) -> None:
     key = swapped(root)
     before = tree(root)
     for new_ledger in (False, True):
-        with pytest.raises((PackageError, RootError)):
+        with pytest.raises((PackageError, RemitError)):
             make_root(Root(root), new_ledger=new_ledger)
     with pytest.raises(PackageError, match="not on record"):
         found(root, new_ledger=True)
@@ -130,17 +131,17 @@ def test_killed_between_the_key_and_its_name(root: Path, recorded: bool) -> None
 def test_a_lost_ledger_is_not_replaced_unasked(root: Path) -> None:
     lose_ledger(root)
     before = tree(root)
-    with pytest.raises(RootError, match="the record of all that was done is gone") as refused:
+    with pytest.raises(RemitError, match="the record of all that was done is gone") as refused:
         make_root(Root(root))
     assert "--new-ledger" in refused.value.next_step
     root.joinpath("remit.toml").unlink()
-    with pytest.raises(RootError, match="is gone"):
+    with pytest.raises(RemitError, match="is gone"):
         Runtime.open(root, create=True)
     assert not list(root.glob("ledger.db*"))
     root.joinpath("remit.toml").write_bytes(before["remit.toml"])
     assert tree(root) == before
     make_root(Root(root), bare=True)
-    with pytest.raises(RootError, match="is empty"):
+    with pytest.raises(RemitError, match="is empty"):
         make_root(Root(root))
     with opened(root) as ledger:
         assert ledger.count() == 0
@@ -158,7 +159,7 @@ def test_a_new_ledger_begins_where_that_is_asked_for(root: Path) -> None:
         assert set(manager.registry().packages) == set(shipped_ids())
     assert TrustPolicy.load(root / TrustPolicy.FILE).find(own).status == "active"
     make_root(Root(root))
-    with pytest.raises(RootError, match="nothing is lost"):
+    with pytest.raises(RemitError, match="nothing is lost"):
         make_root(Root(root), new_ledger=True)
     other = PackageKey.create(root.parent / "other.pem", "other")
     trust(root, lambda policy: policy.with_key(other.public, "other"))
@@ -180,7 +181,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
         (root / folder).symlink_to(outside)
         before = tree(root)
         for bare in (False, True):
-            with pytest.raises(RootError, match="is a link"):
+            with pytest.raises(RemitError, match="is a link"):
                 make_root(Root(root), bare=bare)
         assert list(outside.iterdir()) == []
         assert tree(root) == before

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from remit.kernel.errors import NotFoundError
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import ManifestError, PackageError
-from remit.runtime.packaged_agents import AgentNotInstalledError, PackagedAgent, packaged_agent
+from remit.runtime.packaged_agents import PackagedAgent, packaged_agent
 from tests.packages.hostile import Stage
 from tests.packages.hostile import remit as command
 from tests.packages.install.world import opened, tree
@@ -168,7 +169,7 @@ def test_an_agent_has_permitted_models_and_budgets_alone(stage: Stage) -> None:
             {"model": "tiny", "meaning": lambda _: [("openai", "tiny")]},
             {"reserved": ["mine"]},
         ):
-            with pytest.raises(AgentNotInstalledError):
+            with pytest.raises(NotFoundError):
                 _agent(stage, ledger, **wrong)
     granted = {"models": [HAIKU, "local/*"], "budgets": BUDGETS}
     stage.bring_next(files({"model": HAIKU, "usd_budget": "0.05"}), permissions=granted)
@@ -183,10 +184,10 @@ def test_an_agent_has_permitted_models_and_budgets_alone(stage: Stage) -> None:
             ({"model": "openai/gpt-4o"}, "not openai/gpt-4o"),
             ({"model": "big", "meaning": meaning.__getitem__}, "not big"),
         ):
-            with pytest.raises(AgentNotInstalledError, match=says):
+            with pytest.raises(NotFoundError, match=says):
                 _agent(stage, ledger, **wrong)
     stage.bring_next(files(), permissions={"models": [HAIKU], "budgets": BUDGETS})
     with opened(stage.root) as ledger:
-        with pytest.raises(AgentNotInstalledError, match="not local/tiny, which is the model here"):
+        with pytest.raises(NotFoundError, match="not local/tiny, which is the model here"):
             _agent(stage, ledger)
         _agent(stage, ledger, model=HAIKU)

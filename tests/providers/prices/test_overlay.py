@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.providers.prices import (
-    Overlay,
-    PriceError,
-    PriceTable,
-    Usage,
-    differences,
-    read_litellm,
-)
+from remit.kernel.errors import RemitError
+from remit.providers.prices import Overlay, PriceTable, Usage, differences, read_litellm
 
 DAY = date(2026, 12, 1)
 BASE = PriceTable.shipped()
@@ -158,5 +152,5 @@ def test_what_litellm_does_not_state_stays_in_force() -> None:
     ],
 )
 def test_a_bad_figure_is_named(data: bytes, named: str) -> None:
-    with pytest.raises(PriceError, match=named):
+    with pytest.raises(RemitError, match=named):
         read_litellm(data, "f", BASE, BASE, Overlay({}), providers=["openai"], day=DAY)

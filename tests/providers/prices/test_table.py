@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from remit.kernel.errors import RemitError
 from remit.kernel.installed import shipped_file
-from remit.providers.prices import PriceError, PriceTable
+from remit.providers.prices import PriceTable
 from remit.providers.prices.parsing import _MODEL_KEYS
 
 HEAD = "version = 2026-12-01\n"
@@ -204,16 +205,16 @@ TIER = 'tiers = [{ above_input_tokens = 5, input = "1", output = "1" }]\n'
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_and_named(tmp_path: Path, text: str, named: str) -> None:
-    with pytest.raises(PriceError, match=f"(?s)^.*{named}"):
+    with pytest.raises(RemitError, match=f"(?s)^.*{named}"):
         table(tmp_path, text)
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PriceError, match="cannot be read"):
+    with pytest.raises(RemitError, match="cannot be read"):
         PriceTable.from_file(tmp_path / "none.toml")
     path = tmp_path / "latin.toml"
     path.write_bytes(b"# caf\xe9\n")
-    with pytest.raises(PriceError, match="not UTF-8"):
+    with pytest.raises(RemitError, match="not UTF-8"):
         PriceTable.from_file(path)
 
 

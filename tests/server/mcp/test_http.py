@@ -17,9 +17,9 @@ import httpx2
 import pytest
 
 from remit.gateway.auth import AgentTokens, agent_secret
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.server import ServerError
 from remit.server.mcp import serve_http
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
@@ -468,11 +468,11 @@ async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
 
 
 def test_where_it_cannot_listen(served: Served) -> None:
-    with pytest.raises(ServerError, match="listens on loopback only") as refused:
+    with pytest.raises(RemitError, match="listens on loopback only") as refused:
         serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
     assert "Serve without dev mode" in refused.value.next_step
     port = urlsplit(served.url).port
-    with pytest.raises(ServerError, match="cannot be listened on"):
+    with pytest.raises(RemitError, match="cannot be listened on"):
         serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
 
 

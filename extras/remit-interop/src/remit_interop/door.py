@@ -20,7 +20,7 @@ class Door(Closeable):
             process, on loopback, until the door is closed.
 
     Raises:
-        ServerError: no port can be listened on.
+        RemitError: no port can be listened on.
     """
 
     def __init__(self, runtime: Runtime, url: str = "") -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from remit.agents.workorders import callers_of
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import ConflictError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 
 __all__ = ["Approval", "ApprovalError", "approval_of", "last_edit"]
@@ -18,7 +18,7 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 """The kind of a request that asks whether a call that began took effect."""
 
 
-class ApprovalError(RemitError):
+class ApprovalError(ConflictError):
     """A request cannot be decided so: it is decided, ended, or not this person's to decide."""
 
 

@@ -20,8 +20,8 @@ def for_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Submis
     budgets and those of its user, team and organisation, its rates, its end.
 
     Raises:
-        VirtualKeyNotFoundError: there is no such key.
-        VirtualKeyError: it is revoked or expired.
+        NotFoundError: there is no such key.
+        ConflictError: it is revoked or expired.
         InvalidInputError: it may not have that agent work, or is another user's.
     """
     keys = KeyStore(ledger)
@@ -43,7 +43,7 @@ def principal_of(ledger: LedgerClient, user_id: str, subject_id: str, key_id: st
     """For whom the session of an order works.
 
     Raises:
-        VirtualKeyNotFoundError: there is no such key.
+        NotFoundError: there is no such key.
     """
     if not key_id:
         return Principal(user_id, subject_id)

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import sound_text
 from remit.ledger import require_plain_text
 
 __all__ = [
-    "ENDED", "LIVE", "STATES", "OrderNotFoundError", "OrderState", "OrderStateError", "OrderStatus",
-    "Row", "Submission", "order_id_of",
+    "ENDED", "LIVE", "STATES", "OrderState", "OrderStatus",
+    "Row", "Submission", "no_such_order", "order_id_of",
 ]  # fmt: skip
 
 LIVE = ("ready", "delayed", "held", "running", "waiting")
@@ -39,19 +39,6 @@ _MOST_PRIORITY = 1000
 _MOST_ATTEMPTS = 1000
 _LAST_YEAR = 9998  # of what is due: clocks that differ a little still show it
 _MOST_LIMIT = 10**12
-
-
-class OrderNotFoundError(RemitError):
-    """No order of that id was submitted."""
-
-    def __init__(self, order_id: str) -> None:
-        super().__init__(
-            f"There is no order {order_id!r}.", next_step="`remit order list` shows what there is."
-        )
-
-
-class OrderStateError(RemitError):
-    """What is asked for cannot be done with an order in its present state."""
 
 
 class Row(NamedTuple):
@@ -224,11 +211,18 @@ def order_id_of(agent_id: str, key: str = "") -> str:
     return f"ORD-{base64.b32encode(digest).decode()}"
 
 
+def no_such_order(order_id: str) -> NotFoundError:
+    """Return the error of an id that no order has."""
+    return NotFoundError(
+        f"There is no order {order_id!r}.", next_step="`remit order list` shows what there is."
+    )
+
+
 def require_id(order_id: str) -> None:
     """Refuse what cannot be an order's id.
 
     Raises:
-        OrderNotFoundError: it cannot.
+        NotFoundError: it cannot.
     """
     if not _ID.fullmatch(order_id):
-        raise OrderNotFoundError(order_id)
+        raise no_such_order(order_id)

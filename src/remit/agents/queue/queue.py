@@ -15,16 +15,15 @@ from remit.agents.queue.engines import engine_of
 from remit.agents.queue.order import (
     ENDED,
     STATES,
-    OrderNotFoundError,
-    OrderStateError,
     OrderStatus,
     Row,
     Submission,
+    no_such_order,
     order_id_of,
     require_id,
 )
 from remit.agents.sessions.manager import new_session_id
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.settings import Settings, WorkerSettings
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
 
@@ -126,13 +125,13 @@ class OrderQueue:
         """Submit what an order was submitted with again, as a new order; returns its id.
 
         Raises:
-            OrderNotFoundError: there is no such order.
-            OrderStateError: its task was erased.
+            NotFoundError: there is no such order.
+            ConflictError: its task was erased.
         """
         said = self.submission(order_id)
         task = said.metadata["task"]
         if isinstance(task, Erased):
-            raise OrderStateError(
+            raise ConflictError(
                 f"The task of {order_id} was erased.", next_step="Submit a new order."
             )
         optional = ("key_id", "model_id", "user_id", "tokens", "usd")
@@ -152,7 +151,7 @@ class OrderQueue:
         """How an order stands.
 
         Raises:
-            OrderNotFoundError: there is none.
+            NotFoundError: there is none.
         """
         require_id(order_id)
         found = self._ledger.select(
@@ -162,7 +161,7 @@ class OrderQueue:
         said = list(self._ledger.query(submission_id=order_id, with_content=False))
         status = entries.status_of(said, row, self._due(row))
         if status is None:
-            raise OrderNotFoundError(order_id)
+            raise no_such_order(order_id)
         return status
 
     def list(
@@ -217,19 +216,19 @@ class OrderQueue:
         """The ``ORDER_SUBMITTED``, with its content.
 
         Raises:
-            OrderNotFoundError: there is none.
+            NotFoundError: there is none.
         """
         require_id(order_id)
         found = self._ledger.query(submission_id=order_id, event_type="ORDER_SUBMITTED", limit=1)
         for entry in found:
             return entry
-        raise OrderNotFoundError(order_id)
+        raise no_such_order(order_id)
 
     async def ended(self, order_id: str, timeout_s: float | None = None) -> OrderStatus:
         """Wait until an order is done, set aside or given up.
 
         Raises:
-            OrderNotFoundError: there is no such order.
+            NotFoundError: there is no such order.
             TimeoutError: it takes longer.
         """
         await asyncio.to_thread(self.get, order_id)
@@ -253,8 +252,8 @@ class OrderQueue:
         """Give an order up; one that has begun ends in a moment, by its worker.
 
         Raises:
-            OrderNotFoundError: there is no such order.
-            OrderStateError: it is done.
+            NotFoundError: there is no such order.
+            ConflictError: it is done.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -274,8 +273,8 @@ class OrderQueue:
         """Keep an order that does not run from beginning, until :meth:`resume`.
 
         Raises:
-            OrderNotFoundError: there is no such order.
-            OrderStateError: it runs, waits for a person, or has ended.
+            NotFoundError: there is no such order.
+            ConflictError: it runs, waits for a person, or has ended.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -289,8 +288,8 @@ class OrderQueue:
         """Let a paused order begin.
 
         Raises:
-            OrderNotFoundError: there is no such order.
-            OrderStateError: it is not paused.
+            NotFoundError: there is no such order.
+            ConflictError: it is not paused.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -308,8 +307,8 @@ class OrderQueue:
         again, in a session of its own.
 
         Raises:
-            OrderNotFoundError: there is no such order.
-            OrderStateError: it is not set aside.
+            NotFoundError: there is no such order.
+            ConflictError: it is not set aside.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -328,11 +327,11 @@ class OrderQueue:
         def work(tx: Transaction) -> None:
             row = rows.read_row(tx, order_id)
             if row is None:
-                raise OrderStateError(f"{order_id} is done already.")
+                raise ConflictError(f"{order_id} is done already.")
             act(tx, row)
 
         if status.has_ended and status.state != "failed":
-            raise OrderStateError(f"{order_id} is {status.state} already.")
+            raise ConflictError(f"{order_id} is {status.state} already.")
         self._ledger.transact(work)
         return self.get(order_id)
 
@@ -342,7 +341,7 @@ class OrderQueue:
 
     def _require(self, row: Row, *states: str) -> None:
         if row.state not in states:
-            raise OrderStateError(
+            raise ConflictError(
                 f"{row.order_id} is {row.state}, not {' or '.join(states)}.",
                 next_step=f"`remit order show {row.order_id}` says how it stands.",
             )

@@ -3,7 +3,6 @@
 from remit.agents.sessions.manager import (
     Marks,
     SessionManager,
-    SessionNotFoundError,
     Turn,
     latest_of,
     new_session_id,
@@ -15,11 +14,11 @@ from remit.agents.sessions.overview import (
     session_overview,
     sessions_with_calls,
 )
+from remit.kernel.errors import NotFoundError
 
 __all__ = [
     "Marks",
     "SessionManager",
-    "SessionNotFoundError",
     "SessionOverview",
     "Turn",
     "latest_of",
@@ -29,3 +28,6 @@ __all__ = [
     "session_overview",
     "sessions_with_calls",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+SessionNotFoundError = NotFoundError

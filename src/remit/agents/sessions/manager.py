@@ -17,7 +17,7 @@ from remit.agents.workorders import (
     callers_of,
     tools_usage,
 )
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, content, utc_now
 
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
@@ -43,10 +43,6 @@ _MARKS = (
     f"({_OF_ALL.format('THREAD_CLOSED')}), "
     f"({_OF_SESSION.format('SIGNAL_OBSERVED')}), ({_OF_SESSION.format('SESSION_END')})"
 )
-
-
-class SessionNotFoundError(RemitError):
-    """The ledger knows no such session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +113,9 @@ class SessionManager:
         self._began = False  # or not looked up
 
     def require(self) -> None:
-        """Raise :class:`SessionNotFoundError` unless the session exists and is this agent's."""
+        """Raise :class:`NotFoundError` unless the session exists and is this agent's."""
         if not self.has_begun():
-            raise SessionNotFoundError(
+            raise NotFoundError(
                 f"The ledger has no session {self.session_id}.",
                 next_step="`remit session list` shows what there is.",
             )
@@ -128,7 +124,7 @@ class SessionManager:
         """Whether the session is on record; for whom it works is known then.
 
         Raises:
-            SessionNotFoundError: it is another agent's, or was archived.
+            NotFoundError: it is another agent's, or was archived.
         """
         started = next(
             self._ledger.query(
@@ -141,12 +137,12 @@ class SessionManager:
         provenance = started.metadata.get("provenance") or {}
         owner, own = provenance.get("agent_id"), self._provenance["agent_id"]
         if owner != own:
-            raise SessionNotFoundError(
+            raise NotFoundError(
                 f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
                 next_step=f"Go on with it by the program that makes the agent {owner}.",
             )
         if self._ledger.has_left(self.session_id):
-            raise SessionNotFoundError(
+            raise NotFoundError(
                 f"The session {self.session_id} was archived, and cannot go on.",
                 next_step="Begin another. `remit ledger query --session-id "
                 f"{self.session_id} --archive DIR` reads it.",
@@ -198,11 +194,11 @@ class SessionManager:
         """What the last turn delivered, and why it is no answer; nothing where it is one.
 
         Raises:
-            SessionNotFoundError: no turn was recorded, or it was erased.
+            NotFoundError: no turn was recorded, or it was erased.
         """
         (turn,) = self._read("TURN_RECORDED") or (None,)
         if turn is None or isinstance(turn.metadata["response"], Erased):
-            raise SessionNotFoundError(f"The session {self.session_id} holds no answer.")
+            raise NotFoundError(f"The session {self.session_id} holds no answer.")
         (gate,) = self._read("WO_QUALITY_GATE") or (None,)
         answered = turn.metadata.get("outcome", "") in ("", "degraded")
         if answered and gate is not None and gate.metadata["verdict"] == "accept":
@@ -250,7 +246,7 @@ class SessionManager:
             response: what was delivered.
 
         Raises:
-            SessionNotFoundError: the session never began.
+            NotFoundError: the session never began.
         """
         entry_id = self._written(self._turn_entry(user_message, response, "", ()))
         self._turn_count = self.turn_count + 1
@@ -278,7 +274,7 @@ class SessionManager:
             then: what is written after it.
 
         Raises:
-            SessionNotFoundError: the session never began.
+            NotFoundError: the session never began.
         """
         entry = self._ledger.prepare(
             self._turn_entry(user_message, response, outcome, effects),

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from remit.agents.tools.pin import Offered, Pin, PinnedTool, stated_hashes
-from remit.agents.tools.tool import ToolError
+from remit.kernel.errors import ConflictError
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
@@ -36,10 +36,6 @@ _LAST = f"SELECT max(seq) FROM entries WHERE submission_id = ? AND event_type = 
 _MARK = "@sha256:"
 INSTRUCTIONS = ":instructions"
 """End of the id under which a server's instructions are pinned; it follows the server's name."""
-
-
-class PinError(ToolError):
-    """There is nothing to accept."""
 
 
 class Refused(NamedTuple):
@@ -99,7 +95,7 @@ class Pins:
             tool_id: the tool, with or without its server's name.
 
         Raises:
-            PinError: nothing has changed, or there is no such tool.
+            ConflictError: nothing has changed, or there is no such tool.
         """
         wanted = {tool_id, f"{server}__{tool_id}"}
         found = [
@@ -108,7 +104,7 @@ class Pins:
             if state.change is not None and (not tool_id or state.tool_id in wanted)
         ]
         if not found:
-            raise PinError(
+            raise ConflictError(
                 f"No change of {tool_id or 'a tool'} of the MCP server {server!r} waits.",
                 next_step=f"`remit mcp diff {server}` asks the server what it offers now.",
             )
@@ -122,10 +118,11 @@ class Pins:
             by: the name of who accepts them, for the record.
 
         Raises:
-            PinError: something else has become of one of them meanwhile, or the name is missing.
+            ConflictError: the definition of one of them has changed meanwhile, or the name is
+                missing.
         """
         if not by.strip():
-            raise PinError(
+            raise ConflictError(
                 "The name of the person who accepts it is missing.", next_step="Give it as `by`."
             )
         given = [(state, state.change) for state in changes if state.change is not None]
@@ -136,14 +133,14 @@ class Pins:
                 if state.server != server:
                     continue
                 if states.get((server, state.tool_id)) != state:
-                    raise PinError(
+                    raise ConflictError(
                         f"{state.tool_id} is not as it was shown: it changed again, or it is "
                         "accepted already.",
                         next_step=f"Look at it again with `remit mcp diff {server}`.",
                     )
                 new.append(_entry(_ACCEPTED, replace(change, by=by), state.pin))
             if not self._append(server, last, new):
-                raise PinError(
+                raise ConflictError(
                     f"The tools of {server} changed at this moment.",
                     next_step=f"Look at them again with `remit mcp diff {server}`.",
                 )

@@ -1,5 +1,9 @@
 """Authentication and permissions: virtual keys, roles, agent tokens."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from remit.gateway.auth.directory import (
     Directory,
     Owner,
@@ -8,13 +12,7 @@ from remit.gateway.auth.directory import (
     scope_of,
     shown_keys,
 )
-from remit.gateway.auth.errors import (
-    AgentKeyError,
-    AuthenticationError,
-    AuthUnavailableError,
-    VirtualKeyError,
-    VirtualKeyNotFoundError,
-)
+from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
 from remit.gateway.auth.key_cache import AuthLimits
 from remit.gateway.auth.keys import KeyStore
@@ -33,12 +31,23 @@ from remit.gateway.auth.virtual_key import (
     expiry_of,
     tenant_of_key,
 )
+from remit.kernel import lazy_names
+
+if TYPE_CHECKING:
+    from remit.gateway.auth.audit import check_keys
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "audit": "check_keys",
+        },
+    )
+from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
     "PERMISSIONS",
     "ROLES",
     "AgentClaims",
-    "AgentKeyError",
     "AgentTokenProvider",
     "AgentTokens",
     "AuthLimits",
@@ -54,9 +63,8 @@ __all__ = [
     "Owner",
     "OwnerKind",
     "VirtualKey",
-    "VirtualKeyError",
-    "VirtualKeyNotFoundError",
     "agent_secret",
+    "check_keys",
     "duration_of",
     "expiry_of",
     "id_of",
@@ -65,3 +73,7 @@ __all__ = [
     "tenant_of_key",
     "token_from_headers",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+VirtualKeyError = ConflictError
+VirtualKeyNotFoundError = NotFoundError

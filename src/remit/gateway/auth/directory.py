@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from remit.gateway.auth.errors import VirtualKeyError, VirtualKeyNotFoundError
 from remit.gateway.auth.virtual_key import KeyRow, VirtualKey, check_text
 from remit.kernel.budget import BudgetScope, BudgetStatus, owners_of, usd_of
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, is_authentic
 
 if TYPE_CHECKING:
@@ -100,12 +99,12 @@ class Directory:
 
         Raises:
             InvalidInputError: a value cannot be used.
-            VirtualKeyError: it is declared already.
+            ConflictError: it is declared already.
         """
 
         def check(known: Owner | None) -> None:
             if known is not None:
-                raise VirtualKeyError(
+                raise ConflictError(
                     f"There is a {kind} {id_!r} already: {known.name or '(name erased)'}.",
                     next_step=f"`remit {kind} rename` gives it another name.",
                 )
@@ -120,7 +119,7 @@ class Directory:
 
         Raises:
             InvalidInputError: the name cannot be used.
-            VirtualKeyNotFoundError: it is not declared.
+            NotFoundError: it is not declared.
         """
         before: list[Owner] = []
 
@@ -172,7 +171,7 @@ class Directory:
         """One of a kind, declared or not.
 
         Raises:
-            VirtualKeyNotFoundError: neither is it declared, nor does a key or budget name it.
+            NotFoundError: neither is it declared, nor does a key or budget name it.
         """
         known = {owner.id: owner for owner in self.list(kind)}
         if id_ not in known:
@@ -304,9 +303,9 @@ def id_of(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
-def _missing(kind: str, id_: str, known: Mapping[str, Owner]) -> VirtualKeyNotFoundError:
+def _missing(kind: str, id_: str, known: Mapping[str, Owner]) -> NotFoundError:
     ids = sorted(owner.id for owner in known.values() if owner.kind == kind)
-    return VirtualKeyNotFoundError(
+    return NotFoundError(
         f"There is no {kind} {id_!r}.",
         next_step=f"`remit {kind} list` shows those there are"
         + (f": {', '.join(ids[:5])}" if ids else "")

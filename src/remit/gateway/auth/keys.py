@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError, VirtualKeyError
+from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import Identity
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter, mark
 from remit.gateway.auth.virtual_key import (
@@ -25,7 +25,7 @@ from remit.gateway.auth.virtual_key import (
     time_text,
 )
 from remit.kernel.budget import BudgetScope
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
@@ -123,8 +123,8 @@ class KeyStore(Closeable):
         """The identity of a valid key with this id, read from the database.
 
         Raises:
-            VirtualKeyNotFoundError: there is none.
-            VirtualKeyError: it is revoked or expired.
+            NotFoundError: there is none.
+            ConflictError: it is revoked or expired.
         """
         row = KeyRow.find(self._ledger.select, key_id)
         row.require_live()
@@ -169,7 +169,7 @@ class KeyStore(Closeable):
 
         Raises:
             InvalidInputError: a value cannot be used.
-            VirtualKeyError: the name is taken.
+            ConflictError: the name is taken.
         """
         secret, shown, hash_ = new_secret(self._tenant())
         made = VirtualKey(
@@ -190,7 +190,7 @@ class KeyStore(Closeable):
 
         def call(tx: Transaction) -> KeyRow:
             if tx.execute("SELECT 1 FROM virtual_keys WHERE name = ? AND revoked = ''", (name,)):
-                raise VirtualKeyError(
+                raise ConflictError(
                     f"There is a key {name!r} already.",
                     next_step="Choose another name, revoke that key, or rotate it.",
                 )
@@ -212,7 +212,7 @@ class KeyStore(Closeable):
         """The key of that id or name; of a name used again, the one that is not revoked.
 
         Raises:
-            VirtualKeyNotFoundError: there is none.
+            NotFoundError: there is none.
         """
         return KeyRow.find(self._ledger.select, name_or_id).key
 
@@ -221,7 +221,7 @@ class KeyStore(Closeable):
         ``organisation``; with ``agent``, of that agent in the session.
 
         Raises:
-            VirtualKeyNotFoundError: there is no such key.
+            NotFoundError: there is no such key.
             InvalidInputError: an agent of something else than a session.
         """
         if owner == "session":
@@ -248,7 +248,7 @@ class KeyStore(Closeable):
             requested_by: who asked, on record.
 
         Raises:
-            VirtualKeyNotFoundError: there is none.
+            NotFoundError: there is none.
             InvalidInputError: the reason cannot be recorded.
         """
         if reason:
@@ -282,8 +282,8 @@ class KeyStore(Closeable):
             requested_by: who asked, on record.
 
         Raises:
-            VirtualKeyNotFoundError: there is none.
-            VirtualKeyError: it is revoked or expired.
+            NotFoundError: there is none.
+            ConflictError: it is revoked or expired.
             InvalidInputError: the grace is negative or beyond all calendars.
         """
         if not grace_s >= 0:

@@ -20,14 +20,14 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from remit.gateway.auth.errors import AgentKeyError, AuthenticationError
+from remit.gateway.auth.errors import AuthenticationError
 from remit.gateway.auth.identity import AuthProvider, Identity
 from remit.gateway.auth.keys import KeyStore
 from remit.gateway.auth.virtual_key import check_text, items_of, time_text
 from remit.kernel.canonical import canonical_json
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.files import write_new
 from remit.kernel.root import Root
-from remit.ledger.keyfiles import write_new
 
 MAX_TOKEN_CHARS = 512
 """No token that Remit makes is longer; what is longer is ignored."""
@@ -235,7 +235,7 @@ def agent_secret(root: Root) -> bytes:
     wins, and all get the same secret. Deleting it ends every agent token.
 
     Raises:
-        AgentKeyError: the file is readable by others, damaged, or cannot be read or made.
+        RemitError: the file is readable by others, damaged, or cannot be read or made.
     """
     path = root.keys / "agent.key"
     try:
@@ -245,17 +245,17 @@ def agent_secret(root: Root) -> bytes:
                 write_new(path, f"{secrets.token_hex(_SECRET_BYTES)}\n".encode(), 0o600)
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
-                raise AgentKeyError(
+                raise RemitError(
                     f"The agent key {path} can be read by others.", next_step=f"chmod 600 {path}"
                 )
             text = file.read().decode("ascii", "replace")
     except OSError as error:
-        raise AgentKeyError(
+        raise RemitError(
             f"The agent key {path} cannot be read or made: {error.strerror or error}.",
             next_step="Check the permissions of that directory.",
         ) from error
     if not _HEX.fullmatch(text):
-        raise AgentKeyError(
+        raise RemitError(
             f"The agent key {path} is damaged: it is not 64 hex digits.",
             next_step="Keep a copy of the file, and put it back from a backup. Without one, move "
             "it out of the root: Remit makes another key, and every agent token ends.",

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remit.gateway.auth.errors import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
+from remit.gateway.auth.errors import AuthUnavailableError
 from remit.gateway.auth.identity import ROLES, Grant, Identity
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.ledger import AFTER_DAMAGE, Transaction
 
 _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -216,7 +216,7 @@ class KeyRow:
             name_or_id: which key.
 
         Raises:
-            VirtualKeyNotFoundError: there is none.
+            NotFoundError: there is none.
         """
         # No name has unprintable characters, and some engines refuse to search for them.
         rows = (
@@ -229,7 +229,7 @@ class KeyRow:
             else []
         )
         if not rows:
-            raise VirtualKeyNotFoundError(
+            raise NotFoundError(
                 "There is no key of that name or id.",
                 next_step="`remit key list --all` shows all there ever were.",
             )
@@ -257,9 +257,9 @@ class KeyRow:
         return self
 
     def require_live(self) -> None:
-        """Raise :class:`VirtualKeyError` for a key that is revoked or expired."""
+        """Raise :class:`ConflictError` for a key that is revoked or expired."""
         if self.key.state != "live":
-            raise VirtualKeyError(
+            raise ConflictError(
                 f"The key {self.key.name!r} ({self.key.key_id}) is {self.key.state}.",
                 next_step="Create another.",
             )

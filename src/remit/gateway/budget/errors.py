@@ -6,17 +6,13 @@ from collections.abc import Sequence
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["BUSY_S", "BudgetError", "BudgetRefusedError", "busy"]
+__all__ = ["BUSY_S", "BudgetRefusedError", "busy"]
 
 BUSY_S = 1.0
 """When a call that other calls are in the way of may come again, in seconds."""
 
 
-class BudgetError(RemitError):
-    """Base of the errors of budgets."""
-
-
-class BudgetRefusedError(BudgetError):
+class BudgetRefusedError(RemitError):
     """A reservation would go over a limit.
 
     Attributes:

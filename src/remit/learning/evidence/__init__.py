@@ -1,24 +1,16 @@
-"""Exchanges with what came of them, read from the record; and what is said of them."""
+"""Evidence: exchanges with their outcomes, read from the record, and feedback on them."""
 
-from remit.learning.evidence.feedback import (
-    Feedback,
-    FeedbackError,
-    feedback_on,
-    give_feedback,
-)
+from remit.learning.evidence.feedback import Feedback, feedback_on, give_feedback
 from remit.learning.evidence.grading import grade_by_reference, grade_by_schema, grade_by_test
 from remit.learning.evidence.sample import Sample
 from remit.learning.evidence.samples import read_samples
 from remit.learning.evidence.shares import RaterShare, SettledWeights, rater_shares, rater_weights
-from remit.learning.evidence.target import TargetNotFoundError
 
 __all__ = [
     "Feedback",
-    "FeedbackError",
     "RaterShare",
     "Sample",
     "SettledWeights",
-    "TargetNotFoundError",
     "feedback_on",
     "give_feedback",
     "grade_by_reference",

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.learning.evidence.feedback import Feedback, FeedbackError, Source, give_feedback
+from remit.learning.evidence.feedback import Feedback, Source, give_feedback
 from remit.learning.evidence.target import find_target
 from remit.ledger import LedgerClient
 
@@ -79,8 +79,8 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     """The text of an exchange's, turn's, work order's or decision's answer.
 
     Raises:
-        TargetNotFoundError: there is no such target.
-        FeedbackError: there is no answer, or it was erased.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, or it was erased.
     """
     found = find_target(ledger, target)
     entry = found.entry
@@ -90,7 +90,7 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
             work_order_id=entry.submission_id, event_type="WO_COMPLETED", order="desc", limit=1
         )
         answer = result = next((one.metadata["output_result"] for one in done), None)
-        if isinstance(result, dict):  # of text, or data
+        if isinstance(result, dict):  # A text, or data.
             answer = result["text"] if "text" in result else orjson.dumps(result).decode()
     elif found.kind == "decision":
         attempts = entry.metadata.get("attempts")
@@ -100,7 +100,7 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     else:
         answer = entry.metadata.get("response")
     if not isinstance(answer, str):
-        raise FeedbackError(
+        raise ConflictError(
             f"There is no answer of {target} to grade, or it was erased.",
             next_step="Name an exchange that was answered.",
         )

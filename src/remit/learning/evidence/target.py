@@ -1,16 +1,17 @@
-"""What feedback is about: an exchange, a work order, a turn or a router's decision."""
+"""Targets of feedback: an exchange, a work order, a turn or a router's decision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+from remit.gateway import owner_of
 from remit.gateway.auth import Identity
-from remit.gateway.tenancy import owner_of
+from remit.kernel.errors import NotFoundError
 from remit.ledger import EntryNotFoundError, LedgerEntry, LedgerReader, Transaction
-from remit.routing import DecisionNotFoundError, find_decision
+from remit.routing import find_decision
 
-__all__ = ["Target", "TargetNotFoundError", "TargetType", "find_target", "not_found"]
+__all__ = ["Target", "TargetType", "find_target", "not_found"]
 
 TargetType = Literal["exchange", "work_order", "turn", "decision"]
 
@@ -23,17 +24,13 @@ _NEXT_STEP = (
 )
 
 
-class TargetNotFoundError(EntryNotFoundError):
-    """There is nothing of that id that this caller may give feedback on."""
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What feedback is about.
+    """The target of feedback.
 
     Attributes:
         entry: the `EXCHANGE`, `WO_PLANNED`, `TURN_RECORDED` or the decision's `THOUGHT_RECORD`.
-        kind: which of these.
+        kind: the kind of the target.
     """
 
     entry: LedgerEntry
@@ -52,7 +49,7 @@ class Target:
         return found if isinstance(found, str) and found else None
 
     def is_of(self, tx: Transaction, identity: Identity) -> bool:
-        """Whether a caller may give feedback on it: an agent's key only on what is its own."""
+        """Return True if a caller may give feedback on it; an agent's key only on its own."""
         if identity.session_id and identity.session_id != self.session_id:
             return False
         if identity.role != "agent":
@@ -66,16 +63,16 @@ class Target:
 
 
 def find_target(ledger: LedgerReader, name: str) -> Target:
-    """What an id names.
+    """Return the target that an id names.
 
     Args:
-        ledger: where it is.
-        name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, of a turn, a work order's
-            event or a decision; `WO-…`; `DEC-…`; a session's id for its latest turn, or with
-            `/N` behind it for the turn of that number.
+        ledger: the ledger of the target.
+        name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, a turn, an event of a work order
+            or a decision; `WO-…`; `DEC-…`; a session's id for its latest turn, or the id with `/N`
+            for turn N.
 
     Raises:
-        TargetNotFoundError: it names nothing, or nothing that feedback can be about.
+        EntryNotFoundError: the id names nothing that can have feedback.
     """
     found = _found(ledger, name)
     if found is None:
@@ -83,9 +80,9 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
     return found
 
 
-def not_found(name: str) -> TargetNotFoundError:
+def not_found(name: str) -> EntryNotFoundError:
     """The error for what there is not, or not for this caller: it does not say which."""
-    return TargetNotFoundError(
+    return EntryNotFoundError(
         f"{name!r} is no exchange, work order, turn or decision that feedback can be given on.",
         next_step=_NEXT_STEP,
     )
@@ -97,7 +94,7 @@ def _found(ledger: LedgerReader, name: str) -> Target | None:
             return _of_entry(ledger, ledger.read(name))
         if name.startswith("DEC-"):
             return Target(find_decision(ledger, name), "decision")
-    except (EntryNotFoundError, DecisionNotFoundError):
+    except NotFoundError:
         return None
     if "\x00" in name or not name.isprintable():
         return None

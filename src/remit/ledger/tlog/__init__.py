@@ -4,26 +4,20 @@ Pure functions over bytes: no database, no network, no knowledge of what a leaf 
 """
 
 from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint, TlogProof
-from remit.ledger.tlog.errors import (
-    CheckpointError,
-    KeyFormatError,
-    NoteError,
-    ProofError,
-    TileError,
-    TlogError,
-)
+from remit.ledger.tlog.errors import NoteError, ProofError, TlogError
 from remit.ledger.tlog.merkle import (
     EMPTY_ROOT,
     consistency_proof,
     inclusion_proof,
     leaf_hash,
     node_hash,
+    split_point,
     tree_root,
     unlisted_subtrees,
     verify_consistency,
     verify_inclusion,
 )
-from remit.ledger.tlog.note import Note, Signer, VerifierKey
+from remit.ledger.tlog.note import COSIGNATURE, Note, NoteSignature, Signer, VerifierKey
 from remit.ledger.tlog.tiles import (
     TILE_WIDTH,
     bundle,
@@ -34,17 +28,16 @@ from remit.ledger.tlog.tiles import (
 )
 
 __all__ = [
+    "COSIGNATURE",
     "EMPTY_ROOT",
     "TILE_WIDTH",
     "Checkpoint",
-    "CheckpointError",
-    "KeyFormatError",
     "Note",
     "NoteError",
+    "NoteSignature",
     "ProofError",
     "SignedCheckpoint",
     "Signer",
-    "TileError",
     "TlogError",
     "TlogProof",
     "VerifierKey",
@@ -56,9 +49,15 @@ __all__ = [
     "node_hash",
     "read_bundle",
     "read_tile",
+    "split_point",
     "tile_path",
     "tree_root",
     "unlisted_subtrees",
     "verify_consistency",
     "verify_inclusion",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+CheckpointError = NoteError
+KeyFormatError = TlogError
+TileError = TlogError

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from remit.ledger.tlog.errors import CheckpointError, NoteError, ProofError
+from remit.ledger.tlog.errors import NoteError, ProofError
 from remit.ledger.tlog.merkle import leaf_hash, verify_inclusion
 from remit.ledger.tlog.note import (
     COSIGNATURE,
@@ -54,23 +54,23 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Read a note's text; raises :class:`CheckpointError`."""
+        """Read a note's text; raises :class:`NoteError`."""
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
-            raise CheckpointError("This is not a checkpoint: it needs origin, size and root hash.")
+            raise NoteError("This is not a checkpoint: it needs origin, size and root hash.")
         origin, digits, encoded, *extensions = lines[:-1]
         size = parse_decimal(digits)
         if size is None:
-            raise CheckpointError(f"The checkpoint's tree size {digits[:40]!r} is not a number.")
+            raise NoteError(f"The checkpoint's tree size {digits[:40]!r} is not a number.")
         root = parse_base64(encoded, 32)
         if root is None:
-            raise CheckpointError("The checkpoint's root hash is not base64 of 32 bytes.")
+            raise NoteError("The checkpoint's root hash is not base64 of 32 bytes.")
         return cls(origin, size, root, tuple(extensions))
 
     def sign(self, signer: Signer) -> SignedCheckpoint:
-        """Signed by the log's own key; raises :class:`CheckpointError` for another name."""
+        """Signed by the log's own key; raises :class:`NoteError` for another name."""
         if signer.name != self.origin:
-            raise CheckpointError(f"The key {signer.name} cannot sign for {self.origin}.")
+            raise NoteError(f"The key {signer.name} cannot sign for {self.origin}.")
         return SignedCheckpoint(self, Note(self.text, (signer.sign_note(self.text),)))
 
 
@@ -99,7 +99,7 @@ class SignedCheckpoint:
 
     @classmethod
     def parse(cls, data: str | bytes) -> SignedCheckpoint:
-        """Read a signed note; raises :class:`NoteError` or :class:`CheckpointError`."""
+        """Read a signed note; raises :class:`NoteError` or :class:`NoteError`."""
         note = Note.parse(data)
         return cls(Checkpoint.parse(note.text), note)
 
@@ -107,17 +107,17 @@ class SignedCheckpoint:
         """The checkpoint, once ``key`` is seen to have signed it.
 
         Raises:
-            CheckpointError: it is of another origin, or another key signed it.
+            NoteError: it is of another origin, or another key signed it.
         """
         if self.checkpoint.origin != key.name:
-            raise CheckpointError(
+            raise NoteError(
                 f"This checkpoint is of the log {self.checkpoint.origin!r}, not of {key.name!r}.",
                 next_step="Take a checkpoint of this log, or the verifier key of that one.",
             )
         try:
             self.note.verify([key])
         except NoteError as error:
-            raise CheckpointError(
+            raise NoteError(
                 f"This checkpoint of {key.name} is not signed by the key {key}.",
                 next_step="Check the verifier key. If it is right, the checkpoint is forged.",
             ) from error
@@ -126,7 +126,7 @@ class SignedCheckpoint:
     def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
         """A cosignature line; ``signer`` is of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`."""
         if signer.verifier_key.kind != COSIGNATURE:
-            raise CheckpointError("A log's own key cannot cosign.")
+            raise NoteError("A log's own key cannot cosign.")
         now = int(time.time()) if timestamp is None else timestamp
         signature = struct.pack(">Q", now) + signer.sign(_cosigned(self.note.text, now))
         return NoteSignature(signer.name, signer.verifier_key.key_id, signature)
@@ -135,7 +135,7 @@ class SignedCheckpoint:
         """The cosignatures by any of ``keys``.
 
         Raises:
-            CheckpointError: a line under one of the keys does not hold.
+            NoteError: a line under one of the keys does not hold.
         """
         found = []
         for key in keys:
@@ -143,11 +143,11 @@ class SignedCheckpoint:
                 if (item.name, item.key_id) != (key.name, key.key_id):
                     continue
                 if len(item.signature) != 72:
-                    raise CheckpointError(f"The cosignature of {key.name} is malformed.")
+                    raise NoteError(f"The cosignature of {key.name} is malformed.")
                 (timestamp,) = struct.unpack(">Q", item.signature[:8])
                 message = _cosigned(self.note.text, timestamp)
                 if not key.verify(message, item.signature[8:]):
-                    raise CheckpointError(f"The cosignature of {key.name} does not hold.")
+                    raise NoteError(f"The cosignature of {key.name} does not hold.")
                 found.append(Cosignature(key, timestamp))
         return found
 
@@ -223,7 +223,7 @@ class TlogProof:
         """The checkpoint, once ``record`` is seen to be leaf ``index`` of the tree ``key`` signed.
 
         Raises:
-            CheckpointError: the checkpoint is another log's or another key's.
+            NoteError: the checkpoint is another log's or another key's.
             ProofError: the record is not in that tree at that place.
         """
         checkpoint = self.signed.verify(key)

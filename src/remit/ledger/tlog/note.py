@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from remit.ledger.tlog.errors import KeyFormatError, NoteError
+from remit.ledger.tlog.errors import NoteError, TlogError
 
 ED25519 = 0x01
 """Signature type: Ed25519 over the note's text."""
@@ -74,13 +74,13 @@ class VerifierKey:
 
     def __post_init__(self) -> None:
         if not _is_key_name(self.name):
-            raise KeyFormatError(
+            raise TlogError(
                 f"The key name {self.name!r} is empty or holds a space, a plus or a control "
                 "character.",
                 next_step="Use a URL without its scheme, such as example.com/log.",
             )
         if len(self.public_key) != 32 or self.kind not in (ED25519, COSIGNATURE):
-            raise KeyFormatError("The verifier key is not an Ed25519 key of 32 bytes.")
+            raise TlogError("The verifier key is not an Ed25519 key of 32 bytes.")
 
     @property
     def key_id(self) -> bytes:
@@ -93,18 +93,18 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
-        """Read ``name+hash+key``; raises :class:`KeyFormatError`."""
+        """Read ``name+hash+key``; raises :class:`TlogError`."""
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
         data = parse_base64(encoded)
         if data is None or len(data) != 33:
-            raise KeyFormatError(
+            raise TlogError(
                 "This is not a verifier key.",
                 next_step="It looks like origin+1a2b3c4d+BASE64; `remit ledger key` prints one.",
             )
         key = cls(name, data[1:], data[0])
         if key.key_id.hex() != digits:
-            raise KeyFormatError(
+            raise TlogError(
                 f"The verifier key of {name} is damaged: its hash is not {digits}.",
                 next_step="Copy all of it again.",
             )
@@ -128,7 +128,7 @@ class Signer:
         kind: what its signatures are: :data:`ED25519` or :data:`COSIGNATURE`.
 
     Raises:
-        KeyFormatError: the name cannot be a key's name.
+        TlogError: the name cannot be a key's name.
     """
 
     def __init__(self, name: str, private_key: Ed25519PrivateKey, kind: int = ED25519) -> None:
@@ -150,13 +150,13 @@ class Signer:
 
     @classmethod
     def from_pem(cls, name: str, pem: bytes, kind: int = ED25519) -> Signer:
-        """From an unencrypted PKCS#8 PEM; raises :class:`KeyFormatError`."""
+        """From an unencrypted PKCS#8 PEM; raises :class:`TlogError`."""
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError) as error:
-            raise KeyFormatError("The private key is not an unencrypted PKCS#8 PEM.") from error
+            raise TlogError("The private key is not an unencrypted PKCS#8 PEM.") from error
         if not isinstance(key, Ed25519PrivateKey):
-            raise KeyFormatError("The private key is not an Ed25519 key.")
+            raise TlogError("The private key is not an Ed25519 key.")
         return cls(name, key, kind)
 
     def to_pem(self) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from remit.ledger.tlog.errors import TileError
+from remit.ledger.tlog.errors import TlogError
 from remit.ledger.tlog.merkle import tree_root
 
 TILE_WIDTH = 256
@@ -39,38 +39,38 @@ def bundle(records: Iterable[bytes]) -> bytes:
     """Records with a big-endian 16-bit length before each.
 
     Raises:
-        TileError: a record is longer than 65,535 bytes.
+        TlogError: a record is longer than 65,535 bytes.
     """
     parts = []
     for record in records:
         if len(record) > _MAX_ENTRY:
-            raise TileError(f"A record of {len(record):,} bytes does not go into a bundle.")
+            raise TlogError(f"A record of {len(record):,} bytes does not go into a bundle.")
         parts.append(struct.pack(">H", len(record)) + record)
     return b"".join(parts)
 
 
 def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """The ``width`` records of a bundle; raises :class:`TileError` where it is cut off."""
+    """The ``width`` records of a bundle; raises :class:`TlogError` where it is cut off."""
     records = []
     position = 0
     while position < len(data):
         end = position + 2
         if end > len(data):
-            raise TileError("The entry bundle is cut off.")
+            raise TlogError("The entry bundle is cut off.")
         (length,) = struct.unpack(">H", data[position:end])
         if end + length > len(data):
-            raise TileError("The entry bundle is cut off.")
+            raise TlogError("The entry bundle is cut off.")
         records.append(data[end : end + length])
         position = end + length
     if len(records) != width:
-        raise TileError(f"The entry bundle holds {len(records)} records, not {width}.")
+        raise TlogError(f"The entry bundle holds {len(records)} records, not {width}.")
     return records
 
 
 def read_tile(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """The ``width`` hashes of a tile; raises :class:`TileError` when they are not there."""
+    """The ``width`` hashes of a tile; raises :class:`TlogError` when they are not there."""
     if len(data) != width * _HASH_BYTES:
-        raise TileError(
+        raise TlogError(
             f"The tile is {len(data)} bytes long; {width} hashes are {width * _HASH_BYTES}.",
             next_step="It was cut off or mixed up in transit: fetch it again.",
         )
@@ -86,5 +86,5 @@ def _index_path(index: int) -> str:
 
 def _partial(width: int) -> str:
     if not 1 <= width <= TILE_WIDTH:
-        raise TileError(f"A tile is never {width} wide.")
+        raise TlogError(f"A tile is never {width} wide.")
     return "" if width == TILE_WIDTH else f".p/{width}"

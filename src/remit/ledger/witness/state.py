@@ -17,7 +17,8 @@ from typing import Any
 from typing_extensions import override
 
 from remit.kernel.errors import RemitError
-from remit.ledger.keyfiles import KeyFiles, publish
+from remit.kernel.files import publish
+from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 
@@ -312,7 +313,7 @@ class WitnessDirectory(KeyFiles):
 
         Raises:
             WitnessError: there is a witness in this directory, or it cannot be written.
-            KeyFormatError: the name cannot be a key's name.
+            TlogError: the name cannot be a key's name.
         """
         signer = Signer.generate(name, COSIGNATURE)
         try:

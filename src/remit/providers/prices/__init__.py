@@ -1,6 +1,6 @@
 """Prices of models: a governed table, exact costs, and bounds of what a call can cost."""
 
-from remit.providers.prices.errors import PriceError
+from remit.kernel.errors import RemitError
 from remit.providers.prices.litellm import Imported, is_litellm, read_litellm
 from remit.providers.prices.overlay import Overlay, parse_decimal
 from remit.providers.prices.price import Price, Rates, Tier
@@ -12,7 +12,6 @@ __all__ = [
     "Imported",
     "Overlay",
     "Price",
-    "PriceError",
     "PriceTable",
     "Rates",
     "Tier",
@@ -23,3 +22,6 @@ __all__ = [
     "price_data",
     "read_litellm",
 ]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+PriceError = RemitError

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import Any
 
-from remit.providers.prices.errors import PriceError
+from remit.kernel.errors import RemitError
 from remit.providers.prices.overlay import Overlay
 from remit.providers.prices.parsing import RATES
 from remit.providers.prices.table import PriceTable
@@ -91,16 +91,16 @@ def read_litellm(
         day: the day on which this is done, which the prices are dated.
 
     Raises:
-        PriceError: it is no such file, or a figure in it is none; the model is named.
+        RemitError: it is no such file, or a figure in it is none; the model is named.
     """
     try:
         raw = json.loads(data, parse_float=Decimal, parse_int=int)
     except (ValueError, RecursionError) as error:
-        raise PriceError(f"{name} is not valid JSON: {error}.") from error
+        raise RemitError(f"{name} is not valid JSON: {error}.") from error
     listed = {key: value for key, value in raw.items() if isinstance(value, dict)}
     listed.pop("sample_spec", None)
     if not any("input_cost_per_token" in value for value in listed.values()):
-        raise PriceError(
+        raise RemitError(
             f"{name} is no table of LiteLLM's: no model has input_cost_per_token.",
             next_step="Give model_prices_and_context_window.json, or a table as docs/prices.md "
             "describes it.",
@@ -220,12 +220,12 @@ def _per_million(value: Mapping[str, Any], stated: str, at: str) -> str | None:
     if figure is None:
         return None
     if isinstance(figure, bool) or not isinstance(figure, (int, Decimal)) or figure < 0:
-        raise PriceError(f"{at}{stated} is {figure!s}; it must be US dollars per token, 0 or more.")
+        raise RemitError(f"{at}{stated} is {figure!s}; it must be US dollars per token, 0 or more.")
     usd = Decimal(figure) * _MILLION
     if not usd.is_finite() or usd > _MILLION:
-        raise PriceError(f"{at}{stated} is {figure!s}; it must be US dollars per token.")
+        raise RemitError(f"{at}{stated} is {figure!s}; it must be US dollars per token.")
     if abs(usd - usd.quantize(_PLACES)) > usd * _NOISE:
-        raise PriceError(f"{at}{stated} is {figure!s}: below a nano-dollar for a million tokens.")
+        raise RemitError(f"{at}{stated} is {figure!s}: below a nano-dollar for a million tokens.")
     return _text(usd, ROUND_HALF_EVEN)
 
 

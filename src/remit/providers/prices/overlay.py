@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any, Self
 
-from remit.providers.prices.errors import PriceError
+from remit.kernel.errors import RemitError
 from remit.providers.prices.parsing import RATES
 from remit.providers.prices.price import Price
 from remit.providers.prices.shown import usd_text
@@ -49,7 +49,7 @@ class Overlay:
         """An overlay from a file's bytes, checked; ``name`` is how errors call it.
 
         Raises:
-            PriceError: a key in it is wrong; the key is named.
+            RemitError: a key in it is wrong; the key is named.
         """
         if not data:
             return cls({})
@@ -172,10 +172,10 @@ def parse_decimal(text: str, what: str) -> str:
     """A price as a person types it: US dollars per million tokens.
 
     Raises:
-        PriceError: it is negative, or no decimal.
+        RemitError: it is negative, or no decimal.
     """
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-        raise PriceError(
+        raise RemitError(
             f"{what} is {text!r}; it must be US dollars per million tokens, 0 or more.",
             next_step="Write it as 0.15 or 10.",
         )

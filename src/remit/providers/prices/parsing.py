@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from remit.providers.prices.errors import PriceError
+from remit.kernel.errors import RemitError
 from remit.providers.prices.price import Price, Rates, Tier
 
 __all__ = ["RATES", "Entry", "Limits", "ParsedTable", "parse"]
@@ -80,12 +80,12 @@ def parse(text: str, name: str, defaults: Limits | None) -> ParsedTable:
         defaults: limits for a table that states none.
 
     Raises:
-        PriceError: it is not TOML, or a key is missing, unknown or of a wrong value.
+        RemitError: it is not TOML, or a key is missing, unknown or of a wrong value.
     """
     try:
         raw = tomllib.loads(text, parse_float=_Float)
     except (ValueError, RecursionError) as error:  # huge integers and deep nesting as well
-        raise PriceError(f"{name} is not valid TOML: {error}.") from error
+        raise RemitError(f"{name} is not valid TOML: {error}.") from error
     reader = _Reader(name)
     reader.known(raw, _TOP_KEYS, "")
     models = reader.table(raw, "models", "")
@@ -107,8 +107,8 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def wrong(self, key: str, what: str, next_step: str = "") -> PriceError:
-        return PriceError(f"{self.name}: {key} {what}.", next_step=next_step)
+    def wrong(self, key: str, what: str, next_step: str = "") -> RemitError:
+        return RemitError(f"{self.name}: {key} {what}.", next_step=next_step)
 
     def known(self, raw: Mapping[str, Any], keys: Iterable[str], at: str) -> None:
         allowed = list(keys)

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
+from remit.kernel.errors import RemitError
 from remit.kernel.installed import InstalledFiles, shipped_file
-from remit.providers.prices.errors import PriceError
 from remit.providers.prices.parsing import SNAPSHOT_FORMS, Entry, ParsedTable, parse
 from remit.providers.prices.price import Price
 
@@ -66,7 +66,7 @@ class PriceTable:
         Raises:
             NotInstalledError: none did.
             ChangedFileError: it is not as it was installed.
-            PriceError: a key in it is wrong; the key is named.
+            RemitError: a key in it is wrong; the key is named.
         """
         return cls.from_bytes(files.read(_INSTALLED), _INSTALLED)
 
@@ -76,7 +76,7 @@ class PriceTable:
         """A table on its own, called ``name`` in errors.
 
         Raises:
-            PriceError: a key in it is wrong; the key is named.
+            RemitError: a key in it is wrong; the key is named.
         """
         return cls._read(data, name, None)
 
@@ -85,12 +85,12 @@ class PriceTable:
         """A table of an operator's own; ``docs/prices.md`` describes the file.
 
         Raises:
-            PriceError: the file cannot be read, or a key in it is wrong; the key is named.
+            RemitError: the file cannot be read, or a key in it is wrong; the key is named.
         """
         try:
             data = Path(path).read_bytes()
         except OSError as error:
-            raise PriceError(f"The price table {path} cannot be read: {error}.") from error
+            raise RemitError(f"The price table {path} cannot be read: {error}.") from error
         return cls.overlay(data, str(path), cls.shipped())
 
     @classmethod
@@ -98,7 +98,7 @@ class PriceTable:
         """A table to lie over ``base``, whose limits hold where it states none.
 
         Raises:
-            PriceError: a key in it is wrong; the key is named.
+            RemitError: a key in it is wrong; the key is named.
         """
         return cls._read(data, name, base)
 
@@ -107,7 +107,7 @@ class PriceTable:
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            raise PriceError(f"{name} is not UTF-8: {error}.") from error
+            raise RemitError(f"{name} is not UTF-8: {error}.") from error
         parsed = parse(text, name, base._parsed.limits if base else None)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return cls(parsed, f"{parsed.version}+sha256:{digest}")
@@ -182,7 +182,7 @@ class PriceTable:
         for name in _names(entry):
             other = self._index.setdefault((price.provider, name), price)
             if other is not price:
-                raise PriceError(
+                raise RemitError(
                     f"{name} of {price.provider} is two models of the price table:"
                     f" {other.model} and {price.model}.",
                     next_step="Leave it in the aliases of one of them.",

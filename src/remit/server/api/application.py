@@ -11,21 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from remit import __version__
-from remit.agents.approvals import ApprovalError
-from remit.agents.queue import OrderNotFoundError, OrderStateError
-from remit.agents.sessions import SessionNotFoundError
-from remit.agents.tools import PinError
-from remit.gateway.auth import (
-    AuthUnavailableError,
-    Directory,
-    KeyStore,
-    VirtualKeyError,
-    VirtualKeyNotFoundError,
-)
-from remit.kernel.errors import InvalidInputError, RemitError
-from remit.learning import FeedbackError
-from remit.learning.proposals import ProposalError
-from remit.ledger import EntryNotFoundError, LedgerClosedError, LedgerWriteError, NoSignerError
+from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore
+from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
+from remit.ledger import LedgerClosedError, LedgerWriteError, NoSignerError
 from remit.packages import PackageError
 from remit.runtime import Runtime
 from remit.server.api.approvals import approval_routes
@@ -60,16 +48,8 @@ _SCHEMES = {
 
 # The first that matches.
 _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
-    (EntryNotFoundError, 404, "not_found"),
-    (OrderNotFoundError, 404, "not_found"),
-    (OrderStateError, 409, "conflict"),
-    (VirtualKeyNotFoundError, 404, "not_found"),
-    (SessionNotFoundError, 404, "not_found"),
-    (VirtualKeyError, 409, "conflict"),
-    (ApprovalError, 409, "conflict"),
-    (PinError, 409, "conflict"),
-    (FeedbackError, 409, "conflict"),
-    (ProposalError, 409, "conflict"),
+    (NotFoundError, 404, "not_found"),
+    (ConflictError, 409, "conflict"),
     (PackageError, 409, "conflict"),
     (AuthUnavailableError, 503, "unavailable"),
     (LedgerWriteError, 503, "unavailable"),

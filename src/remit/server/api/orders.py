@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query
 
-from remit.agents.queue import OrderNotFoundError, OrderQueue, OrderStatus, Submission, for_key
+from remit.agents.queue import OrderQueue, OrderStatus, Submission, for_key, no_such_order
 from remit.agents.sessions import response_of
 from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
@@ -112,10 +112,10 @@ def _found(orders: OrderQueue, order_id: str, caller: Identity, permission: str)
     """An order that the caller may know of.
 
     Raises:
-        OrderNotFoundError: there is none.
+        NotFoundError: there is none.
     """
     status = orders.get(order_id)
     is_own = bool(caller.key_id) and caller.within is None and status.key_id == caller.key_id
     if not is_own and not caller.may(permission):
-        raise OrderNotFoundError(order_id)
+        raise no_such_order(order_id)
     return status

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.agents.tools import PinError, PinnedTool, Pins
+from remit.agents.tools import PinnedTool, Pins
+from remit.kernel.errors import ConflictError
 from remit.ledger import LedgerClient
 from remit.server.api.requests import Acceptance
 from remit.server.api.responses.decisions import PinnedToolShape, PinPage
@@ -30,7 +31,7 @@ def pin_routes(ledger: LedgerClient) -> Routes:
         """Let a changed definition be called from now on. The key is recorded."""
         found = _found(pins, tool_id)
         if found.change is None or found.change.digest != acceptance.digest:
-            raise PinError(
+            raise ConflictError(
                 f"No change of {tool_id} to this definition waits.",
                 next_step="GET /api/pins shows what does.",
             )

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.agents.sessions import SessionNotFoundError, session_overview
+from remit.agents.sessions import session_overview
+from remit.kernel.errors import NotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.server.api.requests import Page
 from remit.server.api.responses.record import SessionDetail, SessionPage, Trace
@@ -89,7 +90,7 @@ def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
         return found.to_dict()
     first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
     if first is None:
-        raise SessionNotFoundError(
+        raise NotFoundError(
             "The ledger has no such session.", next_step="GET /api/sessions lists them."
         )
     return {

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from urllib.parse import quote
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.ledger import (
     LedgerClosedError,
     LedgerConnectionError,
@@ -41,7 +41,6 @@ from remit.server.console.live import Live
 from remit.server.console.login import Login
 from remit.server.console.pages import (
     Asked,
-    NotFoundError,
     Page,
     Redirect,
     Sources,
@@ -141,7 +140,7 @@ class Console:
         except (AuthUnavailableError, LedgerWriteError, LedgerClosedError) as error:
             answer = await self._failure(scope, 503, error.message, error.next_step, _SOON)
         except NotFoundError as error:
-            answer = await self._failure(scope, 404, str(error), "")
+            answer = await self._failure(scope, 404, error.message, error.next_step)
         except InvalidInputError as error:
             answer = await self._failure(scope, 400, error.message, error.next_step)
         except RemitError as error:

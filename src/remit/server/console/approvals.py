@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from remit.agents.approvals import Approval, ApprovalError
-from remit.kernel.errors import InvalidInputError
+from remit.agents import Approval, ApprovalError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import load_exact
 from remit.ledger import Erased, is_authentic
 from remit.server.api.routes import name_of
 from remit.server.console.lengths import LONGEST, Shortened
-from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Redirect, Sources, View
 from remit.views import wording
 from remit.views.entries import plain
 

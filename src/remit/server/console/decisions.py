@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.ledger import EntryNotFoundError
-from remit.routing import DecisionNotFoundError, explain, find_decision, replay
-from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View
+from remit.routing import explain, find_decision, replay
+from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import call_row
 
 _LOOKED_AT = 200
@@ -37,10 +36,7 @@ def show(sources: Sources, asked: Asked) -> Page:
                 rows.append({**call_row(entry), "why": ", ".join(why) or "chosen by the router"})
         return Page("decisions.html.j2", {"calls": rows, "before": last, "looked_at": _LOOKED_AT})
     prefixes = sources.runtime.loaded.settings.model.prefixes
-    try:
-        found_why = explain(ledger, asked.rest, prefixes)
-    except (DecisionNotFoundError, EntryNotFoundError) as error:
-        raise NotFoundError(error.message) from error
+    found_why = explain(ledger, asked.rest, prefixes)
     again: dict[str, Any] | None = None
     if decision_id := found_why.get("decision_id"):
         try:

@@ -8,16 +8,19 @@ from urllib.parse import quote
 
 from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
-from remit.ledger import EntryArchivedError, EntryNotFoundError, LedgerEntry
+from remit.ledger import LedgerEntry
 from remit.server.console.lengths import Shortened
-from remit.server.console.pages import Asked, NotFoundError, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Redirect, Sources, View
 from remit.server.console.rows import call_row
-from remit.views import wording
+from remit.views import (
+    SESSION_EVENTS,
+    examples_of,
+    open_journey,
+    prompt_parts,
+    wording,
+)
 from remit.views.entries import order_of, plain, session_of
-from remit.views.examples import examples_of, prompt_parts
-from remit.views.journey import JourneyNotFoundError, open_journey
 from remit.views.page import has_focus, sums_of
-from remit.views.places import SESSION_EVENTS
 
 _LISTED = 50
 
@@ -36,12 +39,7 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
     name = asked.rest
     entry: LedgerEntry | None = None
     if name.startswith("LED-"):
-        try:
-            entry = ledger.read(name)
-        except EntryArchivedError as error:
-            raise NotFoundError(str(error)) from error
-        except EntryNotFoundError as error:
-            raise NotFoundError(f"The ledger has no entry {name[:40]}.") from error
+        entry = ledger.read(name)
         if not session_of(entry):
             said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
             return Page("entry.html.j2", {**_about(entry), **Shortened().cut(said)})
@@ -49,14 +47,11 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
         return Redirect(f"/console/sessions/{quote(session_of(entry), safe='')}")
     if not name.startswith(("LED-", "WO-")):  # of any length: its page shows a part, turn by turn
         return Redirect(f"/console/sessions/{quote(name, safe='')}")
-    try:
-        journey = (
-            open_journey(ledger, work_order_id=name)
-            if entry is None
-            else open_journey(ledger, entry_id=name)
-        )
-    except JourneyNotFoundError as error:
-        raise NotFoundError(error.message) from error
+    journey = (
+        open_journey(ledger, work_order_id=name)
+        if entry is None
+        else open_journey(ledger, entry_id=name)
+    )
     short = Shortened()
     turns = [short.cut(turn) for turn in journey["turns"]]
     return Page(

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.gateway.auth import Directory, Identity
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
@@ -101,10 +101,6 @@ class View(NamedTuple):
     show: Callable[[Sources, Asked], Page | Redirect]
     change: Callable[[Sources, Asked], Page | Redirect] | None = None
     needs: str = ""
-
-
-class NotFoundError(Exception):
-    """There is no such thing to show; the text says what was looked for."""
 
 
 @functools.cache

@@ -9,9 +9,10 @@ from itertools import islice
 from typing import Any
 
 from remit.agents.sessions import session_overview
+from remit.kernel.errors import NotFoundError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, entry_id
 from remit.server.console.lengths import Shortened
-from remit.server.console.pages import Asked, NotFoundError, Page, Sources, View, page_of_list
+from remit.server.console.pages import Asked, Page, Sources, View, page_of_list
 from remit.server.console.rows import ALARMS, named
 from remit.views import wording
 from remit.views.entries import Tally, place_of, plain

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 
-from remit.server.listening import ServerError
+from remit.kernel.errors import RemitError
 
 try:
     import mcp  # noqa: F401 - the SDK, imported by name, so that its absence is said plainly
 except ImportError as error:
-    raise ServerError(
+    raise RemitError(
         "`remit mcp` needs the extra 'mcp', which is not installed.",
         next_step="pip install 'remit[mcp]'.",
     ) from error

@@ -65,8 +65,7 @@ def serve_http(
 
     Raises:
         ConfigError: there are none, or their rules cannot be used.
-        ServerError: the address cannot be listened on, or must not be.
-        RootError: the root cannot be opened.
+        RemitError: the address cannot be listened on, or the root cannot be opened.
         ConfigError: its configuration is invalid.
         LedgerError: its ledger cannot be opened.
     """

@@ -27,11 +27,11 @@ from mcp.types import (
     RequestId,
 )
 
+from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
 from remit.server.authentication import open_keys
-from remit.server.listening import ServerError
 from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.gateway import serve_stream, served_by
 from remit.server.mcp.messages import (
@@ -65,13 +65,12 @@ def serve_stdio(root: Path, *, model: str | None = None, upstream: str = "", key
 
     Raises:
         AuthenticationError: the key is not valid.
-        RootError: the root cannot be opened.
+        RemitError: the root cannot be opened, or stdin or stdout is closed.
         ConfigError: its configuration is invalid.
         LedgerError: its ledger cannot be opened.
-        ServerError: stdin or stdout is closed.
     """
     if sys.__stdin__ is None or sys.__stdout__ is None:
-        raise ServerError(
+        raise RemitError(
             "Standard input or output is closed: there is no client to talk to.",
             next_step="Have an MCP client start `remit mcp`, or run `remit mcp --http`.",
         )
