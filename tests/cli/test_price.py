@@ -73,7 +73,7 @@ def test_a_price_is_set_on_record_and_every_gate_passes(remit: Run, root: Path) 
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "openai:gpt-4o-mini", "OpenAI:gpt-4o-mini"])
-def test_a_price_is_found_by_every_form_of_a_name(remit: Run, name: str) -> None:
+def test_a_price_is_found_by_every_form_of_a_name(remit: Run, root: Path, name: str) -> None:
     assert _json(remit("price", "show", name, "--json"))["price"]["input"] == "0.15"
 
 

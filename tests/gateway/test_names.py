@@ -73,10 +73,8 @@ NAMES: Mapping[str, str] = {
     "EU.Anthropic.Claude-3-haiku-20240307-v1:0:48k": "anthropic",
     "anthropic.unheard-of-v1:0": "anthropic",
     "us.openai.gpt-oss-120b-1:0": "openai",
-    "arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-3-haiku-20240307-v1:0":
-        "anthropic",
-    "arn:aws-us-gov:bedrock:us-gov-west-1:123456789012:inference-profile/us.anthropic.x-v1:0":
-        "anthropic",
+    "arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-3-haiku-20240307-v1:0": "anthropic",
+    "arn:aws-us-gov:bedrock:us-gov-west-1:123456789012:inference-profile/us.anthropic.x-v1:0": "anthropic",
     "arn:aws:bedrock:us-east-1::foundation-model/meta.llama3-8b-instruct-v1:0": "bedrock",
     "arn:aws:bedrock:us-east-1:123456789012:provisioned-model/abc": "bedrock",
     "vertex_ai:claude-sonnet-5": "anthropic",

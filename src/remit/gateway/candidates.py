@@ -65,7 +65,6 @@ class Candidates:
         self._objects = objects
         self._billing = billing
         self._timeout_s = config.default_timeout_ms / 1000
-        self._set_up_by = config.set_up_by
 
     def provider_of(self, request: PromptRequest) -> str:
         """Return the provider that a request means; empty for a route, or without a model."""
@@ -192,14 +191,9 @@ class Candidates:
         ):
             message = f"this key may not use {provider_id}/{model_id}"
             raise NoCandidateError("MODEL_NOT_ALLOWED", message)
-        provider = self._providers.get(provider_id)
-        if provider is None:
-            how = self._set_up_by.get(provider_id, f"add [providers.{provider_id}] to remit.toml")
-            raise NoCandidateError(
-                "PROVIDER_NOT_FOUND",
-                f"{model_id} is a model of {provider_id}, which is not set up; {how}",
-            )
-        return provider
+        if missing := self._names.not_set_up(provider_id, model_id):
+            raise NoCandidateError("PROVIDER_NOT_FOUND", missing)
+        return self._providers[provider_id]
 
 
 def _limited(body: Body, limits: ToolLimits) -> Body:

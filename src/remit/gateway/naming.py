@@ -135,6 +135,18 @@ class Names:
         """Look names up again: a provider or a router was registered."""
         self._found.clear()
 
+    def not_set_up(self, provider_id: str, model_id: str) -> str:
+        """Return how to set up the provider of a model; empty if it is set up."""
+        if provider_id in self._known:
+            return ""
+        how = self.how_to_set_up(provider_id)
+        return f"{model_id} is a model of {provider_id}, which is not set up; {how}"
+
+    def how_to_set_up(self, provider_id: str) -> str:
+        """Return the variable, setting or command that sets a provider up."""
+        unknown = f"add [providers.{provider_id}] to remit.toml"
+        return self._config.set_up_by.get(provider_id, unknown)
+
     def router_of(self, request: PromptRequest) -> RequestRouter | None:
         """What answers a request that names a route; ``None`` where it names a model."""
         router, name = self.router, request.model_id
