@@ -135,8 +135,12 @@ class Tariff:
             body |= {"tools": request.tools, "response_format": response_schema(request)}
         return bound_of("", body, sent.size, media, self.price, self._uses, self._model, self._free)
 
-    def body_bound(self, body: Body) -> Bound:
-        """:meth:`bound` of a body as it is on the wire."""
+    def body_bound(self, body: Body, uses: int | None = None) -> Bound:
+        """:meth:`bound` of a body as it is on the wire.
+
+        Args:
+            uses: how often a tool of the provider's may be used if the body does not say.
+        """
         if body.endpoint.free:
             return _FREE
         media = media_of(body.value)
@@ -144,7 +148,7 @@ class Tariff:
             media.seconds = body.seconds
         return bound_of(
             body.endpoint.name, body.value, len(body.raw) - media.data, media, self.price,
-            self._uses, self._model, self._free,
+            uses or self._uses, self._model, self._free,
         )  # fmt: skip
 
     def batch_bound(self, body: Body) -> Bound:

@@ -167,19 +167,22 @@ class Candidates:
             outgoing = provider.outgoing(order)
         except (DialectError, ProviderError) as error:
             raise NoCandidateError("INVALID_INPUT", error.message, error.param) from error
+        uses = 0
         if body is None:
             bound = tariff.bound(request, sent)
         else:
-            bound = tariff.body_bound(outgoing.body)
-            if self._enforce and bound.limits.field:
-                outgoing = replace_fields(outgoing, body=_limited(outgoing.body, bound.limits))
+            bound = tariff.body_bound(outgoing.body, call.tool_uses)
+            limits = bound.limits
+            if self._enforce and limits.field:
+                uses = limits.uses
+                outgoing = replace_fields(outgoing, body=_limited(outgoing.body, limits))
                 bound = tariff.body_bound(outgoing.body)
             raw = outgoing.body.raw
             if raw is not call.request.body.raw:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
         return Candidate(
             provider_id, model_id, provider, tariff, request, sent, outgoing, bound.amount,
-            bound.tokens,
+            bound.tokens, uses,
         )  # fmt: skip
 
     def _provider(self, call: Call, provider_id: str, model_id: str) -> AnyProvider:

@@ -79,8 +79,10 @@ def test_permissions_and_dependencies_are_checked(house: House) -> None:
 
 def test_what_the_configuration_uses_is_permitted(house: House) -> None:
     house.flags = {
-        "gateway.fallbacks": {"gpt-4o": ["openai/gpt-4o-mini", "claude-sonnet-5", "gpt-4.1", "openai:o3",
-                                         "us.anthropic.claude-x-v1:0", "anthropic"]}
+        "gateway.fallbacks": {
+            "gpt-4o": ["openai/gpt-4o-mini", "claude-sonnet-5", "gpt-4.1", "openai:o3",
+                       "us.anthropic.claude-x-v1:0", "anthropic"],
+        }
     }  # fmt: skip
     assert house.passes("G3")  # by any of their names
     house.flags = {
