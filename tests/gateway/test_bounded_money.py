@@ -205,7 +205,7 @@ ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
     "completions": ("openai.completions", "gpt-3.5-turbo-instruct", {"best_of": 9}, 0.01, 2, 0),
     "embeddings":
         ("openai.embeddings", "text-embedding-3-small", {"input": "x" * 900}, 1e-4, 900, 0),
-    "rerank": ("openai.rerank", RERANKER, {"query": "x", "documents": ["y" * 900]}, 1e-3, 900, 0),
+    "rerank": ("openai.rerank", RERANKER, {"query": "x", "documents": ["y" * 900]}, 5e-3, 900, 0),
     "moderations": ("openai.moderations", "omni-moderation-latest", {"input": "x"}, 1e-9, 0, 0),
     "count_tokens": ("anthropic.count_tokens", CLAUDE, {"messages": HELLO}, 1e-9, 0, 0),
     "images/edits": ("openai.image_edits", "gpt-image-1", [b"png", b"png"], 20, 98_304, 0),
