@@ -175,6 +175,9 @@ ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
     "messages, a document":
         ("anthropic.messages", CLAUDE, {"messages": [{"role": "user", "content": [PDF]}]},
          3, 200_000, 0),
+    "messages, a document in the wider window":
+        ("anthropic.messages", CLAUDE, {"messages": [{"role": "user", "content": [PDF]}]},
+         15, 999_000, 0),
     "responses, an image":
         ("openai.responses", GPT, {"input": [SHOWN]}, 0.04, 48_169, 0),
     "responses, a dearer service":
@@ -250,6 +253,11 @@ SERVED = {
 }
 """Rows whose provider gives another service than it is asked for: that and its hundredths."""
 
+HEADERS = {
+    "messages, a document in the wider window": {"anthropic-beta": "a,context-1m-2025-08-07"}
+}
+"""Headers of the client that rows send."""
+
 COVERED = {
     ("all that send text", "input tokens"): ["chat", "messages", "responses", "completions"],
     ("all that send text", "output tokens"): ["chat, no limit", "chat, many answers"],
@@ -258,7 +266,8 @@ COVERED = {
         ["chat, an image", "messages, an image", "responses, an image"],
     ("chat, messages, responses",
      "documents, files, sound, earlier responses and items by id"):
-        ["chat, a file by id", "messages, a document", "responses, an earlier one"],
+        ["chat, a file by id", "messages, a document", "messages, a document in the wider window",
+         "responses, an earlier one"],
     ("messages", "web search, web fetch"): [
         "messages, search", "messages, one search is left", "messages, search of a named number",
         "messages, search of a number that is too dear", "messages, search of null",
@@ -329,7 +338,11 @@ def test_nobody_spends_more_than_a_hard_limit(ledger: LedgerClient, row: str) ->
         gateway.register_provider("openai", openai_provider(server.url))
         gateway.register_provider("anthropic", anthropic_provider(server.url))
         request: Callable[[], Any] = lambda: prompt_request(  # noqa: E731
-            prompt="", model_id=model, max_tokens=None, body=_body(endpoint, model, more)
+            prompt="",
+            model_id=model,
+            max_tokens=None,
+            body=_body(endpoint, model, more),
+            headers=HEADERS.get(row),
         )
         while sent < MOST:
             response = gateway.route(request())

@@ -249,6 +249,9 @@ def test_a_dearer_service_is_in_the_bound(more: dict[str, Any], percent: int) ->
         ),
         ({"tools": [{"type": ["odd"]}]}, "tools[0]"),
         ({"tools": [{"type": "namespace", "tools": [{"type": "odd"}]}]}, "tools[0].tools[0]"),
+        ({"tools": [{"google_search": {}}]}, 'tools[0] (type "google_search"'),
+        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"service_tier": "scale"}, 'service_tier "scale"'),
         ({"service_tier": 5}, 'service_tier "5"'),
         ({"modalities": ["text", "audio"], "audio": {"voice": "v"}}, "modalities"),
@@ -260,6 +263,19 @@ def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
     amount = _bound("openai.chat", _messages(**more), GPT).amount
     assert not amount.bounded
     assert amount.unbounded.startswith(field)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        {"tools": [{"name": "f", "input_schema": {}}, {}]}, {"speed": 1.25},
+    ],
+)  # fmt: skip
+def test_what_costs_nothing_more_is_let_pass(more: dict[str, Any]) -> None:
+    for endpoint, model in (("openai.chat", GPT), ("openai.speech", _price("tts-1"))):
+        amount = _bound(endpoint, _messages(input="x", **more), model).amount
+        assert amount.bounded, amount.unbounded
 
 
 @given(most=st.integers(1, 5_000), output=st.integers(2, 5_000), answers=st.integers(1, 3))

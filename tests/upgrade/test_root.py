@@ -101,7 +101,7 @@ def test_it_verifies_is_settled_upgraded_and_written_to(old: OldRoot, tmp_path: 
     assert outside(old.ledger, "SELECT max(version) FROM migrations") == [(LAYOUT_VERSION,)]
 
 
-WITH_BATCH = [old for old in ROOTS if COMMITS[old[0]] > 3]  # noqa: PLR2004 - tables of layout 4
+WITH_BATCH = [old for old in ROOTS if COMMITS[old[0]] > 3]  # the tables of layout 4
 ENDS = {
     "answered": (2, "measured"),
     "half answered": (1, "measured"),

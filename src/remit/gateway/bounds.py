@@ -52,7 +52,8 @@ _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
     {
         "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
-        "chunking_strategy", "best_of", "prediction", "prompt", *SCHEMAS, *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
+        "chunking_strategy", "context_management", "best_of", "prediction", "prompt", *SCHEMAS,
+        *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
     }
 )  # fmt: skip
 """Fields that change a bound; most calls have none of them."""
@@ -229,7 +230,18 @@ def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
             return "modalities"
         if body.get("audio") is not None:
             return "audio"
+    if _compacts(body.get("context_management")):
+        return "context_management"
     return next((name for name in _OTHER_MODELS if body.get(name)), "")
+
+
+def _compacts(managed: Any) -> bool:
+    """Return True if a provider may sum the conversation up first, in a run without a limit."""
+    edits = managed.get("edits") if isinstance(managed, Mapping) else managed
+    return isinstance(edits, (list, tuple)) and any(
+        isinstance(edit, Mapping) and str(edit.get("type", "")).startswith("compact")
+        for edit in edits
+    )
 
 
 def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
@@ -242,8 +254,8 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
             for one in _OPEN.get(name, ()):
                 percent = max(percent, -(-percent * known.get(one, 100) // 100))
             continue
-        if value in _ORDINARY:
-            continue
+        if value in _ORDINARY or (name == "speed" and isinstance(value, (int, float))):
+            continue  # of spoken words, it is how fast they are spoken
         dearer = known.get(value) if isinstance(value, str) else None
         if dearer is None:
             return percent, f'{name} "{str(value)[:40]}"'

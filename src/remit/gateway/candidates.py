@@ -171,12 +171,12 @@ class Candidates:
         if body is None:
             bound = tariff.bound(request, sent)
         else:
-            bound = tariff.body_bound(outgoing.body, call.tool_uses)
+            bound = tariff.body_bound(outgoing.body, call.tool_uses, request.headers)
             limits = bound.limits
             if self._enforce and limits.field:
                 uses = limits.uses
                 outgoing = replace_fields(outgoing, body=_limited(outgoing.body, limits))
-                bound = tariff.body_bound(outgoing.body)
+                bound = tariff.body_bound(outgoing.body, headers=request.headers)
             raw = outgoing.body.raw
             if raw is not call.request.body.raw:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))

@@ -98,7 +98,7 @@ def owner_by_prefix(prefixes: Mapping[str, str], model_id: str) -> str:
 
 def _is_arn(name: str) -> bool:
     """Return True for a name of a resource of AWS, such as a model of Bedrock."""
-    return name[:4].casefold() == "arn:" and name.count(":") > 2  # noqa: PLR2004
+    return name[:4].casefold() == "arn:" and name.count(":") > 2
 
 
 def candidates(

@@ -29,6 +29,9 @@ _CLIENT_TOOLS = frozenset(
 """Types of tools, without their dates, that the client runs: they cost tokens and no more."""
 
 
+_OF_THE_CLIENT = frozenset({"name", "function", "input_schema", "custom", "description"})
+"""Members of a tool without a type that the client runs."""
+
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
 
@@ -121,6 +124,8 @@ def _offered(
         if not isinstance(tool, Mapping):
             continue
         kind = tool.get("type")
+        if kind is None and tool and _OF_THE_CLIENT.isdisjoint(tool):
+            kind = next(iter(tool))  # such as Gemini's {"google_search": {}}
         if kind is None or kind in ("function", "custom"):
             continue
         where = f"{at}[{number}]"
