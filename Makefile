@@ -60,6 +60,8 @@ lint: $(VENV)/.dev  ## static checks
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/doors.py .
+	$(BIN)/python -m tools.english
 
 bench: $(VENV)/.dev  ## benchmarks; figures go to benchmarks/RESULTS.md by hand
 	$(BIN)/python -m benchmarks

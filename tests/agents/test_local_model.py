@@ -12,9 +12,8 @@ import pytest
 from remit import Runtime
 from remit.kernel.json_text import dump
 from remit.kernel.settings import default_settings
-from remit.providers import LocalProvider, ProviderError, Timeouts
+from remit.providers import Body, LocalProvider, ProviderError, Timeouts
 from remit.providers.weights import ModelError, WeightStore
-from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import CHAT
 from tests.support.requests import provider_request
 

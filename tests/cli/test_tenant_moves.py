@@ -20,12 +20,16 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
-from remit.runtime import moving, old_places
-from remit.runtime.moving import hold_open, move_tenant
-from remit.runtime.removal import recover_tenants
 from remit.runtime.state import check_state
-from remit.runtime.tenant_export import export_tenant
-from remit.runtime.tenants import find_tenant
+from remit.runtime.tenants import (
+    export_tenant,
+    find_tenant,
+    hold_open,
+    move_tenant,
+    moving,
+    old_places,
+    recover_tenants,
+)
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked

@@ -176,13 +176,15 @@ def test_a_tenant_goes_on_to_be_made_after_a_crash(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("remit.runtime.tenants.make_root", killed)
+    monkeypatch.setattr("remit.runtime.tenants.tenant.make_root", killed)
     assert host.run("tenant", "create", "late").returncode == 130
     monkeypatch.undo()
     states = {one["name"]: one["state"] for one in host.json("tenant", "list")["tenants"]}
     assert states == {"acme": "served", "globex": "served", "late": "unfinished"}
     assert "was not made to the end" in host.run("tenant", "checkpoint", "late").stderr
-    monkeypatch.setattr("remit.runtime.tenants.save_file", killed)  # all done but the last step
+    monkeypatch.setattr(
+        "remit.runtime.tenants.tenant.save_file", killed
+    )  # all done but the last step
     assert host.run("tenant", "create", "late").returncode == 130
     monkeypatch.undo()
     assert host.json("tenant", "create", "late")["name"] == "late"

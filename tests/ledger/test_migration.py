@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.ledger import Content, Erased, LedgerClient, LedgerEntry
-from remit.ledger.errors import LedgerLayoutError
+from remit.ledger import Content, Erased, LedgerClient, LedgerEntry, LedgerLayoutError
 from remit.ledger.schema import LAYOUT_VERSION
 from tests.support.stores import conversation, outside
 

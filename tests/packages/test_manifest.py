@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from remit.kernel.schemas import shipped_schema
 from remit.packages import (
+    PLACES,
     Asset,
     Dependency,
     Manifest,
@@ -23,7 +24,6 @@ from remit.packages import (
     precedence,
 )
 from remit.packages.archive import canonical_targz
-from remit.packages.manifest_file import PLACES
 from tests.packages.making import FILES, changing, encoded, manifest_of, sha256
 
 RIGHT = manifest_of(FILES)

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from remit.gateway import Dispatched
-from remit.providers import WireChunk
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT, RESPONSES
+from remit.providers import Body, WireChunk
+from remit.providers.wire import RESPONSES
+from remit.providers.wire.endpoint import CHAT
 from remit.server.relay import Relay
 from remit.server.request import Request
 

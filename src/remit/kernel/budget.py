@@ -29,16 +29,15 @@ USD_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class BudgetScope:
-    """Whose budget is meant: a session, a work order in it, an agent in that; a key and whose
-    it is.
+    """The accounts that a call is charged to: session, work order, agent, and the key's owners.
 
     Attributes:
         requested_tokens: upper bound of what a call can use.
         model_id: the model that will be asked, when known.
-        key_id: the virtual key that pays, and ``user_id``, ``team_id``, ``organisation_id`` of
-            those it belongs to.
-        charged_to: keys of further accounts that pay: of the sessions and orders that the
-            session is a part of.
+        key_id: the virtual key that pays; ``user_id``, ``team_id`` and ``organisation_id`` name
+            its owners.
+        charged_to: keys of further accounts that pay: the sessions and orders that contain this
+            session.
     """
 
     session_id: str = ""
@@ -186,8 +185,8 @@ class TokenUsage(Struct, gc=False):
         return self.input_tokens + self.output_tokens
 
 
-class Amount(Struct, gc=False):  # in no cycle: nothing for the collector to look at
-    """The most that a call can use. It is not changed once it is made.
+class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
+    """The most that a call can use; immutable.
 
     Attributes:
         nano: in nano-dollars; ``None`` when the model has no price.
@@ -252,7 +251,7 @@ class BudgetLimits:
     on_short: OnShort = "refuse"
 
     def to_dict(self) -> dict[str, Any]:
-        """The limits there are, by name, with money in dollars; empty where there are none."""
+        """Return the limits that are set, by name, with money in US dollars."""
         stated = {
             "usd_limit": None if self.nano is None else usd_of(self.nano),
             "token_limit": self.tokens,
@@ -339,7 +338,7 @@ class BudgetCheckResult:
 
 @dataclass(frozen=True, slots=True)
 class DebitResult:
-    """What a settlement or debit did.
+    """The result of a settlement or debit.
 
     Attributes:
         total_consumed: tokens spent in the narrowest scope so far.
@@ -390,7 +389,7 @@ class BudgetStatus:
     on_short: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same by name, with money in dollars (``limit_usd``, ``spent_usd``, …)."""
+        """Return the fields by name, with money in US dollars (``limit_usd``, ``spent_usd``, …)."""
         shown = asdict(self)
         del shown["window_number"]
         shown["window"] = shown.pop("period") or None

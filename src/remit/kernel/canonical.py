@@ -48,11 +48,13 @@ def canonical_json(value: Any) -> bytes:
 
 
 def exact_json(value: Any) -> bytes:
-    """Return the RFC 8785 encoding of ``value``; of one with integers beyond ±(2**53 - 1), which
-    RFC 8785 cannot carry, JSON text with sorted keys in which they are exact.
+    """Return the RFC 8785 encoding of ``value``, extended to integers of any size.
+
+    RFC 8785 cannot carry integers beyond ±(2**53 - 1). A value with such an integer is encoded as
+    JSON text with sorted keys in which the integer is exact.
 
     Raises:
-        NotCanonicalError: ``value`` has no JSON text either, as :func:`canonical_json` has it.
+        NotCanonicalError: ``value`` has no JSON text, for a reason other than a large integer.
     """
     try:
         return canonical_json(value)
@@ -118,7 +120,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def _check(value: Any, path: str, depth: int) -> bool:
-    """True when the fast encoder is exact for ``value``; raises where none is."""
+    """Return True if the fast encoder is exact for ``value``; raise if no encoder is."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return True

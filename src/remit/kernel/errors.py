@@ -6,11 +6,11 @@ import traceback
 
 
 class RemitError(Exception):
-    """What went wrong, and what to do next.
+    """An error that Remit raises on purpose: its cause and the next step for the reader.
 
     Args:
-        message: what happened and why, one or two sentences, nothing secret.
-        next_step: what the reader can do about it; empty when there is nothing.
+        message: the event and its cause in one or two sentences, without secrets.
+        next_step: the reader's next action; empty if there is none.
     """
 
     def __init__(self, message: str, *, next_step: str = "") -> None:
@@ -27,11 +27,11 @@ class InvalidInputError(RemitError, ValueError):
 
 
 class NotFoundError(RemitError):
-    """Nothing has the id or name that a caller gave, or it belongs to another caller."""
+    """No object has the given id or name, or the object belongs to another caller."""
 
 
 class ConflictError(RemitError):
-    """The present state of a thing does not allow what a caller asked of it."""
+    """The present state of an object does not allow the requested change."""
 
 
 class ConfigError(RemitError):
@@ -39,10 +39,10 @@ class ConfigError(RemitError):
 
 
 def let_go(error: BaseException | None) -> None:
-    """Forget the local variables of where an error was raised and passed, once it is dealt with.
+    """Clear the local variables of all frames that an error passed through.
 
-    A function that raises what it has a name for stays in memory with all that it knew, a whole
-    body or answer, until a garbage collection; a server collects seldom.
+    A function that raises an error bound to a local name stays in memory, with its request body
+    or answer, until a garbage collection; a server collects seldom.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)

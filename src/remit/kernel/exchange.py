@@ -38,7 +38,7 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 
 def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
-    """The messages of turns, each what the user said and what was answered."""
+    """Return the messages of turns, given as pairs of user text and assistant text."""
     return [
         {"role": role, "content": text}
         for turn in turns
@@ -91,12 +91,12 @@ def _check_block(block: Any) -> str:
 
 
 class WritesAhead(Protocol):
-    """What a caller has to put on record before its call, in the same transaction."""
+    """Entries that a caller commits in the transaction that begins its call."""
 
     async def take(self) -> list[Any]:
-        """Hand it over, for a :meth:`~remit.ledger.LedgerClient.submit` that is made at once.
+        """Return the pending entries; the taker submits them to the ledger at once.
 
-        Waits for what was handed over before, and raises where that failed.
+        Waits for the entries taken before, and raises their error if they were not committed.
         """
         ...
 
@@ -107,12 +107,12 @@ class WritesAhead(Protocol):
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptRequest:
-    """One call to a model, as an agent orders it. It is not changed once it is made.
+    """A call to a model as an agent orders it; immutable.
 
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
-        messages: a conversation (see above). Where given it is what
-            is sent, and what the record's ``prompt`` holds.
+        messages: a conversation (see above). If given, it is sent and recorded in place of
+            ``prompt``.
         max_tokens: most output tokens the provider may produce; ``None`` leaves the end to the
             model, whose largest output is then reserved.
         temperature: sampling temperature, 0 to 2; ``None`` sends none.
@@ -122,20 +122,20 @@ class PromptRequest:
         output_schema: JSON Schema that the response's JSON is checked against; a mismatch is
             reported on the response, not refused.
         tools: definitions offered, each ``{"name", "description", "input_schema"}``.
-        auth_token: who asks; never recorded, never shown by ``repr``.
-        subject_id: the person that the content speaks of; kept beside it for erasure.
-        body: a request body as it is on the wire, a :class:`remit.providers.wire.Body`: then it is
-            what is sent, and nothing above says anything of the content.
-        headers: of the client's, to be passed on.
-        keeper: a :class:`remit.gateway.keeping.Keeper`, where the answer is kept under an id.
+        auth_token: the caller's credential; never recorded, never shown by ``repr``.
+        subject_id: the person that the content is about; stored with the content for erasure.
+        body: a request body in wire form, a :class:`remit.providers.wire.Body`. If given, it is
+            sent, and the content fields above are ignored.
+        headers: client headers that are forwarded to the provider.
+        keeper: a :class:`remit.gateway.keeping.Keeper` if the answer is stored under an id.
         idempotency_key: a call that succeeded under the same key is answered from the record.
-        user_id: whose budget pays too, where the caller's key names no user.
-        charged_to: further accounts that pay: of the sessions and orders that it is a part of.
-        for_key_id: the virtual key for which an agent's session works: it must live, and what it
-            may not do the call may not.
-        ahead: what goes on record with the first entry of the call, before it.
-        contract_version: of the contract that the prompt was rendered from, where that is known.
-        set_aside: models, ``provider/model``, that are not asked where a fallback is left.
+        user_id: the user whose budget also pays if the caller's key names no user.
+        charged_to: further accounts that pay: the sessions and orders that contain this call.
+        for_key_id: the virtual key on whose behalf an agent's session works. The key must be
+            valid, and its restrictions apply to the call.
+        ahead: entries that are committed before the call's first entry, in its transaction.
+        contract_version: version of the contract that the prompt was rendered from, if known.
+        set_aside: models (``provider/model``) that are skipped as long as a fallback remains.
     """
 
     prompt: str
@@ -180,7 +180,7 @@ class PromptRequest:
 
 
 class RouteOutcome(StrEnum):
-    """How a call ended."""
+    """The outcome of a call."""
 
     SUCCESS = "success"
     REJECTED = "rejected"
@@ -189,14 +189,14 @@ class RouteOutcome(StrEnum):
 
 
 class Reply(Struct, frozen=True):
-    """What a provider answered, as it came.
+    """A provider's answer, unchanged.
 
     Attributes:
-        endpoint: in which endpoint's form it is, as ``openai.chat``.
-        status: of HTTP.
-        headers: those that are passed on, lower case.
-        body: the bytes; of a stream the answer as it adds up.
-        is_json: whether these are JSON; ``None`` where this was not checked.
+        endpoint: the endpoint whose format the body has, for example ``openai.chat``.
+        status: the HTTP status code.
+        headers: headers that are forwarded to the client, names in lower case.
+        body: the body; for a stream, the assembled answer.
+        is_json: True if the body is JSON; ``None`` if this was not checked.
     """
 
     endpoint: str
@@ -309,12 +309,12 @@ class ToolInputDelta:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """The next piece of what the model thinks before it answers.
+    """The next chunk of the model's thinking.
 
     Attributes:
-        text: may be empty where only the signature comes.
-        signature: the provider's signature of the thinking so far; ends this piece of thinking.
-        raw: it is the thinking itself, not a summary of it.
+        text: empty if the chunk holds only the signature.
+        signature: the provider's signature of the thinking so far; ends this thinking block.
+        raw: True if the text is the thinking itself, not a summary.
     """
 
     text: str
@@ -324,7 +324,7 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """The next piece of what the model says in the place of an answer."""
+    """The next chunk of the text with which the model refuses to answer."""
 
     text: str
 
@@ -352,13 +352,13 @@ TextSink = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ModelCapabilities:
-    """What the model behind a request can do.
+    """Capabilities of the model that a request would reach.
 
     Attributes:
         native_tools: takes tool definitions and answers with tool_use blocks.
         structured_output: can be held to a JSON Schema.
-        prose: can be trusted to speak for the system. One that cannot chooses tools by schema,
-            and code prints their results.
+        prose: can be trusted to write answers. Without it, the model only chooses tools by
+            schema, and code prints their results.
         images: takes images, in a tool's result too.
     """
 
@@ -369,16 +369,16 @@ class ModelCapabilities:
 
 
 class GatewayPort(Protocol):
-    """What a worker needs of the gateway."""
+    """The gateway as a worker uses it."""
 
     async def aroute(
         self, request: PromptRequest, *, on_text: TextSink | None = None
     ) -> PromptResponse:
-        """Send one request; never raises for a failed call, the outcome says it."""
+        """Send one request and return its response; a failed call is an outcome, not an error."""
         ...
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """What the model that would get ``request`` can do."""
+        """Return the capabilities of the model that ``request`` would reach."""
         ...
 
     def input_bound(self, request: PromptRequest) -> int:

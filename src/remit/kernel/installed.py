@@ -34,7 +34,10 @@ FileIdentity = tuple[int, int, int, int, int]
 
 
 def file_identity(path: str | Path) -> FileIdentity | None:
-    """What changes when a file does; ``None`` where that cannot be relied on yet."""
+    """Return values that change whenever the file changes; ``None`` if it changed just now.
+
+    File systems store times coarsely, so a very recent change cannot be told from the next one.
+    """
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -45,7 +48,7 @@ def file_identity(path: str | Path) -> FileIdentity | None:
 
 
 def shipped_file(package_id: str, path: str) -> bytes:
-    """A file of a package that comes with Remit, for use where there is no root."""
+    """Return a file of a package shipped with Remit, for use without a root."""
     return resources.files("remit").joinpath("assets", "packages", package_id, path).read_bytes()
 
 
@@ -54,7 +57,7 @@ class NotInstalledError(RemitError):
 
 
 class ChangedFileError(RemitError):
-    """A file is not what was installed."""
+    """A file differs from the installed one."""
 
 
 class InstalledFiles:
@@ -96,7 +99,7 @@ class InstalledFiles:
         return str(self._table().get(path, {}).get("package_id", ""))
 
     def matches(self, path: str, data: bytes) -> bool:
-        """Whether ``data`` is what was installed as ``path``."""
+        """Return True if ``data`` equals the content installed as ``path``."""
         return self.stated(path) == digest_of(data)
 
     def read(self, path: str) -> bytes:
@@ -165,7 +168,7 @@ class InstalledFiles:
 
     @contextlib.contextmanager
     def _no_operation(self) -> Iterator[None]:
-        """Waits for an operation to end, and lets no other begin meanwhile."""
+        """Wait until no package operation runs, and block new ones inside the context."""
         try:
             descriptor = os.open(self._root / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

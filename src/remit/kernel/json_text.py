@@ -44,12 +44,12 @@ class JsonTextError(InvalidInputError):
 
 
 class Member(NamedTuple):
-    """One member of an object: its name, and where its parts are in the text.
+    """A member of a JSON object: its name and the offsets of its parts in the text.
 
     Attributes:
-        start: of the name's opening quote.
-        value: of the value.
-        end: behind the value.
+        start: offset of the name's opening quote.
+        value: offset of the value's first byte.
+        end: offset after the value's last byte.
     """
 
     name: str
@@ -59,9 +59,9 @@ class Member(NamedTuple):
 
 
 def load(text: bytes) -> Any:
-    """The value of a JSON text; integers are exact where they fit 64 bits.
+    """Return the value of a JSON text; integers that fit 64 bits are exact.
 
-    Unlike strict readers it takes escapes of lone surrogates and numbers beyond a double.
+    Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double.
 
     Raises:
         JsonTextError: it is not one, or is nested too deep.
@@ -280,7 +280,7 @@ def members(text: bytes, at: int = 0) -> Iterator[Member]:
 
 
 def member(text: bytes, name: str, at: int = 0) -> Member | None:
-    """The last member of that name, which is the one that counts; ``None`` where there is none."""
+    """Return the last member called ``name``, as JSON readers do; ``None`` if there is none."""
     found = None
     for found_here in members(text, at):
         if found_here.name == name:
@@ -364,7 +364,7 @@ def spans(
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
-    """The exact text of the member at ``path``; ``None`` where there is none."""
+    """Return the exact text of the member at ``path``; ``None`` if there is none."""
     at = _skip(text, 0)
     end = len(text)
     for name in path:

@@ -43,7 +43,7 @@ class Closeable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what it holds. Closing twice is harmless."""
+        """Release all resources. Closing twice is harmless."""
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -114,13 +114,13 @@ def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.F
 
 
 def cancel_background(future: concurrent.futures.Future[Any]) -> None:
-    """Cancel what the background loop runs, and give it time to record its end."""
+    """Cancel a task of the background loop, and give the task time to record its end."""
     if future.done():
         return
     future.cancel()
     loop, thread = _background()
     if threading.current_thread() is thread:
-        return  # which would wait for itself
+        return  # The loop's own thread would wait for itself.
 
     async def others() -> None:
         me = asyncio.current_task()

@@ -32,7 +32,7 @@ class Root:
 
     @property
     def config(self) -> Path:
-        """``remit.toml``."""
+        """Path of ``remit.toml``."""
         return self.path / "remit.toml"
 
     @property
@@ -42,7 +42,7 @@ class Root:
 
     @property
     def marks(self) -> Path:
-        """The folder of what checks keep for the next one to go on from."""
+        """The folder of the positions that incremental checks resume from."""
         return self.path / "marks"
 
     def tier(self, name: str) -> Path:
@@ -54,10 +54,10 @@ class Root:
         return self.config.is_file()
 
     def require(self) -> Self:
-        """This root.
+        """Return this root if it exists.
 
         Raises:
-            RemitError: it is not there.
+            RemitError: the directory is not a root.
         """
         if not self.exists():
             raise RemitError(
@@ -67,9 +67,9 @@ class Root:
         return self
 
     def create(self) -> list[Path]:
-        """Make the folders and ``remit.toml``, where they are missing; never changes what is there.
+        """Make missing folders and ``remit.toml``; return the files made. Existing files stay.
 
-        What is in the tier folders comes in packages. Returns the files it made.
+        Packages fill the folders of the tiers later.
 
         Raises:
             RemitError: the directory cannot be written.
@@ -80,7 +80,7 @@ class Root:
             for tier in ("hot", "ho2", "ho1"):
                 self.tier(tier).mkdir(exist_ok=True)
             if not self.config.exists():
-                self.config.touch(mode=0o600)  # people put keys into it
+                self.config.touch(mode=0o600)  # Operators write keys into this file.
                 self.config.write_text(_FIRST_CONFIG, "utf-8")
                 made.append(self.config)
         except OSError as error:

@@ -223,13 +223,13 @@ class _Compiled:
 
 @dataclass(slots=True)
 class _Check:
-    """One check of one value.
+    """A check of a value against a schema.
 
     Attributes:
-        steps: how many are left.
-        schema: the schema that the value is held to.
-        verdicts: whether a part of the value fits a part of the schema, by their identities: both
-            live as long as the check.
+        steps: remaining steps.
+        schema: the compiled schema.
+        verdicts: results for pairs of a part of the value and a part of the schema, keyed by
+            their object ids; both parts live as long as the check.
         describes: whether errors will be shown. If not, the first one ends the check.
     """
 
@@ -622,7 +622,7 @@ def _unique_items(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Validat
 
 
 def _form(value: Any) -> Any:
-    """Return what is equal for equal JSON values alone, and can be hashed."""
+    """Return a hashable form that is equal exactly if the JSON values are equal."""
     if type(value) is dict:
         return frozenset((name, _form(item)) for name, item in value.items())
     if type(value) is list:

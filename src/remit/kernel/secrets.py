@@ -1,4 +1,4 @@
-"""Keys, tokens and passwords: those that are configured, and those found in text by their shape."""
+"""Secrets: configured keys, tokens and passwords, and those recognised in text by their shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from remit.kernel.settings import Settings
 
 _REDACTED = "[secret]"
-_SHORTEST = 6  # what is shorter (a port, "true") is in every other text
+_SHORTEST = 6  # Shorter values (a port, "true") occur in ordinary text.
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _CREDENTIAL = re.compile(r"(?i)(?:bearer|basic|token|api-?key)\s+(\S+)")
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")

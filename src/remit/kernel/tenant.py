@@ -1,4 +1,4 @@
-"""What makes a root a tenant's: a file in it says whose it is and where its ledger is."""
+"""Tenant roots: a file in the root names the tenant and the place of its ledger."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TenantFile:
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """As JSON holds it; raises :class:`TypeError` where that is none."""
+        """Read the record from its JSON value; raise TypeError if the value does not fit."""
         found = cls(**value)
         names = {field.name for field in fields(cls)} - {"ready"}
         if not all(type(getattr(found, name)) is str for name in names):
@@ -100,8 +100,12 @@ class TenantFile:
 
     @classmethod
     def planned(cls, value: Any, root: Path) -> Self:
-        """As a plan in a tenant's root holds it; raises :class:`TypeError` where that is none, and
-        :class:`ValueError` where it is of another tenant than the root."""
+        """Read the record from a plan in a tenant's root.
+
+        Raises:
+            TypeError: the value does not fit.
+            ValueError: the plan names another tenant than the root.
+        """
         found = cls.of(value)
         if not found.name == tenant_of_origin(found.origin) == root.name:
             raise ValueError(f"it is not of the tenant {root.name}")
@@ -109,7 +113,7 @@ class TenantFile:
 
     @staticmethod
     def path(root: Path) -> Path:
-        """Where it is in a root."""
+        """Return the path of the tenant file in a root."""
         return root / _FILE
 
     @staticmethod
@@ -132,10 +136,10 @@ class TenantFile:
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     def ledger_path(self, host_path: str) -> str:
-        """What ``[ledger] path`` of the tenant's root means.
+        """Return the path or URL of the tenant's ledger, as ``[ledger] path`` holds it.
 
         Args:
-            host_path: the same of the host's root.
+            host_path: ``[ledger] path`` of the host's root.
 
         Raises:
             TenantError: the ledger is in the host's database, and the host names none.
@@ -172,7 +176,7 @@ def check_name(name: str) -> str:
 
 
 def tenant_of_origin(origin: str) -> str:
-    """The tenant whose log has this origin; empty where it is no tenant's."""
+    """Return the tenant whose log has this origin; empty if the origin is not a tenant's."""
     found = _ORIGIN.fullmatch(origin)
     return found[1] if found else ""
 

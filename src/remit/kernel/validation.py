@@ -29,7 +29,7 @@ def first_error(error: ValidationError) -> tuple[str, str]:
 
 
 def all_errors(error: ValidationError) -> str:
-    """What does not fit and where, in one line; of many problems the first three."""
+    """Return the first three problems of a value with their places, on one line."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = "; ".join(
         f"{'/'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
@@ -40,10 +40,10 @@ def all_errors(error: ValidationError) -> str:
 
 
 def changed(value: _T, **changes: Any) -> _T:
-    """A copy of a dataclass with slots, in which what is new needs no check: none is made."""
+    """Return a copy of a slotted dataclass with some fields replaced, without validation."""
     kind = value.__class__
     copy = object.__new__(kind)
-    put = object.__setattr__  # as of a frozen one
+    put = object.__setattr__  # The dataclass may be frozen.
     for name in kind.__slots__:  # type: ignore[attr-defined]
         put(copy, name, changes[name] if name in changes else getattr(value, name))
     return copy

@@ -11,7 +11,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
 
-__all__ = ["bound_of", "cost_of", "is_own", "open_account", "terms_of"]
+__all__ = ["bound_of", "cost_of", "is_own_call", "open_account", "terms_of"]
 
 _OWN = frozenset(LEARNING.path)
 _NANO = 1_000_000_000
@@ -27,7 +27,7 @@ def open_account(budgeter: TokenBudgeter, by: str) -> None:
         budgeter.allocate(LEARNING, by=by)
 
 
-def is_own(metadata: Mapping[str, Any]) -> bool:
+def is_own_call(metadata: Mapping[str, Any]) -> bool:
     """Whether learning itself made an `EXCHANGE`: a replay, a judge's call, a reflection.
 
     Such a call counts against learning's account, which the gateway's callers cannot name; the id

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.contracts import PromptContract
-from remit.contracts.pack import cut_sections
+from remit.contracts import PromptContract, cut_sections
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.installed import InstalledFiles

@@ -9,7 +9,7 @@ from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.learning.calls import is_own
+from remit.learning.calls import is_own_call
 from remit.learning.held_out import is_whole
 from remit.ledger import LedgerEntry, LedgerReader
 
@@ -63,7 +63,7 @@ def gradable_exchanges(
         ):
             continue
         whole = is_whole(data.get("prompt")) and is_whole(data.get("response"))
-        if whole and not is_own(data) and data.get("outcome") == "success":
+        if whole and not is_own_call(data) and data.get("outcome") == "success":
             yield entry.id
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.ledger import LedgerReader
 
-__all__ = ["is_held_out", "is_whole", "prompt_key", "sides"]
+__all__ = ["held_out_sides", "is_held_out", "is_whole", "prompt_key"]
 
 _HELD_OUT = 77  # of 256 values of the hash's first byte: three in ten
 
@@ -41,7 +41,7 @@ def is_held_out(prompt: Any) -> bool:
     return int(sha256_hex(f"remit held-out {prompt_key(prompt)}".encode())[:2], 16) < _HELD_OUT
 
 
-def sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
+def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
     """By exchange, in the order given, whether its prompt is held out.
 
     Those that there are not, or of whose prompt or answer something was erased, are left out.

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
-from remit.learning.calls import is_own
+from remit.learning.calls import is_own_call
 from remit.learning.held_out import is_whole
 from remit.ledger import LedgerClient, LedgerEntry
 
@@ -184,7 +184,7 @@ class KeptOnRecord:
         calls = [
             call
             for call in self._ledger.query(work_order_id=self._of(exchange_id))
-            if call.event_type in _CALLS and is_own(call.metadata)
+            if call.event_type in _CALLS and is_own_call(call.metadata)
         ]
         if not calls:
             return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from remit.gateway import LLMGateway, PromptRequest
 from remit.learning.calls import bound_of, cost_of
-from remit.learning.held_out import is_whole, sides
+from remit.learning.held_out import held_out_sides, is_whole
 from remit.learning.kept import Kept, KeptFile, Pair, ReplayDriftError, drift
 from remit.ledger import LedgerClient, LedgerEntry
 
@@ -169,7 +169,7 @@ class Replay:
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
         """Those that are held out, or those that are not; erased ones are neither."""
         ids = list(exchange_ids)
-        self._sides |= sides(self._ledger, (one for one in ids if one not in self._sides))
+        self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))
         return [one for one in ids if self._sides.get(one) == held_out]
 
     def _bound(self, entry: LedgerEntry) -> int:

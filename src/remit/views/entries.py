@@ -13,7 +13,7 @@ _NANO = 1_000_000_000
 
 
 def place_of(entry_id: str) -> int:
-    """The sequence number behind an entry id; -1 where it is none."""
+    """Return the sequence number in an entry id; -1 if ``entry_id`` is not one."""
     try:
         return int(entry_id.removeprefix("LED-"), 16) if entry_id else -1
     except ValueError:
@@ -31,15 +31,15 @@ def session_of(entry: LedgerEntry) -> str:
 
 
 def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
-    """``value`` as JSON data; what was erased is ``{"$erased": entry id or None}``.
+    """Return ``value`` as JSON data; erased content is ``{"$erased": entry id or None}``.
 
-    A key of the record's own that looks like a marker's gets one more ``$`` in front: what a
-    model wrote is never taken for content that is gone.
+    A recorded key that looks like a marker gets one more ``$`` in front, so that text written by
+    a model is never read as erased content.
 
     Args:
-        value: from an entry's metadata.
-        commitments: whether it was read without content, so that commitments stand in it.
-        depth: how deep it is already; what is more than 200 deep is not shown.
+        value: a value of an entry's metadata.
+        commitments: True if the entry was read without content and holds commitments instead.
+        depth: depth of ``value`` in the metadata; values more than 200 deep are not shown.
     """
     if depth > _DEEPEST:
         return _TOO_DEEP
@@ -67,7 +67,7 @@ _COMMITMENTS = ({"$content", "bytes"}, {"$messages", "count"})
 
 
 def between_ms(start: str | None, end: str | None) -> float | None:
-    """Milliseconds from one timestamp to another, never below 0; ``None`` where one is missing."""
+    """Return the milliseconds between two timestamps, at least 0; ``None`` if one is missing."""
     if not start or not end:
         return None
     passed = datetime.fromisoformat(end) - datetime.fromisoformat(start)
@@ -84,12 +84,12 @@ def _named(entry: LedgerEntry, name: str) -> str:
 
 
 def milliseconds(value: Any) -> float | None:
-    """How long something took by its entry; ``None`` where it says no such time."""
+    """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration."""
     return value if is_number(value) and value >= 0 else None
 
 
 def _count(value: Any) -> int:
-    """A number of tokens; 0 of what is none, as in an entry that no gateway wrote."""
+    """Return a number of tokens; 0 if an entry not written by a gateway holds anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
@@ -104,7 +104,7 @@ class Tally:
         self._nano = 0
 
     def add(self, entry: LedgerEntry) -> None:
-        """Count one entry; what is neither a call nor a tool changes nothing."""
+        """Count an entry; entries other than model calls and tool calls change nothing."""
         metadata, sums = entry.metadata, self._sums
         if entry.event_type == "EXCHANGE":
             sums["llm_calls"] += 1
@@ -124,12 +124,12 @@ class Tally:
             sums["tool_calls"] += 1
 
     def to_dict(self) -> dict[str, Any]:
-        """The sums.
+        """Return the sums by name.
 
-        ``llm_calls`` counts every attempt that was sent, ``failed_calls`` those without an
-        answer; ``orphaned_calls`` were sent by a process that died, and ``settled_tokens`` is
-        what they were charged. ``cost_usd`` is ``None`` when a price is unknown;
-        ``known_cost_usd`` is the sum of the known ones, ``unpriced_calls`` how many are not.
+        ``llm_calls`` counts attempts that were sent, ``failed_calls`` attempts without an answer.
+        ``orphaned_calls`` were sent by a process that died; ``settled_tokens`` are the tokens
+        charged for them. ``cost_usd`` is ``None`` if a price is unknown; ``known_cost_usd`` sums
+        the known costs, and ``unpriced_calls`` counts the calls without one.
         """
         known = self._nano / _NANO
         cost = None if self._sums["unpriced_calls"] else known

@@ -1,4 +1,4 @@
-"""Which messages of a recorded prompt are the examples of its contract's pack."""
+"""Examples in recorded prompts: the messages that come from the contract's prompt pack."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def examples_of(loader: ContractLoader | None) -> Callable[[str, str], Pairs]:
-    """What finds the examples of a contract's installed pack, by its id and version.
+    """Return a function that gives the examples of a contract's pack by contract id and version.
 
-    Where the contract or the pack is not there, or cannot be used, there are none.
+    The function returns no examples if the contract or the pack is missing or unusable.
     """
 
     @functools.cache
@@ -37,11 +37,12 @@ def examples_of(loader: ContractLoader | None) -> Callable[[str, str], Pairs]:
 def prompt_parts(
     find: Callable[[str, str], Pairs], call: Mapping[str, Any]
 ) -> Iterator[tuple[int, list[Line]]]:
-    """The messages of a call's prompt in order, in parts: how many examples a part is, 0 where it
-    is none, and its messages.
+    """Yield the messages of a call's prompt in parts: the number of examples and the messages.
+
+    The number is 0 for a part without examples.
 
     Args:
-        find: of :func:`examples_of`.
+        find: the function that :func:`examples_of` returned.
         call: a step of a journey.
     """
     if "wire" in call:

@@ -16,9 +16,9 @@ from remit.views.usage import SELECT_NAMES, quarters_between
 
 __all__ = ["FallbackReason", "Fallbacks", "read_fallbacks"]
 
-_MOST_ROWS = 500  # of the table
-_MOST_READ = 5_000  # exchanges
-_MOST_OF_ONE = 1_000  # of one session in one quarter of an hour
+_MAX_ROWS = 500
+_MAX_EXCHANGES = 5_000
+_MAX_EXCHANGES_OF_SESSION = 1_000
 _EXAMPLES = 3
 _FIRST_SEQ = "SELECT seq FROM entries WHERE timestamp >= ? ORDER BY timestamp, seq LIMIT 1"
 _EXCHANGES = (
@@ -31,14 +31,14 @@ _Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FallbackReason:
-    """One reason, of calls of one kind.
+    """A reason for fallbacks of a group of calls.
 
     Attributes:
-        names: what the calls are of, by the names asked for, as of a usage row.
-        instead_of: the model that was passed over.
-        code: why: an error code, such as ``CIRCUIT_OPEN`` or ``TIMEOUT``.
-        calls: how many were read.
-        examples: the latest exchanges, at most three.
+        names: the group's values of the requested names, as in a usage row.
+        instead_of: the model that was skipped.
+        code: the error code, for example ``CIRCUIT_OPEN`` or ``TIMEOUT``.
+        calls: number of calls.
+        examples: ids of the latest exchanges, at most three.
     """
 
     names: Mapping[str, str]
@@ -48,7 +48,7 @@ class FallbackReason:
     examples: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same by name."""
+        """Return the fields by name, the group's names among them."""
         found = asdict(self)
         return {**found.pop("names"), **found}
 
@@ -93,7 +93,7 @@ def read_fallbacks(
     own = ", ".join([f"u.{name}" for name in DIMENSIONS])
     names = "".join([f", {SELECT_NAMES[name]}" for name in columns])
     rows = ledger.select(
-        f"SELECT u.quarter, {own}{names} {source} ORDER BY u.quarter DESC LIMIT {_MOST_ROWS}",
+        f"SELECT u.quarter, {own}{names} {source} ORDER BY u.quarter DESC LIMIT {_MAX_ROWS}",
         values,
     )
     places: defaultdict[tuple[int, str], dict[_Names, _Names]] = defaultdict(dict)
@@ -103,9 +103,11 @@ def read_fallbacks(
         places[quarter, dimensions[of_session]][dimensions] = tuple(found[len(DIMENSIONS) :])
     counts: Counter[tuple[_Names, str, str]] = Counter()
     examples: defaultdict[tuple[_Names, str, str], list[str]] = defaultdict(list)
-    left, read = _MOST_READ, 0
+    left, read = _MAX_EXCHANGES, 0
     for (quarter, session), kinds in places.items():
-        for entry_id, metadata in _exchanges(ledger, quarter, session, min(left, _MOST_OF_ONE)):
+        for entry_id, metadata in _exchanges(
+            ledger, quarter, session, min(left, _MAX_EXCHANGES_OF_SESSION)
+        ):
             left -= 1
             row = usage_of("EXCHANGE", metadata, metadata)
             named = kinds.get(row[: len(DIMENSIONS)]) if row is not None else None

@@ -84,7 +84,7 @@ def _find_around(ledger: LedgerPort, session_id: str, entry: LedgerEntry) -> Pla
 
 
 def _until(last: int | None, entries: Iterator[LedgerEntry]) -> Iterator[LedgerEntry]:
-    """Those up to a sequence number, and no further page read; all without one."""
+    """Yield entries up to a sequence number without reading another page; all if it is None."""
     for entry in entries:
         yield entry
         if last is not None and place_of(entry.id) >= last:

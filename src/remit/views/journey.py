@@ -1,4 +1,4 @@
-"""The journey of a prompt: a session's turns, whole, from what the ledger says."""
+"""The journey of a prompt: the turns of a session, read from the ledger."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def prompt_journey(
     turn: int | None = None,
     with_content: bool = True,
 ) -> dict[str, Any]:
-    """What became of a prompt: planned, dispatched, asked, answered, used, checked, delivered.
+    """Return the journey of a prompt: plan, dispatch, calls, tools, checks and delivery.
 
-    Give one of the first three. A work order and an entry lead to their turn, and stand under
-    ``focus``; ``docs/trace.md`` describes the data.
+    Give exactly one of ``session_id``, ``work_order_id`` and ``entry_id``. A work order or entry
+    selects its turn and is named under ``focus``; ``docs/trace.md`` describes the data.
 
     Args:
-        ledger: a client, or a handle that sees the tiers in question.
-        session_id: all turns of a session.
-        work_order_id: the turn that planned it.
-        entry_id: the turn that it belongs to.
-        turn: of a session, only the turn of that number.
-        with_content: ``False`` leaves commitments where content would stand.
+        ledger: a client, or a handle that may read the tiers in question.
+        session_id: selects all turns of a session.
+        work_order_id: selects the turn that planned the work order.
+        entry_id: selects the turn that the entry belongs to.
+        turn: with ``session_id``, selects only the turn of that number.
+        with_content: ``False`` returns commitments in place of content.
 
     Raises:
-        InvalidInputError: not exactly one of the three is given, or ``turn`` with another.
+        InvalidInputError: not exactly one id is given, or ``turn`` without ``session_id``.
         NotFoundError: the ledger has no such session, work order or turn, or the entry
             belongs to no session.
         EntryNotFoundError: there is no such entry.
@@ -142,7 +142,7 @@ def _nest(
             name = step.get("sub_session_id")
             if not isinstance(name, str) or not name or name in above:
                 continue
-            with contextlib.suppress(NotFoundError):  # it never began
+            with contextlib.suppress(NotFoundError):  # The inner session never began.
                 inner = open_journey(
                     ledger, session_id=name, with_content=with_content, above=above
                 )
@@ -171,7 +171,7 @@ def gates_of(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _counted(
     ledger: LedgerPort, session: str, places: Places, chosen: list[Place]
 ) -> tuple[Tally, int]:
-    """What some turns used, and how many orders they planned."""
+    """Return the usage of some turns and the number of work orders that they planned."""
     stream, tally, orders = _Stream(ledger, session, False), Tally(), 0
     for place in chosen:
         for entry in stream.entries(places, place):
@@ -192,7 +192,7 @@ class _Stream:
         self._rows: Iterator[LedgerEntry] = iter(())
 
     def entries(self, places: Places, place: Place) -> list[LedgerEntry]:
-        """What belongs to one turn, in ledger order."""
+        """Return the entries of a turn, in ledger order."""
         if place.order:
             return list(
                 self._ledger.query(
@@ -208,7 +208,7 @@ class _Stream:
 
     def _range(self, place: Place) -> Iterator[LedgerEntry]:
         span = place.last - place.after
-        if span <= _SPAN:  # of a session that is alone it holds nothing else: no page more is read
+        if span <= _SPAN:  # A lone session has no foreign entries here: no further page is read.
             self._at = None
             found = self._query(place.after, limit=span)
             yield from (entry for entry in found if place_of(entry.id) <= place.last)
@@ -243,7 +243,7 @@ def _entry_of_order(ledger: LedgerPort, work_order_id: str) -> LedgerEntry:
 
 
 def _agent_of(ledger: LedgerPort, session: str, places: Places) -> str:
-    """Whose session it is; of one without a beginning, who wrote first in it."""
+    """Return the agent of a session; without a SESSION_START, the writer of its first entry."""
     first = places.start or next(
         ledger.query(session_id=session, limit=1, with_content=False), None
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.views.page import environment, style_hash, style_sheet
 
-__all__ = ["learned", "learning_page", "pictures_of"]
+__all__ = ["learning_page", "learning_shown", "pictures_of"]
 
 _VERDICTS = {
     True: ("good", "as predicted"),
@@ -37,12 +37,12 @@ def learning_page(report: Mapping[str, Any]) -> str:
         report: of :meth:`remit.learning.meta.Report.to_dict`.
     """
     style = style_sheet("page.css", "learning.css")
-    shown = {**learned(report), "style": style, "style_hash": style_hash(style)}
+    shown = {**learning_shown(report), "style": style, "style_hash": style_hash(style)}
     return environment().get_template("learning.html.j2").render(shown)
 
 
-def learned(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``learned.html.j2`` shows of a report."""
+def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that ``learned.html.j2`` shows of a report."""
     calibration = report["calibration"]
     sums = {"policy epoch": report["policy_epoch"]}
     sums |= {f"proposals {name.replace('_', ' ')}": n for name, n in report["proposals"].items()}
@@ -64,7 +64,7 @@ def learned(report: Mapping[str, Any]) -> dict[str, Any]:
 def pictures_of(
     effects: Iterable[Mapping[str, Any]], decided: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[dict[str, Any]]:
-    """One picture for each unit: its rows share an axis, which has 0 in the middle."""
+    """Yield a picture for each unit; its rows share an axis with 0 in the middle."""
     found = list(effects)
     for metric, title in (("reward", "Reward, 0 to 1"), ("cost", "US dollars saved a call")):
         of = [one for one in found if one["metric"] == metric]
@@ -112,7 +112,7 @@ def _cause(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place(known: Mapping[str, Any], low: float, high: float) -> dict[str, Any]:
-    """Where an interval lies on an axis, in percent of its width; empty without samples."""
+    """Return the position of an interval on an axis in percent; empty without samples."""
     if not known["samples"]:
         return {}
     places = {

@@ -1,4 +1,4 @@
-"""One work order from its entries: plan, steps, end."""
+"""A work order read from its entries: plan, steps, end."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def build_order(
     calls: Calls,
     decisions: Mapping[str, LedgerEntry],
 ) -> dict[str, Any]:
-    """One work order as data.
+    """Return a work order as data.
 
     Args:
-        wo_id: which.
-        entries: its own, in ledger order.
-        calls: those of the turn.
-        decisions: by entry id of the question.
+        wo_id: id of the work order.
+        entries: entries of the work order, in ledger order.
+        calls: calls of the turn.
+        decisions: decisions on approvals, keyed by entry id of the request.
     """
     by_event: dict[str, list[LedgerEntry]] = {}
     tally = Tally()
@@ -175,7 +175,7 @@ def _approval(
 
 
 def _is_note(entry: LedgerEntry, decisions: Mapping[str, LedgerEntry]) -> bool:
-    """Whether nothing else shows the entry: what is on record is not left out."""
+    """Return True if no other part of the view shows the entry, so that a note must."""
     if entry.event_type in _DECISIONS:
         return all(decision.id != entry.id for decision in decisions.values())
     return entry.event_type not in _OTHER and entry.event_type != "APPROVAL_REQUESTED"
@@ -187,7 +187,7 @@ def _note(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def _step(kind: str, entry: LedgerEntry, **fields: Any) -> dict[str, Any]:
-    """What every step has, and its own fields."""
+    """Return a step: the fields common to all steps, and its own."""
     return {
         "kind": kind,
         "entry_id": entry.id,

@@ -1,4 +1,4 @@
-"""A journey as one self-contained HTML page, made by the templates beside this module."""
+"""A journey as a self-contained HTML page, rendered from the templates of this folder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def page_parts(
 
 
 class _Environment(Environment):
-    """``item.key`` in a template is ``item["key"]``, and ``None`` where there is no such key."""
+    """Templates in which ``item.key`` reads ``item["key"]``, or ``None`` if the key is missing."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, Mapping) and attribute != "items":
@@ -71,7 +71,7 @@ class _Environment(Environment):
 
 @functools.cache
 def environment() -> Environment:
-    """The templates: what they put out is escaped, and nothing of it is invisible."""
+    """Return the templates; their output is escaped, and no character of it is invisible."""
     made = _Environment(
         loader=PackageLoader("remit.views"),
         autoescape=True,
@@ -111,7 +111,7 @@ def environment() -> Environment:
 
 @functools.cache
 def style_sheet(*names: str) -> str:
-    """Style sheets beside the templates, as one."""
+    """Return the named style sheets of the templates' folder, joined."""
     folder = resources.files("remit.views") / "templates"
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
 
@@ -124,19 +124,19 @@ def script(*names: str) -> str:
 
 
 def style_hash(style: str) -> str:
-    """What a content security policy calls a style sheet or a script: SHA-256 in base64."""
+    """Return the hash of a style sheet or script for a content security policy (CSP)."""
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
 def _visible(value: Any) -> Any:
-    """What a template puts out, before it is escaped: nothing of it is invisible."""
-    if hasattr(value, "__html__"):  # what a template made is markup already
+    """Return the output of a template expression before escaping, with no invisible character."""
+    if hasattr(value, "__html__"):  # A template's output is markup already.
         return value
     return "" if value is None else wording.visible(str(value), lines=True)
 
 
 def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the journey used: a label and a number each."""
+    """Yield label and number of each sum of the journey."""
 
     def counted(key: str, noun: str, nouns: str = "") -> tuple[str, str]:
         number = totals.get(key)
@@ -170,7 +170,7 @@ def has_focus(focus: str, item: Any) -> bool:
 
 
 def _answer(step: Mapping[str, Any]) -> Any:
-    """The blocks of a call's answer where they are on record, else its text."""
+    """Return the recorded blocks of a call's answer; its text if there are none."""
     blocks = step.get("content_blocks")
     return blocks if blocks and not wording.is_missing(blocks) else step.get("response")
 

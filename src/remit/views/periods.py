@@ -110,8 +110,10 @@ def instant_of(text: str, time_zone: str = "UTC", now: datetime | None = None) -
 
 
 def quarters_of(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
-    """Quarters of an hour since 1970 that hold a time: its first taken down to the beginning of
-    one, its end, exclusive, up to that of another; ``None`` of what is left open."""
+    """Return the range of quarter hours since 1970 that covers a time range, end exclusive.
+
+    ``since`` is rounded down and ``until`` up; an open end is ``None``.
+    """
     first = None if since is None else int(since.timestamp() // QUARTER_S)
     end = None if until is None else min(-int(-until.timestamp() // QUARTER_S), _LAST)
     return first, end

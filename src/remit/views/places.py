@@ -51,17 +51,17 @@ class Place:
 
 
 class Places:
-    """All turns of one session, or those around an entry; made by ``finding.find_places``.
+    """The places of a session's turns in the ledger; made by ``finding.find_places``.
 
     Args:
-        after: sequence number that they begin behind.
-        is_planned: whether an order was planned before that.
+        after: sequence number after which the turns begin.
+        is_planned: returns True if a work order was planned before that number.
 
     Attributes:
-        start: the ``SESSION_START``, when there is one.
-        end: the ``SESSION_END``, when the session has ended and nothing came after.
-        orders: how many work orders were planned.
-        tally: what the session used.
+        start: the ``SESSION_START``; ``None`` if the ledger has none.
+        end: the ``SESSION_END``; ``None`` if the session is open or has later entries.
+        orders: number of planned work orders.
+        tally: usage of the session.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Places:
         self._rest = False
         self._is_planned = is_planned
         self._unplanned: set[str] = set()
-        self._earlier = Place(closed=True)  # of orders that were planned before
+        self._earlier = Place(closed=True)  # Holds entries of orders planned earlier.
 
     def __iter__(self) -> Iterator[Place]:
         yield from self._turns
@@ -97,12 +97,12 @@ class Places:
 
     @property
     def orders(self) -> int:
-        """How many work orders were planned."""
+        """Number of planned work orders."""
         return len(self._owner)
 
     @property
     def turns(self) -> int:
-        """How many turns there are, those still open included."""
+        """Number of turns, open ones included."""
         return sum(place.kind == "turn" for place in self._turns)
 
     def of_turn(self, number: int) -> list[Place]:
@@ -170,11 +170,11 @@ class Places:
             self._rest = True
 
     def finish(self) -> None:
-        """There are no more entries: what is still open stays open."""
+        """End the reading; turns that are still open stay open."""
         still_open = list(self._open.values())
         for place in still_open:
             place.strays += [seq for owner, seq in self._pending if owner is place]
-        if still_open:  # what belongs to no order happened, most likely, in the latest of them
+        if still_open:  # Entries without an order most likely belong to the latest open turn.
             place = still_open[-1]
             place.strays = [seq for seq in place.strays if seq <= self._before]
             place.after, place.last = self._before, self._last

@@ -1,5 +1,7 @@
-"""What a report adds up: calls and what they cost, of the table ``usage``; other entries one by
-one. Money is in nano-dollars."""
+"""Sums of a report: calls and costs from the table ``usage``, other entries one by one.
+
+Money is in nano-dollars.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ _POINTERS = {f"/metadata/{'cost_certainty' if one == 'certainty' else one}": one
 
 @dataclass(slots=True)
 class Spent:
-    """What some calls, and charges outside the gateway, came to.
+    """Usage and cost of some calls and of charges outside the gateway.
 
     Attributes:
-        calls: round trips to a model, each attempt.
-        failed: those of them without a good answer.
-        input_tokens: cached ones included.
-        output_tokens: reasoning included.
-        nano: their cost, nano-dollars, sure or not.
-        unpriced_calls: those that used tokens whose price is unknown.
+        calls: attempts sent to a model.
+        failed: attempts without a usable answer.
+        input_tokens: input tokens, cached ones included.
+        output_tokens: output tokens, reasoning included.
+        nano: cost in nano-dollars, whatever its certainty.
+        unpriced_calls: calls whose tokens have no known price.
     """
 
     calls: int = 0
@@ -65,18 +67,18 @@ class Counted:
 def spent_in(
     ledger: LedgerClient, first: int | None, end: int | None, size: int
 ) -> dict[tuple[str, ...], Spent]:
-    """What the first ``size`` entries add to ``usage``, by all that :func:`spent_by` knows.
+    """Return the sums of ``usage`` over the first ``size`` entries, by all names of `spent_by`.
 
     Args:
         ledger: the record.
-        first: quarter of an hour since 1970; ``None``: from the beginning.
-        end: the same, exclusive; ``None``: to the end.
-        size: later entries are left out.
+        first: first quarter hour since 1970; ``None`` for the beginning.
+        end: last quarter hour, exclusive; ``None`` for no end.
+        size: number of entries that the report covers.
     """
     limits = [("quarter >= ?", first), ("quarter < ?", end)]
     given = [(clause, value) for clause, value in limits if value is not None]
     by = ", ".join(_BY)
-    # What does not overflow, whatever providers reported; exact to nine million dollars.
+    # total() cannot overflow, whatever providers report; it is exact to nine million dollars.
     add = "sum" if "://" in ledger.location else "total"
     # One statement: the last entry is that of the same moment as the sums.
     rows = ledger.select(
@@ -100,7 +102,7 @@ def spent_in(
 
 
 def _later(ledger: LedgerClient, size: int, last: int) -> Iterable[LedgerEntry]:
-    """Entries from number ``size`` to ``last``: those that came while a report was begun."""
+    """Yield usage entries from ``size`` to ``last``, appended while the report began."""
     if last < size:
         return
     for entry in ledger.query(after=size - 1, with_content=False):
@@ -113,7 +115,7 @@ def _later(ledger: LedgerClient, size: int, last: int) -> Iterable[LedgerEntry]:
 def spent_by(
     spent: Mapping[tuple[str, ...], Spent], pointers: Sequence[str]
 ) -> dict[tuple[str, ...], Spent]:
-    """The same by fewer names, each given as the JSON pointer to what it stands for."""
+    """Return the sums grouped by fewer names, each given as a JSON pointer."""
     places = [_BY.index(_POINTERS[pointer]) for pointer in pointers]
     found: dict[tuple[str, ...], Spent] = {}
     for names, one in spent.items():
@@ -139,7 +141,7 @@ def counted(
 
 
 def at(record: Mapping[str, Any], pointer: str) -> Any:
-    """What a JSON pointer (RFC 6901; no escapes) leads to; ``None`` where there is nothing."""
+    """Return the value at a JSON pointer (RFC 6901, no escapes); ``None`` if there is none."""
     value: Any = record
     for name in pointer.split("/")[1:]:
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -69,7 +69,7 @@ class _Branches:
         self._focus = focus
 
     def turn(self, turn: Mapping[str, Any]) -> _Node:
-        """One turn."""
+        """Return the node of a turn."""
         lasted = wording.duration(turn.get("elapsed_ms"))
         node = _Node(
             [
@@ -261,7 +261,7 @@ def _holds_more_than_text(blocks: Any) -> bool:
 
 
 def _used(item: Mapping[str, Any]) -> str:
-    """Tokens and cost, where there were calls."""
+    """Return tokens and cost as text; empty if there were no calls."""
     if not item.get("llm_calls") and not item.get("orphaned_calls"):
         return ""
     return f"{wording.tokens(item)}  {wording.money(item)}"
@@ -318,7 +318,7 @@ class _Tree:
             yield f"{line}  {_cut(_visible(node.body), room)}"
 
     def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:
-        """One node and all below it."""
+        """Yield the lines of a node and of all nodes below it."""
         beneath = indent + ("   " if last else "│  ")
         stem = "│" if node.below else " "
         yield from self.lines(node, indent + ("└─ " if last else "├─ "), beneath + stem)
@@ -331,7 +331,7 @@ class _Tree:
 
 
 def _visible(text: str) -> str:
-    """One line that can only be read."""
+    """Return ``text`` as a single line without invisible characters."""
     return wording.visible(" ".join(text.split()))
 
 

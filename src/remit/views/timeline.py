@@ -26,11 +26,11 @@ _LEGEND = {"model": "model", "tool": "tool", "pause": "waiting for a person", "l
 
 
 def timeline(turn: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The rows of one turn; ``None`` where nothing took time.
+    """Return the rows of a turn's timeline; ``None`` if nothing took time.
 
     Returns:
-        ``length`` in milliseconds; ``rows``, each with ``label``, ``span`` (the class names that
-        place the order; empty without its times) and ``bars`` (each ``name``, ``place`` and
+        ``length`` in milliseconds; ``rows``, each with ``label``, ``span`` (class names that
+        position the order; empty if it has no times) and ``bars`` (each ``name``, ``place`` and
         ``words``); ``legend``, pairs of class name and word.
     """
     length = turn.get("elapsed_ms") or 0.0

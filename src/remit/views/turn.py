@@ -1,4 +1,4 @@
-"""One turn from its entries."""
+"""A turn read from its entries."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _DECISIONS = ("APPROVAL_GRANTED", "APPROVAL_DENIED")
 def build_turn(
     place: Place, entries: Sequence[LedgerEntry], ledger: LedgerPort, with_content: bool
 ) -> dict[str, Any]:
-    """One turn as data; ``docs/trace.md`` describes it.
+    """Return a turn as data; ``docs/trace.md`` describes the format.
 
     Args:
-        place: its range in the ledger.
-        entries: all of it, in ledger order.
-        ledger: read again only for what is recorded elsewhere: an exchange that was replayed, a
-            decision that names no session.
-        with_content: whether that is read with its content.
+        place: range of the turn in the ledger.
+        entries: entries of the turn, in ledger order.
+        ledger: source of entries outside the range: replayed exchanges, and decisions that name
+            no session.
+        with_content: True to read those entries with their content.
     """
     calls = Calls(entries, ledger, with_content)
     orders: dict[str, list[LedgerEntry]] = {}
@@ -112,7 +112,7 @@ def _event(entry: LedgerEntry) -> dict[str, Any]:
 def _decisions(
     entries: Sequence[LedgerEntry], ledger: LedgerPort, with_content: bool
 ) -> dict[str, LedgerEntry]:
-    """Who decided what was asked, by the entry id of the question."""
+    """Return decisions on approvals, keyed by entry id of the request."""
     found = {
         str(entry.metadata.get("request_id") or entry.submission_id): entry
         for entry in entries
@@ -146,7 +146,7 @@ def _outcome(
 
 
 def _asked(orders: list[dict[str, Any]], direct: list[dict[str, Any]]) -> Any:
-    """What the user said, of a turn that is not on record yet."""
+    """Return the user's message of a turn that has no TURN_RECORDED yet."""
     for order in orders:
         planned = order["planned"] or {}
         context = planned.get("input_context")
@@ -173,7 +173,7 @@ def _said(direct: list[dict[str, Any]]) -> Any:
 
 
 def _attention(orders: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """What the orders of the turn were shown, or not, and why."""
+    """Return the context items that the turn's orders were shown or denied, with reasons."""
     found = []
     for order in orders:
         attention = (order["planned"] or {}).get("attention")

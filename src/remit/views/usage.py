@@ -1,6 +1,6 @@
-"""What calls used and cost, by time, who, what and how sure: read from ``usage``.
+"""Usage and cost of calls by time, owner, model and certainty, read from the table ``usage``.
 
-No reading looks at the entries: the rows are added up.
+Queries sum rows of the table; they read no ledger entries.
 """
 
 from __future__ import annotations
@@ -53,23 +53,24 @@ _AT_ONCE = 400  # periods in one statement
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What some calls used and cost. Money is in nano-dollars, apart by how sure it is.
+    """Usage and cost of a group of calls. Costs are in nano-dollars, separated by certainty.
 
     Attributes:
-        names: what the row is of, by the names asked for; empty where the record does not say. Of
-            a period its beginning: a month, a day (of a week its Monday), an hour with its offset.
-        key_name: of the key, where that was asked for.
-        calls: round trips to a model, each attempt.
-        failed: those without an answer.
-        fallbacks: those that went to another model than the one first wanted.
-        input_tokens: cached ones included.
-        output_tokens: reasoning included.
-        cached_input_tokens: of ``input_tokens``.
-        reasoning_tokens: of ``output_tokens``.
-        unpriced_calls: those that used tokens whose price is unknown: no cost says what.
+        names: the group's values of the requested names; a value is empty if the record has none.
+            A period is given by its start: a month, a day (the Monday of a week), or an hour with
+            its offset.
+        key_name: name of the key, if rows are grouped by key.
+        calls: attempts sent to a model.
+        failed: attempts without an answer.
+        fallbacks: calls answered by another model than the first choice.
+        input_tokens: input tokens, cached ones included.
+        output_tokens: output tokens, reasoning included.
+        cached_input_tokens: the cached part of ``input_tokens``.
+        reasoning_tokens: the reasoning part of ``output_tokens``.
+        unpriced_calls: calls whose tokens have no known price; no cost includes them.
         measured_nano: cost of usage that providers reported.
-        estimated_nano: cost of usage added up from what arrived.
-        upper_bound_nano: the most that calls of unknown usage can have cost.
+        estimated_nano: cost of usage counted from received content.
+        upper_bound_nano: the highest possible cost of calls with unknown usage.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class UsageRow:
 
     @property
     def nano(self) -> int:
-        """All that is charged, sure or not."""
+        """Return the sum of all costs, whatever their certainty."""
         return self.measured_nano + self.estimated_nano + self.upper_bound_nano
 
     @property
@@ -97,7 +98,7 @@ class UsageRow:
         return not (self.estimated_nano or self.upper_bound_nano or self.unpriced_calls)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same by name, with money in dollars."""
+        """Return the row by name, with costs in US dollars."""
         money = {f"{name}_usd": usd_of(getattr(self, f"{name}_nano")) for name in _SURE}
         named = {"key_name": self.key_name} if "key" in self.names else {}
         return {**self.names, **named, **{one: getattr(self, one) for one in _COUNTS}, **money}
@@ -105,13 +106,13 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A reading.
+    """The result of a usage query.
 
     Attributes:
-        since: its first instant, at a quarter of an hour.
-        until: the end, exclusive, likewise.
-        rows: as asked for.
-        more: the cursor to go on from; ``None`` at the end, and where the order has none.
+        since: start of the range, at a quarter hour.
+        until: end of the range, exclusive, at a quarter hour.
+        rows: rows in the requested order.
+        more: cursor of the next page; ``None`` on the last page, or if the order has no cursor.
     """
 
     since: datetime
@@ -132,22 +133,22 @@ def read_usage(
     after: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> Usage:
-    """What calls used and cost; with an empty ``by`` one row, of all.
+    """Return usage and cost of calls, grouped by names; a single row if ``by`` is empty.
 
     Args:
-        ledger: of the calls.
-        since: first instant, aware, taken down to a quarter of an hour; from the beginning when
-            left out.
-        until: exclusive, taken up to a quarter; without an end when left out.
-        by: names of :data:`BY`, of hour, day, week and month one at most.
-        where: by a name that is no period, the value that it must have.
-        time_zone: whose midnight begins days, weeks (on Monday) and months.
-        order: within a period ``cost``, the dearest first, or ``name``.
-        after: with the order ``name``, a cursor: ``more`` of the page before.
-        limit: most rows.
+        ledger: the ledger of the calls.
+        since: aware start time, rounded down to a quarter hour; ``None`` for the beginning.
+        until: aware end time, exclusive, rounded up to a quarter hour; ``None`` for no end.
+        by: names of :data:`BY`; at most one of hour, day, week and month.
+        where: required values by name; periods are not allowed.
+        time_zone: zone whose midnight starts days, weeks (on Monday) and months.
+        order: order within a period: ``cost``, highest first, or ``name``.
+        after: with order ``name``, the cursor ``more`` of the page before.
+        limit: maximum number of rows.
 
     Raises:
-        InvalidInputError: a name, the zone or the cursor is unknown, or periods are too many.
+        InvalidInputError: a name, the zone or the cursor is unknown, or there are too many
+            periods.
     """
     query = _Query(tuple(by), dict(where or {}), order, None if limit is None else limit + 1)
     first, end = quarters_between(ledger, since, until)
@@ -165,11 +166,11 @@ def read_usage(
 
 
 class _Query:
-    """One reading, over some periods at a time.
+    """A usage query, run over some periods at a time.
 
     Attributes:
-        period: the kind that it is by; empty without one.
-        rows: found so far.
+        period: the kind of period to group by; empty without one.
+        rows: rows read so far.
         places: the cursor of each row.
     """
 
@@ -198,10 +199,10 @@ class _Query:
         self._values = [*where.values()]
 
     def go_on(self, after: Sequence[str]) -> None:
-        """Leave out what a page before had.
+        """Skip the rows of earlier pages.
 
         Raises:
-            InvalidInputError: no page before ended so.
+            InvalidInputError: ``after`` is not a cursor of this query.
         """
         marks = ", ".join("?" * len(self._columns))
         rest = f"({', '.join(self._group[bool(self.period) :])}) > ({marks})"
@@ -255,8 +256,10 @@ class _Query:
 
 
 def latest_quarters(ledger: LedgerClient, first: int, end: int, most: int) -> int:
-    """Where the latest quarters from ``first`` to before ``end`` begin that have ``most`` rows of
-    usage together, the first of them whole; ``first`` where all have fewer."""
+    """Return the start of the latest quarter hours that together hold ``most`` rows of usage.
+
+    The range is ``first`` to ``end``, exclusive; ``first`` is returned if it holds fewer rows.
+    """
     rows = ledger.select(
         "SELECT quarter FROM usage WHERE quarter >= ? AND quarter < ? "
         "ORDER BY quarter DESC LIMIT 1 OFFSET ?",

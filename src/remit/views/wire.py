@@ -1,7 +1,7 @@
-"""What was said in a call over HTTP, in plain lines, whichever dialect it was said in.
+"""Plain lines of the messages and answers of a call over HTTP, in any dialect.
 
-A record holds messages and answers as they were on the wire. The dialects' shapes do not
-overlap, so that one reading serves all; what it does not know is shown as it is.
+The record holds bodies in their wire format. The shapes of the dialects do not overlap, so one
+reader serves all; unknown items are shown unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 def said(call: Mapping[str, Any]) -> list[Line]:
-    """What was sent in a call: system, then messages or input, in order.
+    """Return the lines of a call's request: system prompt, then messages or input, in order.
 
     Args:
         call: a step of a journey, or the metadata of an ``EXCHANGE``.
@@ -49,7 +49,7 @@ def said(call: Mapping[str, Any]) -> list[Line]:
 
 
 def answered(call: Mapping[str, Any]) -> list[Line]:
-    """What came back: text, thinking, calls of tools, refusals, sources; of each choice."""
+    """Return the lines of a call's answer: text, thinking, tool calls, refusals and sources."""
     answer = call.get("answer")
     if not isinstance(answer, dict) or is_missing(answer):
         return [] if answer is None else [Line("assistant", "", answer)]
@@ -65,7 +65,7 @@ def answered(call: Mapping[str, Any]) -> list[Line]:
 
 
 def asked(call: Mapping[str, Any]) -> Any:
-    """The last text of a user in what was sent; ``None`` without one."""
+    """Return the user's last text in a call's request; ``None`` if there is none."""
     found = [line for line in said(call) if line.role == "user" and not line.label]
     return found[-1].content if found else None
 
@@ -167,7 +167,7 @@ def _block(block: Any, role: str) -> Iterator[Line]:
 
 
 def _joined(content: Any) -> Any:
-    """The text of blocks where there is nothing but text; else the blocks."""
+    """Return the joined text of blocks that are all text; otherwise the blocks."""
     if not isinstance(content, list):
         return _short(content) if isinstance(content, dict) else content
     texts = [
@@ -181,7 +181,7 @@ def _joined(content: Any) -> Any:
 
 
 def _sources(sources: Any) -> Any:
-    """Where an answer's words are from, a line each."""
+    """Return the sources of an answer, one a line."""
     return "\n".join(map(_source, sources)) if isinstance(sources, list) else sources
 
 

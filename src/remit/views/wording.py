@@ -129,8 +129,10 @@ def words_of(code: Any) -> Any:
 
 
 def in_words(sentence: str) -> list[tuple[str, str]]:
-    """A sentence in parts, the codes that it gives as reasons in plain words: text and code, which
-    is empty of text that stands as it was."""
+    """Split a sentence at known codes; return pairs of text and code.
+
+    A code's text is its plain wording; unchanged text has an empty code.
+    """
     parts: list[tuple[str, str]] = []
     at = 0
     for found in _CODE.finditer(sentence):
@@ -141,7 +143,7 @@ def in_words(sentence: str) -> list[tuple[str, str]]:
 
 
 def tone(state: Any) -> str:
-    """How a state looks, whatever the ledger says: ``good``, ``wait`` or ``bad``."""
+    """Return the tone in which a state is shown: ``good``, ``wait`` or ``bad``."""
     if not isinstance(state, str):
         return "bad"
     return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"
@@ -164,7 +166,10 @@ def contract_of(order: Mapping[str, Any]) -> str:
 
 
 def failure(attempt: Mapping[str, Any]) -> str:
-    """``the provider failed (SERVER_ERROR: 529 overloaded)``: why a call or an order failed."""
+    """Return the cause of a failed call or order.
+
+    Example: ``the provider failed (SERVER_ERROR: 529 overloaded)``.
+    """
     code = attempt.get("error_code")
     said = f"{code}: {text_of(attempt.get('error_message', ''))}"
     phrase = words_of(code)
@@ -178,7 +183,10 @@ def reasons(event: Mapping[str, Any]) -> str:
 
 
 def set_aside(details: Any) -> str:
-    """``tool stock: list instead, until the session ends``; empty of what sets nothing aside."""
+    """Return a set-aside decision as text; empty if ``details`` describe none.
+
+    Example: ``tool stock: list instead, until the session ends``.
+    """
     if (
         not isinstance(details, dict)
         or details.get("kind") != "set_aside"
@@ -202,8 +210,10 @@ def offset(item: Mapping[str, Any]) -> str:
 
 
 def duration(ms: Any) -> str:
-    """Milliseconds for people: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``; empty of what
-    is no number."""
+    """Return milliseconds as text: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``.
+
+    The text is empty if ``ms`` is not a number.
+    """
     if not is_number(ms):
         return ""
     if ms < 10:
@@ -227,7 +237,7 @@ def tokens(item: Mapping[str, Any]) -> str:
 
 
 def money(used: Mapping[str, Any]) -> str:
-    """The cost of several calls; what has no price is said, never taken for 0."""
+    """Return the cost of several calls as text; calls without a price are counted, not summed."""
     if not used.get("llm_calls") and not used.get("orphaned_calls"):
         return ""
     if used.get("cost_usd") is not None:
@@ -238,7 +248,7 @@ def money(used: Mapping[str, Any]) -> str:
 
 
 def one_cost(used: Mapping[str, Any]) -> str:
-    """The cost of one call, with how sure it is where it was not measured."""
+    """Return the cost of a call as text, with its certainty unless it was measured."""
     cost, certainty = used.get("cost_usd"), used.get("cost_certainty")
     if not is_number(cost):
         return "cost unknown"
@@ -266,7 +276,7 @@ def is_missing(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Any content as text: a text as it is, data as compact JSON, what is gone in words."""
+    """Return content as text: text unchanged, data as compact JSON, erased content as a notice."""
     if isinstance(value, str):
         return value
     if is_missing(value):
@@ -294,7 +304,7 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON."""
+    """Return ``value`` as compact JSON text."""
     return dump(value, str).decode()
 
 
@@ -338,7 +348,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def number(value: Any) -> str:
-    """``1,024``; ``?`` where it is not known."""
+    """Return a number as text, such as ``1,024``; ``?`` if it is unknown."""
     return f"{value:,}" if is_number(value) else "?"
 
 

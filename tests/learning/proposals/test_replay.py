@@ -10,8 +10,8 @@ import pytest
 
 from remit.gateway import PromptRequest
 from remit.kernel.errors import InvalidInputError
-from remit.learning.held_out import is_held_out, sides
-from remit.learning.replay import Replay, ReplayDriftError
+from remit.learning import Replay, ReplayDriftError, held_out_sides
+from remit.learning.held_out import is_held_out
 from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World
 
@@ -87,7 +87,7 @@ def test_a_budget_that_ends_in_the_middle_and_going_on(
     asked: World, exchanges: list[str], tmp_path: Path
 ) -> None:
     kept = tmp_path / "replay.jsonl"
-    wanted = sum(sides(asked.runtime.ledger, exchanges).values())
+    wanted = sum(held_out_sides(asked.runtime.ledger, exchanges).values())
     assert wanted >= 3
     # Two calls at 1,000 each leave room for the bound of no third one.
     first = priced(asked, kept).run(exchanges, budget_nano=3_500)

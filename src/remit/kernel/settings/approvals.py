@@ -10,7 +10,7 @@ from remit.kernel.settings.section import Section
 
 
 class ToolApprovalSettings(Section):
-    """``[approvals.tools.TOOL]``: who must approve a tool; never the person who asked for it."""
+    """``[approvals.tools.TOOL]``: the people who must approve a call, never its requester."""
 
     people: int = Field(1, ge=1, le=20, description="distinct people who must all approve it")
     approvers: list[str] = Field(

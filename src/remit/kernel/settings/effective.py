@@ -1,4 +1,4 @@
-"""The settings in force as they may be shown and put on record: secrets never."""
+"""The settings in force in a form that may be shown and recorded: without secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EffectiveSettings:
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Self:
-        """Those of a configuration."""
+        """Return the settings of a loaded configuration, secrets redacted."""
         secrets = ConfiguredSecrets(loaded.settings)
 
         def shown(value: Any) -> Any:
@@ -47,13 +47,13 @@ class EffectiveSettings:
             return {key: shown(value) for key, value in flattened(table)}
 
         values, defaults = shown_all(loaded.settings.model_dump()), shown_all(loaded.defaults)
-        with contextlib.suppress(ValidationError):  # of another version: as they are, then
+        with contextlib.suppress(ValidationError):  # Defaults of another version stay as they are.
             defaults = shown_all(Settings.model_validate(loaded.defaults).model_dump())
         return cls(values, defaults, sha256_hex(canonical_json(values)))
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Those that differ from the packages' defaults."""
+        """Return the settings that differ from the packages' defaults."""
         found = self.values.items()
         return {key: value for key, value in found if self.defaults.get(key) != value}
 

@@ -10,7 +10,7 @@ from remit.kernel.settings.section import Section
 
 
 class McpRule(Section):
-    """``[[mcp.NAME.rules]]``: what `remit mcp gateway` lets a key do with tools of the server.
+    """``[[mcp.NAME.rules]]``: the tools of the server that `remit mcp gateway` lets a key call.
 
     The first rule whose ``keys``, ``tools`` and ``arguments`` all match decides.
     """
@@ -28,7 +28,7 @@ class McpRule(Section):
 
 
 class McpServerSettings(Section):
-    """``[mcp.NAME]``: one MCP server whose tools agents may use; ``command`` or ``url``.
+    """``[mcp.NAME]``: an MCP server whose tools agents may use, given by ``command`` or ``url``.
 
     Values of ``env`` and ``headers`` may hold ``${VARIABLE}``, taken from the environment.
     """

@@ -1,5 +1,7 @@
-"""Layers of settings: shipped defaults, ``remit.toml``, what was learned, environment, flags; and
-where a tenant's ledger is."""
+"""Layers of settings: shipped defaults, ``remit.toml``, learned values, environment, flags.
+
+The place of a tenant's ledger is a layer too.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,8 @@ def load_settings(
         if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
             key = name[len(_PREFIX) :].lower().replace("__", ".")
             section = next((name for name in merged if key.startswith(f"{name}_")), None)
-            if "." not in key and section is not None:  # one underscore where two are meant
+            # REMIT_SECTION_KEY is a common slip for REMIT_SECTION__KEY.
+            if "." not in key and section is not None:
                 key = f"{section}.{key[len(section) + 1 :]}"
             if "." not in key:
                 continue  # some other program's
@@ -146,7 +149,7 @@ def _tenant_at(path: Path) -> TenantFile | None:
 def _of_tenant(
     tenant: TenantFile, path: Path, variables: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Which log a tenant's is, whatever the environment says of the host's."""
+    """Return the layer that places a tenant's ledger, independent of the host's environment."""
     host_path = ""
     if tenant.database == HOST:
         host = path.parent.parent.parent / path.name
@@ -159,14 +162,14 @@ def _defaults() -> dict[str, Any]:
 
 
 def _installed_defaults(files: InstalledFiles) -> dict[str, Any] | None:
-    """The defaults that a package brought; ``None`` where none did."""
+    """Return the defaults of the installed kernel package; ``None`` if none is installed."""
     if not files.owner(_DEFAULTS):
         return None
     return tomllib.loads(files.read(_DEFAULTS).decode())
 
 
 def _of_known(layer: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What a layer states, without models that ``remit.toml`` alone knows."""
+    """Return a layer without the models that only ``remit.toml`` defines."""
     found = copy.deepcopy(dict(layer))
     models = found.get("routing", {}).get("models", {})
     for name in models.keys() - defaults["routing"]["models"].keys():
@@ -200,7 +203,7 @@ def _merge(
 
 
 def _without_removed(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Defaults that an earlier version installed, without what is no longer a setting."""
+    """Return defaults installed by an earlier version, without settings removed since."""
     return {
         key: _without_removed(value, f"{prefix}{key}.") if isinstance(value, dict) else value
         for key, value in table.items()
@@ -284,10 +287,10 @@ def _keys_of(table: Iterable[int | str]) -> Iterable[str]:
 
 
 def _kind_of(path: Iterable[int | str]) -> Any:
-    """The type of what is at a path of the settings; ``None`` where there is nothing."""
+    """Return the type of the setting at ``path``; ``None`` if there is no such setting."""
     kind: Any = Settings
     for part in path:
-        if inner := get_args(kind):  # of a table whose keys users choose, and of a list
+        if inner := get_args(kind):  # The value type of a table with free keys, or of a list.
             kind = inner[-1]
         else:
             field = getattr(kind, "model_fields", {}).get(part)

@@ -34,16 +34,16 @@ LEARNABLE: tuple[tuple[str, ...], ...] = (
 def learned_layers(
     files: InstalledFiles, models: Mapping[str, Any], proposed: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The layers that learned packages installed, each with where it is from.
+    """Yield the settings layers of installed learned packages, each with its source.
 
     Args:
-        files: of the root.
-        models: ``routing.models`` so far: what was learned of one that is gone is left out.
-        proposed: files, by path, as a package that is not installed would bring them.
+        files: the root's installed files.
+        models: ``routing.models`` so far; values learned for a removed model are skipped.
+        proposed: files by path of a package that is not installed.
 
     Raises:
-        ConfigError: one states what may not be learned.
-        ChangedFileError: one is not as it was installed.
+        ConfigError: a layer states a setting that may not be learned.
+        ChangedFileError: a file differs from the installed one.
     """
     coming = proposed or {}
     for path in sorted({*files.paths(LEARNED_FOLDER), *coming}):

@@ -65,7 +65,7 @@ class OidcSettings(Section):
 
 
 def _problem(url: str) -> str:
-    """Why a URL cannot be used; empty where it can."""
+    """Return the reason for which a URL is refused; empty if it is usable."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

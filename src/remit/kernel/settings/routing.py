@@ -13,7 +13,7 @@ _Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class RoutedModelSettings(Section):
-    """``[routing.models.NAME]``: one model, and what is stated of it."""
+    """``[routing.models.NAME]``: a model and its properties."""
 
     provider: str = Field(description="id of the provider that runs it")
     served_as: str = Field("", description="what the provider calls it, where that is another name")
@@ -41,7 +41,7 @@ class RoutedModelSettings(Section):
 
 
 class StageSettings(Section):
-    """One of a route's ``stages``."""
+    """An element of a route's ``stages``."""
 
     name: str = Field(description="unique within the route")
     contract: str = Field(
@@ -56,7 +56,7 @@ class StageSettings(Section):
 
 
 class RouteSettings(Section):
-    """``[routing.routes.NAME]``: what a call with ``model: NAME`` means."""
+    """``[routing.routes.NAME]``: the route of calls with ``model: NAME``."""
 
     mode: Literal["single", "ensemble", "pipeline"] = Field(
         "single", description="one model; several at once; or stages, one after the other"

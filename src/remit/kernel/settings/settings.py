@@ -157,7 +157,7 @@ class BudgetSettings(Section):
 
 
 class LeaseSettings(Section):
-    """``[leases]``: who works on what, where several processes share a root."""
+    """``[leases]``: locks on sessions and orders between processes that share a root."""
 
     lasts_s: float = Field(
         gt=0, description="work of a process that cannot be seen from here is taken over after this"
@@ -218,7 +218,7 @@ class ServerSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """``[telemetry]``: what monitoring gets."""
+    """``[telemetry]``: metrics and traces."""
 
     max_models: int = Field(ge=1, description="models with their own metrics; the rest is 'other'")
     otlp_endpoint: str = Field(
@@ -231,7 +231,7 @@ class TelemetrySettings(Section):
 
 
 class SmallModelSettings(Section):
-    """``[worker.small_model]``: what a model without native tools is given."""
+    """``[worker.small_model]``: the prompt of a model without native tools."""
 
     context_turns: int = Field(ge=0, description="most recent turns shown to it")
     max_tokens: int = Field(ge=1, description="longest answer: small models loop")
@@ -265,7 +265,7 @@ class ToolSettings(Section):
 
 
 class AttentionSettings(Section):
-    """``[supervisor.attention]``: what a turn is shown beside the conversation itself."""
+    """``[supervisor.attention]``: context of a turn in addition to the conversation."""
 
     tokens: int = Field(ge=0, description="most tokens of it, estimated")
 
@@ -294,7 +294,7 @@ class SupervisorSettings(Section):
 
 
 class PackageIndexSettings(Section):
-    """``[packages.index]``: what indexes may cost, and how long what they sign holds."""
+    """``[packages.index]``: bounds on package indexes, and lifetimes of their signatures."""
 
     metadata_bytes: int = Field(ge=1, description="largest metadata file of an index")
     root_rotations: int = Field(ge=1, description="new root versions followed in one refresh")
@@ -308,7 +308,7 @@ class PackageIndexSettings(Section):
 
 
 class PackageSettings(Section):
-    """``[packages]``: what reading, keeping and changing packages may cost."""
+    """``[packages]``: bounds on reading, storing and changing packages."""
 
     compressed_bytes: int = Field(ge=1, description="largest archive, as it comes")
     unpacked_bytes: int = Field(ge=1, description="largest archive, unpacked, headers and all")
@@ -342,7 +342,7 @@ class ChatSettings(Section):
 
 
 class Settings(Section):
-    """All of ``remit.toml``."""
+    """The whole of ``remit.toml``."""
 
     ledger: LedgerSettings
     model: ModelSettings

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.learning.calls import is_own
+from remit.learning.calls import is_own_call
 from remit.learning.evidence.corrections import corrects
 from remit.learning.evidence.feedback import erased_of, rater_of, reward_of
 from remit.learning.evidence.sample import Sample, Taint
@@ -54,7 +54,7 @@ def read_samples(
     of tools, an output that was asked for again, cancelling, a next user message that corrects
     (:func:`corrects`). Feedback counts for the exchange that it is about; where there is none, that
     of its work order, then its turn, then its decision. A judge's counts where no one else's does.
-    Learning's own calls are left out (:func:`~remit.learning.calls.is_own`).
+    Learning's own calls are left out (:func:`~remit.learning.calls.is_own_call`).
     A retry is seen where it is among these exchanges, at most 1,000 later.
 
     Args:
@@ -75,7 +75,7 @@ def read_samples(
         _Row(parse_entry_id(one.id) or 0, "EXCHANGE", one.metadata, one.timestamp,
              next(iter(one.prompts_used), ""))
         for one in entries
-        if not is_own(one.metadata)
+        if not is_own_call(one.metadata)
     )  # fmt: skip
     page = next(pages, None)
     while page is not None:

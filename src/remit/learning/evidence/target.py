@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from remit.gateway import owner_of
 from remit.gateway.auth import Identity
-from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import NotFoundError
 from remit.ledger import EntryNotFoundError, LedgerEntry, LedgerReader, Transaction
 from remit.routing import find_decision

@@ -19,9 +19,7 @@ from remit.kernel.json_text import JsonTextError, load_answer
 from remit.learning.calls import cost_of, terms_of
 from remit.learning.evidence import feedback_on, give_feedback
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
-from remit.routing import StagePrompts
-from remit.routing.asked import new_request
-from remit.routing.ensemble import JUDGE_CONTRACT
+from remit.routing import JUDGE_CONTRACT, StagePrompts, new_request
 
 __all__ = ["Judge", "Judged"]
 

@@ -14,7 +14,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
 from remit.learning.changed_requests import ChangedRequests
 from remit.learning.gradable import Grade
-from remit.learning.held_out import is_whole, sides
+from remit.learning.held_out import held_out_sides, is_whole
 from remit.learning.meta.requirements import prompt_text
 from remit.learning.prompts.purse import Purse
 from remit.learning.prompts.quotes import Quotes
@@ -101,7 +101,7 @@ class PromptLoop:
                 of no package; the model that reflects has no price.
             ProposalError: ``stale``: content of one was erased in the middle.
         """
-        if any(sides(self._ledger, exchange_ids).values()):
+        if any(held_out_sides(self._ledger, exchange_ids).values()):
             raise InvalidInputError("An exchange that is held out cannot be learned from.")
         text = self._prompt()
         rules = rules_of(schema, text)
@@ -125,7 +125,7 @@ class PromptLoop:
         quotes = Quotes(self._said(exchange_ids), [text, *rules])
         found = PromptSearch(self._ledger, self._replay, self._grade, propose, quotes, purse)
         made = found.run(exchange_ids)
-        gone = set(exchange_ids) - sides(self._ledger, exchange_ids).keys()
+        gone = set(exchange_ids) - held_out_sides(self._ledger, exchange_ids).keys()
         if gone:
             raise ProposalError(
                 "stale",

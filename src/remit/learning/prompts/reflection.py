@@ -14,7 +14,7 @@ from remit.learning.held_out import is_whole
 from remit.learning.meta.requirements import prompt_text
 from remit.learning.prompts.purse import Purse
 from remit.ledger import LedgerClient
-from remit.routing.asked import new_request
+from remit.routing import new_request
 
 __all__ = ["Reflection"]
 

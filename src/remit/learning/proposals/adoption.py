@@ -20,12 +20,12 @@ from remit.packages import (
     PackageKey,
     PackageManager,
     TrustPolicy,
+    package_lock,
     policy_epoch,
     read_archive,
     sign,
 )
 from remit.packages.gates import GateContext, check_settings
-from remit.packages.lock import package_lock
 from remit.packages.shipped import root_key_path
 from remit.packages.trust import change_trust
 

@@ -8,9 +8,15 @@ from pathlib import Path
 from remit.kernel.root import Root
 from remit.learning.proposals.proposal import Proposal, Proposals, is_erased
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, entry_id
-from remit.packages import PackageError, PackageManager, policy_epoch
-from remit.packages.files import remove_file
-from remit.packages.registry import InstalledPackage, archive_path, envelope_path
+from remit.packages import (
+    InstalledPackage,
+    PackageError,
+    PackageManager,
+    archive_path,
+    envelope_path,
+    policy_epoch,
+    remove_file,
+)
 
 __all__ = ["forget_erased"]
 

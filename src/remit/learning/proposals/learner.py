@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.files import write_new
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
@@ -23,10 +24,7 @@ from remit.learning.proposals.proposal import (
 )
 from remit.learning.signals import Signal, observe
 from remit.ledger import LedgerClient, LedgerEntry, content
-from remit.packages import Archive, Manifest, Registry
-from remit.packages.files import disk_errors, write_new
-from remit.packages.lock import package_lock
-from remit.packages.manifest_file import PLACES
+from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
 __all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantError, TenantFile
-from remit.ledger.keyfiles import write_over
 
 __all__ = ["MovePlan", "old_plans"]
 

@@ -8,8 +8,8 @@ from remit.kernel.root import Root
 from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.log_of_logs import TakenHead, latest_head
-from remit.runtime.move_plan import old_plans
-from remit.runtime.tenants import (
+from remit.runtime.tenants.plan import old_plans
+from remit.runtime.tenants.tenant import (
     REMOVED,
     Tenant,
     find_tenant,

@@ -18,13 +18,18 @@ from pathlib import Path
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, load_settings
 from remit.kernel.tenant import HOST, TenantError, TenantFile
-from remit.ledger import KeptHead, LedgerClient, LedgerEntry, LedgerKey
-from remit.ledger.relocation import copy_ledger
-from remit.ledger.sqlite.files import remove_file
+from remit.ledger import (
+    KeptHead,
+    LedgerClient,
+    LedgerEntry,
+    LedgerKey,
+    copy_ledger,
+    remove_ledger_file,
+)
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
-from remit.runtime.move_plan import MovePlan, old_plans
-from remit.runtime.places import (
+from remit.runtime.state import check_state
+from remit.runtime.tenants.places import (
     database_of,
     drained,
     is_own,
@@ -33,8 +38,8 @@ from remit.runtime.places import (
     locked,
     rename_place,
 )
-from remit.runtime.state import check_state
-from remit.runtime.tenants import (
+from remit.runtime.tenants.plan import MovePlan, old_plans
+from remit.runtime.tenants.tenant import (
     Tenant,
     find_tenant,
     open_log,
@@ -218,7 +223,7 @@ def _copy(plan: MovePlan, root: Root, host_path: str, settings: LedgerSettings) 
     key = LedgerKey(root.keys, settings.origin)
     signer, kept = key.signer(), KeptHead(key)
     if plan.after.database:
-        from remit.ledger.postgres.schemas import make_schema
+        from remit.ledger import make_schema
 
         make_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:
@@ -255,8 +260,8 @@ def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
 def _drop(plan: MovePlan, root: Root, host_path: str, owner: VerifierKey) -> None:
     """Remove a copy that was not finished. There was nothing in its place before."""
     if plan.after.database:
-        from remit.ledger.postgres.schemas import drop_schema
+        from remit.ledger import drop_schema
 
         drop_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:
-        remove_file(Path(location_of(plan.after, root, host_path)), owner)
+        remove_ledger_file(Path(location_of(plan.after, root, host_path)), owner)

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Self
 
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.ledger.keyfiles import write_over
 from remit.ledger.log_of_logs import latest_head
 from remit.runtime.installation import Step
-from remit.runtime.move_plan import old_plans
-from remit.runtime.moving import recover_move
-from remit.runtime.old_places import remove_old_place
-from remit.runtime.places import drained, is_own, locked, open_place, remove_place
-from remit.runtime.tenant_export import export_tenant
-from remit.runtime.tenants import (
+from remit.runtime.tenants.export import export_tenant
+from remit.runtime.tenants.moving import recover_move
+from remit.runtime.tenants.old_places import remove_old_place
+from remit.runtime.tenants.places import drained, is_own, locked, open_place, remove_place
+from remit.runtime.tenants.plan import old_plans
+from remit.runtime.tenants.tenant import (
     REMOVED,
     Tenant,
     find_tenant,

@@ -10,9 +10,9 @@ from remit.kernel.tenant import TenantError, TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
-from remit.runtime.move_plan import MovePlan, old_plans
-from remit.runtime.places import is_own, locked, open_place, remove_place
-from remit.runtime.tenants import find_tenant, open_log, place_of, require_recorded
+from remit.runtime.tenants.places import is_own, locked, open_place, remove_place
+from remit.runtime.tenants.plan import MovePlan, old_plans
+from remit.runtime.tenants.tenant import find_tenant, open_log, place_of, require_recorded
 
 __all__ = ["EVENT", "remove_old_places"]
 

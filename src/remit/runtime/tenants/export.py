@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from remit.kernel.files import fsync_tree
 from remit.kernel.tenant import TenantError
 from remit.ledger import LedgerClient, Progress, entry_id
-from remit.ledger.archive.files import fsync_tree
 from remit.ledger.log_of_logs import latest_head, prove_through
-from remit.runtime.tenants import Tenant, take_checkpoint
+from remit.runtime.tenants.tenant import Tenant, take_checkpoint
 
 __all__ = ["export_tenant"]
 

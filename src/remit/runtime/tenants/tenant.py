@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name, is_name
@@ -15,9 +16,9 @@ from remit.ledger import (
     LedgerEntry,
     LedgerKey,
     LedgerKeyError,
+    known_as,
     open_root_ledger,
 )
-from remit.ledger.keyfiles import known_as, write_over
 from remit.ledger.log_of_logs import take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root
@@ -63,7 +64,7 @@ def place_of(file: TenantFile) -> str:
         return file.ledger
     if file.database == HOST:
         return f"schema {file.ledger} of the host's database"
-    from remit.ledger.postgres.connection import masked
+    from remit.ledger import masked
 
     return f"schema {file.ledger} of {masked(file.database)}"
 
@@ -177,7 +178,7 @@ def create_tenant(
         root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         save_file(root, file)
     if file.database:
-        from remit.ledger.postgres.schemas import make_schema
+        from remit.ledger import make_schema
 
         url = host_path if file.database == HOST else file.database
         make_schema(url, file.ledger, f"remit tenant {file.origin}")
