@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from remit.ledger import (
 )
 from tests.support.cutting import CuttingProxy, Side
 from tests.support.postgres import PostgresServer, run_sql
+from tests.support.waiting import until
 
 _QUICK = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.6})
 
@@ -227,3 +229,23 @@ def test_a_commit_without_an_answer_is_not_said_to_have_failed(
         postgres.drop(url)
         postgres.execute(f'DROP ROLE "{role}"')
         postgres.execute(f"CREATE DATABASE {url.partition('@/')[2].partition('?')[0]}")
+
+
+def test_what_a_query_sets_or_locks_ends_with_it(url: str) -> None:
+    with LedgerClient(url) as client:
+        client.write(_entry(0))
+        client.select("SELECT set_config('search_path', 'nowhere', false)")
+        client.select("SELECT pg_advisory_lock(7)")
+        assert client.select("SELECT count(*) FROM entries") == [(1,)]
+        assert run_sql(url, "SELECT pg_try_advisory_lock(7)") == [(True,)]
+
+
+def test_a_query_that_waits_fails_when_the_client_is_closed(url: str) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    with ThreadPoolExecutor(1) as thread:
+        client = LedgerClient(url)
+        answer = thread.submit(client.select, "SELECT pg_sleep(600)")
+        until(lambda: run_sql(url, waiting) == [(1,)])
+        client.close()
+        with pytest.raises(LedgerConnectionError):
+            answer.result()
