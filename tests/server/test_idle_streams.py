@@ -111,7 +111,7 @@ def test_idle_clients_take_little_and_others_are_answered(
     provider: str, tmp_path: Path, kind: str
 ) -> None:
     is_stream = "stream" in kind
-    count = _count(2 if is_stream else 1)
+    count = _count(2 if kind in _AFTER_KEY else 1)  # one more to the provider
     with (
         serving(tmp_path / "root", provider, toml=_TOML, checked=False) as served,
         ExitStack() as stack,
