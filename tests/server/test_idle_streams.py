@@ -33,10 +33,13 @@ max_connections = 12000
 header_timeout_s = 600
 body_timeout_s = 600
 """
-_OWN_FILES = 300  # of the server
+_OWN_FILES = 1_000  # of the server; it leaves room for other clients too
 _OF_ONE_KEY = 2_000
 _MOST_EACH = {"stream": 64 * _KIB, "dripping stream": 64 * _KIB}
 _MOST_OF_OTHERS = 24 * _KIB
+
+
+_CLOSED = 20  # connections that the server itself held before, and closes meanwhile
 
 
 def _count(files: int) -> int:
@@ -67,7 +70,6 @@ _KINDS: dict[str, Callable[[str], bytes]] = {
     "stream": lambda token: _post(token, _call("say nothing")),
     "dripping stream": lambda token: _post(token, _call("drip")),
 }
-_AFTER_KEY = ("half a body", "stream", "dripping stream")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,7 @@ def test_idle_clients_take_little_and_others_are_answered(
     provider: str, tmp_path: Path, kind: str
 ) -> None:
     is_stream = "stream" in kind
-    count = _count(2 if kind in _AFTER_KEY else 1)  # one more to the provider
+    count = _count(2)  # the server keeps one for a provider too
     with (
         serving(tmp_path / "root", provider, toml=_TOML, checked=False) as served,
         ExitStack() as stack,
@@ -127,8 +129,8 @@ def test_idle_clients_take_little_and_others_are_answered(
         if is_stream:
             for one in opened:
                 assert one.recv(1).startswith(b"H")
-        elif kind in _AFTER_KEY:
-            until(lambda: _files(served) >= files + count)
+        else:
+            until(lambda: _files(served) >= files + len(opened) - _CLOSED)
         with _dripping(opened) if kind.startswith("half") else nullcontext():
             for _ in range(3):
                 assert served.call("openai", "hi")[0] == 200
