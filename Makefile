@@ -66,6 +66,7 @@ lint: $(VENV)/.dev  ## static checks
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/doors.py .
 	$(BIN)/python -m tools.english
 
 bench: $(VENV)/.dev  ## benchmarks; figures go to benchmarks/RESULTS.md by hand

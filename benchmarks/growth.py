@@ -21,9 +21,8 @@ from benchmarks.gateways.progress import tell
 from remit.gateway.leases import LeaseManager
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings, load_settings
-from remit.ledger import LedgerClient, open_root_ledger
+from remit.ledger import LedgerClient, copy_ledger, open_root_ledger
 from remit.ledger.archive import archive, check_archive, cut_at
-from remit.ledger.relocation import copy_ledger
 from remit.runtime.state import carried_state, check_state, rebuild_state
 
 _HOME = Path("/tmp/bench_growth")

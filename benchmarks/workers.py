@@ -32,8 +32,7 @@ from remit.kernel.exchange import ModelCapabilities, TextSink
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderRequest, ProviderResponse
-from remit.runtime import Runtime
-from remit.runtime.order_worker import OrderWorker
+from remit.runtime import OrderWorker, Runtime
 
 _FORK = multiprocessing.get_context("forkserver")
 _FORK.set_forkserver_preload(

@@ -1,9 +1,9 @@
 """Check that docstrings, comments and names read as plain English: ``python -m tools.english``.
 
-The rules stand in docs/contributing.md. Each room has a ceiling for the share of its docstrings
-that break a rule, in ``[tool.remit.english]`` of pyproject.toml. The command fails if a room is
-above its ceiling. ``--list ROOM`` prints each place, ``--lower`` lowers the ceilings to the
-present shares.
+The rules stand in docs/contributing.md. Each room has a ceiling for the number of places that
+break a rule, in ``[tool.remit.english]`` of pyproject.toml. The command fails if a room is above
+its ceiling. ``--list ROOM`` prints each place, ``--lower`` lowers the ceilings to the present
+numbers.
 """
 
 from __future__ import annotations
@@ -66,10 +66,9 @@ class Count(NamedTuple):
     findings: list[Finding]
 
     @property
-    def share(self) -> float:
-        """Docstrings with a finding, in percent; names and comments count as findings too."""
-        places = {(one.path, one.line) for one in self.findings}
-        return 100 * len(places) / self.docstrings if self.docstrings else 0.0
+    def places(self) -> int:
+        """Number of places with a finding."""
+        return len({(one.path, one.line) for one in self.findings})
 
 
 def first_sentence(doc: str) -> str:
@@ -152,24 +151,21 @@ def page_findings() -> Count:
     return Count(sentences, found)
 
 
-def ceilings() -> dict[str, float]:
-    """Return the ceiling of each room, in percent."""
+def ceilings() -> dict[str, int]:
+    """Return the ceiling of each room."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    table: dict[str, float] = project["tool"]["remit"]["english"]
+    table: dict[str, int] = project["tool"]["remit"]["english"]
     return table
 
 
-def lower(shares: dict[str, float], known: dict[str, float]) -> None:
-    """Write the ceilings that are above the shares anew; a ceiling never rises."""
+def lower(places: dict[str, int], known: dict[str, int]) -> None:
+    """Write the ceilings that are above the number of places anew; a ceiling never rises."""
     path = ROOT / "pyproject.toml"
-    text = path.read_text(encoding="utf-8")
-    for room, share in shares.items():
-        ceiling = min(known.get(room, 100.0), -(-share * 10 // 1) / 10)
-        text = re.sub(
-            rf"(?m)(?<=^\[tool\.remit\.english\]\n)((?:.*\n)*?){room} = .*$",
-            rf"\g<1>{room} = {ceiling}", text, count=1,
-        )  # fmt: skip
-    path.write_text(text, encoding="utf-8")
+    before, head, after = path.read_text(encoding="utf-8").partition("[tool.remit.english]")
+    for room, number in places.items():
+        ceiling = min(known.get(room, number), number)
+        after = re.sub(rf"(?m)^{room} = \d+$", f"{room} = {ceiling}", after, count=1)
+    path.write_text(before + head + after, encoding="utf-8")
 
 
 def main() -> int:
@@ -181,14 +177,15 @@ def main() -> int:
     known = ceilings()
     found = {**counts(), "docs": page_findings()}
     if options.lower:
-        lower({room: count.share for room, count in found.items()}, known)
+        lower({room: count.places for room, count in found.items()}, known)
         known = ceilings()
     failed = False
     for room, count in sorted(found.items()):
-        ceiling = known.get(room, 0.0)
-        over = count.share > ceiling
+        ceiling = known.get(room, 0)
+        over = count.places > ceiling
         failed |= over
-        print(f"{room:10} {count.share:5.1f} % of {count.docstrings:5}, ceiling {ceiling}")
+        share = 100 * count.places / max(1, count.docstrings)
+        print(f"{room:10} {count.places:4} places, {share:4.1f} %, ceiling {ceiling}")
         if options.list == room or (over and not options.list):
             for one in count.findings:
                 place = one.path.relative_to(ROOT)

@@ -21,8 +21,9 @@ from typing import Any
 from benchmarks.cluster.inside import Batches
 from benchmarks.cluster.programs import give, wait_to_go
 from remit.kernel.settings import default_settings
+from remit.ledger import Transaction
 from remit.ledger.postgres import PostgresStore
-from remit.ledger.store import Transaction, Unit
+from remit.ledger.store import Unit
 
 MOST, EVERY_S = 256, 0.05
 _NEXT = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from remit.learning.statistics import Alarm, ConfidenceSequence
+from remit.learning import Alarm, ConfidenceSequence
 from remit.learning.windows import Window, is_below
 
 __all__ = ["detections", "false_alarms", "graded_detections", "table"]

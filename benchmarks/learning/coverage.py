@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 from itertools import count, repeat
 
+from remit.learning import Estimate, Logged, doubly_robust, paired_effect
 from remit.learning.routes import GradedPrompt, RouteFit, fit_route
 from remit.learning.routes import held_out as is_held_out
-from remit.learning.statistics import Estimate, Logged, doubly_robust, paired_effect
 from remit.routing import Candidate, ScoringInputs, score_candidates
 
 __all__ = ["Coverage", "logged_coverage", "replay_coverage", "route_coverage", "table"]

@@ -19,8 +19,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
-from remit.learning.calls import open_account
-from remit.learning.held_out import sides
+from remit.learning import held_out_sides, open_account
 from remit.learning.prompts import PromptLoop, Purse
 from remit.learning.proposals import Learner, ProposalError
 from remit.ledger import LedgerEntry
@@ -109,7 +108,7 @@ def _loop(folder: Path, adviser: Scripted, cases: Iterator[tuple[str, str]]) -> 
         open_account(runtime.budgeter, "benchmark")
         right: dict[str, str] = {}
         pack = runtime.contracts.load_pack(_PACK)
-        while sum(sides(runtime.ledger, right).values()) < _HELD_OUT:
+        while sum(held_out_sides(runtime.ledger, right).values()) < _HELD_OUT:
             label, said = next(cases)
             request = PromptRequest(
                 "", _PACK, _CONTRACT, "benchmark", "RESIDENT", "FMWK-AGENT-001", "PKG-SPEECH-001",
@@ -131,7 +130,7 @@ def _loop(folder: Path, adviser: Scripted, cases: Iterator[tuple[str, str]]) -> 
             runtime.gateway, runtime.ledger, runtime.contracts, InstalledFiles(root), _CONTRACT,
             grade, prices=runtime.prices.version, kept=folder / "kept",
         )  # fmt: skip
-        parted = sides(runtime.ledger, right)
+        parted = held_out_sides(runtime.ledger, right)
         learned = [one for one, held_out in parted.items() if not held_out][-_LEARNED:]
         found = loop.search(learned, Purse(10**9, 400), reflect=_ADVISER)
         print(f"search: {found.candidates} candidates, {found.refused} additions refused, "

@@ -31,7 +31,7 @@ from benchmarks.learning.recorded import (
 )
 from remit.gateway import LLMGateway
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.learning.evidence.feedback import give_feedback
+from remit.learning import give_feedback
 from remit.learning.routes import GradedPrompt, calibrate, fit_route, graded_prompts
 from remit.ledger import LedgerClient
 from remit.routing import (
@@ -41,10 +41,10 @@ from remit.routing import (
     buckets_of,
     create_thought_record_emitter,
     find_decision,
+    new_request,
     record_head,
     replay,
 )
-from remit.routing.asked import new_request
 
 _LOGGED = 500
 _CALIBRATION_USD = 1.0

@@ -16,13 +16,11 @@ from benchmarks.learning.recorded import MODELS, Recorded, RecordedProvider, wri
 from remit import Runtime
 from remit.gateway.auth import Identity
 from remit.kernel.root import Root
-from remit.learning.evidence import read_samples
-from remit.learning.evidence.feedback import give_feedback
+from remit.learning import ConfidenceSequence, SignalPolicy, give_feedback, read_samples
 from remit.learning.proposals import Change, Learner, ProposalError
 from remit.learning.routes import GradedPrompt, calibrate, graded_prompts
-from remit.learning.signals import SignalPolicy, read_signals
-from remit.learning.statistics import ConfidenceSequence
-from remit.routing.asked import new_request
+from remit.learning.signals import read_signals
+from remit.routing import new_request
 
 PROVIDER = "openai"  # that a shipped package permits; its answers are the recorded ones
 NAMES = {model: model.partition("/")[2].partition("-")[0] for model in MODELS}

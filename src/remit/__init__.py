@@ -6,19 +6,32 @@ an append-only ledger that can be verified. Start with :class:`Runtime`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remit._version import __version__
+from remit.kernel import lazy_names
 from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
-    from remit.agents.files import File
+    from remit.agents import File
     from remit.agents.supervisor import TurnFailedError, TurnResult
     from remit.agents.tools import Context, Tool, current_call, tool
     from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.ledger import LedgerClient, LedgerEntry
     from remit.runtime import Runtime, Schedule
+else:
+    # A command that reads the ledger starts fast: it imports none of the others.
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "agents": "File",
+            "agents.supervisor": "TurnFailedError TurnResult",
+            "agents.tools": "Context Tool current_call tool",
+            "kernel.exchange": "PromptRequest PromptResponse RouteOutcome",
+            "ledger": "LedgerClient LedgerEntry",
+            "runtime": "Runtime Schedule",
+        },
+    )
 
 __all__ = [
     "Context",
@@ -38,29 +51,3 @@ __all__ = [
     "current_call",
     "tool",
 ]
-
-_PLACES = {
-    "Context": "remit.agents.tools",
-    "File": "remit.agents.files",
-    "LedgerClient": "remit.ledger",
-    "LedgerEntry": "remit.ledger",
-    "PromptRequest": "remit.kernel.exchange",
-    "PromptResponse": "remit.kernel.exchange",
-    "RouteOutcome": "remit.kernel.exchange",
-    "Runtime": "remit.runtime",
-    "Schedule": "remit.runtime",
-    "Tool": "remit.agents.tools",
-    "TurnFailedError": "remit.agents.supervisor",
-    "TurnResult": "remit.agents.supervisor",
-    "current_call": "remit.agents.tools",
-    "tool": "remit.agents.tools",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: a command that reads the ledger starts fast."""
-    if name not in _PLACES:
-        raise AttributeError(f"module 'remit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PLACES[name]), name)
-    globals()[name] = value
-    return value

@@ -1,8 +1,8 @@
-"""For tests of agents: models from a script or from a ledger, quick roots, checks of the record.
+"""Tools for testing agents: models from a script or a ledger, quick roots, checks of the record.
 
-With pytest, ``pytest_plugins = ["remit.testing"]`` in ``conftest.py`` gives the fixtures
-``remit_root`` and ``remit_runtime``. Nothing here is needed, and pytest is not imported, outside
-tests. Its assertions have messages of their own: PYTEST_DONT_REWRITE.
+With pytest, ``pytest_plugins = ["remit.testing"]`` in ``conftest.py`` provides the fixtures
+``remit_root`` and ``remit_runtime``. Remit itself uses nothing of this module, and pytest is
+imported only by tests. The assertions have messages of their own: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ToolUse:
     """A tool call that a scripted model makes.
 
     Attributes:
-        tool_id: of which tool.
-        arguments: what it is called with.
+        tool_id: id of the tool.
+        arguments: arguments of the call.
     """
 
     tool_id: str
@@ -64,14 +64,14 @@ class ScriptedModel:
     """A provider whose model answers from a script, in order.
 
     Args:
-        answers: what it answers. A call beyond the last one fails.
-        native_tools: whether it takes tool definitions.
-        structured_output: whether it can be held to a JSON Schema.
+        answers: the answers. A call after the last one fails.
+        native_tools: True if the model takes tool definitions.
+        structured_output: True if the model can be held to a JSON Schema.
         input_tokens: reported for each call.
         output_tokens: reported for each call.
 
     Attributes:
-        requests: what it was asked, in order.
+        requests: the requests received, in order.
     """
 
     default_model = "scripted"
@@ -90,13 +90,13 @@ class ScriptedModel:
         self.requests: list[ProviderRequest] = []
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
-        """What it was made to be able to do."""
+        """Return the capabilities that the model was made with."""
         return self._able
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """The next answer of the script.
+        """Return the next answer of the script.
 
         Raises:
             ProviderError: the script has ended.
@@ -128,11 +128,11 @@ class ScriptedModel:
 
 
 class RecordedModel:
-    """A provider that gives each request the answer that a ledger holds to the very same messages.
+    """A provider that answers each request as a ledger recorded it for equal messages.
 
     Args:
-        ledger: the record, such as ``runtime.ledger``, or the path of one.
-        session_id: of which session; of all when left out.
+        ledger: a ledger client, such as ``runtime.ledger``, or the path of a ledger.
+        session_id: the session to read; all sessions if left out.
     """
 
     default_model = "recorded"
@@ -149,10 +149,10 @@ class RecordedModel:
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """The recorded answer; the last one again where it was asked for more often.
+        """Return the recorded answer; repeated requests beyond the record get the last one again.
 
         Raises:
-            ProviderError: the record has none: the conversation has taken another course.
+            ProviderError: the record has no answer to these messages.
         """
         parts = [canonical_json(message) for message in request.messages]
         digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
@@ -180,11 +180,11 @@ def _said(text: str, on_text: TextSink | None, response: ProviderResponse) -> Pr
 
 
 class RecordChecks:
-    """What must stand on record of a session; each check raises ``AssertionError``.
+    """Checks of the record of a session; each check raises ``AssertionError`` if it fails.
 
     Args:
-        runtime: whose ledger it is.
-        session_id: of which session.
+        runtime: the runtime whose ledger is read.
+        session_id: id of the session.
     """
 
     def __init__(self, runtime: Runtime, session_id: str) -> None:
@@ -192,12 +192,12 @@ class RecordChecks:
         self._session_id = session_id
 
     def entries(self, event_type: str) -> list[LedgerEntry]:
-        """The session's entries of one kind, in order."""
+        """Return the session's entries of an event type, in order."""
         found = self._runtime.ledger.query(session_id=self._session_id, event_type=event_type)
         return list(found)
 
     def tool_calls(self, tool_id: str) -> list[Mapping[str, Any]]:
-        """The arguments of each call of a tool that gave a result, in order."""
+        """Return the arguments of each call of a tool that gave a result, in order."""
         return [
             entry.metadata["arguments"]
             for entry in self.entries("TOOL_CALL")
@@ -205,19 +205,19 @@ class RecordChecks:
         ]
 
     def tool_ran(self, tool_id: str, /, **arguments: Any) -> None:
-        """A call of the tool with these arguments, among others, gave a result."""
+        """Check that a call of the tool with at least these arguments gave a result."""
         calls = self.tool_calls(tool_id)
         assert calls, f"{tool_id} never ran: no call of it gave a result"
         fits = (all(call.get(k) == v for k, v in arguments.items()) for call in calls)
         assert any(fits), f"{tool_id} ran with {calls}, not with {arguments}"
 
     def tool_never_ran(self, tool_id: str) -> None:
-        """No call of the tool gave a result."""
+        """Check that no call of the tool gave a result."""
         calls = self.tool_calls(tool_id)
         assert not calls, f"{tool_id} ran with {calls}"
 
     def approved(self, tool_id: str, by: str) -> None:
-        """A person of that name approved a call of the tool."""
+        """Check that a person of that name approved a call of the tool."""
         names = [
             entry.metadata["decided_by"]
             for entry in self.entries("APPROVAL_GRANTED")
@@ -226,7 +226,7 @@ class RecordChecks:
         assert by in names, f"{tool_id} was approved by {names or 'no one'}, not by {by}"
 
     def spent_at_most(self, tokens: int) -> None:
-        """All calls of the session used no more tokens than that."""
+        """Check that the calls of the session used at most ``tokens`` tokens."""
         used = sum(
             entry.metadata["input_tokens"] + entry.metadata["output_tokens"]
             for entry in self.entries("EXCHANGE")
@@ -234,13 +234,13 @@ class RecordChecks:
         assert used <= tokens, f"the session used {used} tokens, more than {tokens}"
 
     def verified(self) -> None:
-        """The whole ledger verifies."""
+        """Check that the whole ledger verifies."""
         report = self._runtime.ledger.verify()
         assert report.verified, report
 
 
 def new_root(place: str | Path) -> Path:
-    """Make a root at ``place``, which is not there yet: a copy of one that this process made."""
+    """Make a root at ``place``, which must not exist: a copy of a root made once a process."""
     return Path(shutil.copytree(_made(), place, symlinks=True))
 
 

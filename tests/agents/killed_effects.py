@@ -15,8 +15,7 @@ from typing import Any
 
 from remit import Runtime, tool
 from remit.ledger import committer
-from remit.runtime import Agent, OrderHandle
-from remit.runtime.order_worker import OrderWorker
+from remit.runtime import Agent, OrderHandle, OrderWorker
 from remit.testing import ScriptedModel, ToolUse
 
 __all__ = ["main"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Runtime
-from remit.agents.admin import RECALL
+from remit.agents import RECALL
 from remit.agents.supervisor import TurnResult
 
 FILES = {

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.agents.admin import RECALL
+from remit.agents import RECALL
 from remit.agents.supervisor import Plan, PlanStep, TurnResult
 from remit.agents.tools import Tool
 from remit.agents.workorders import AnswerRejected, PartialOutput, TextDelta
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry
 from remit.providers import ProviderError
-from remit.runtime import Agent, TurnEnded
-from remit.runtime.order_worker import OrderWorker
+from remit.runtime import Agent, OrderWorker, TurnEnded
 from remit.testing import ScriptedModel, ToolUse
 from remit_interop import Door
 from tests.server.running import serving

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalQueue, webhook
+from remit.agents import ApprovalQueue
+from remit.agents.approvals import webhook
 from remit.agents.tools import Tool
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient

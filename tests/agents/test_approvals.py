@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalError
+from remit.agents import ApprovalError
 from remit.agents.supervisor import Plan, PlanStep, TurnPendingError
 from remit.agents.tools import Tool
 from remit.agents.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType

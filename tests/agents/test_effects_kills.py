@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from tests.agents import killed_effects

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue, Permit, arguments_hash
+from remit.agents import Approval, ApprovalError, ApprovalQueue, Permit, arguments_hash
 from remit.agents.tools import Tool
 from remit.agents.worker import permissions
 from remit.agents.worker.toolbox import Toolbox

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.gateway.budget import audit_budgets
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient

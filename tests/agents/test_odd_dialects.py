@@ -17,7 +17,7 @@ import pytest
 from remit import Runtime, tool
 from remit.ledger import Erased
 from remit.providers.dialects import read_answer
-from remit.providers.wire.answers import stream_sum
+from remit.providers.wire import stream_sum
 from remit.tools import Tool
 from tests.support.odd_answers import (
     HALF,

@@ -16,9 +16,9 @@ import pytest
 from pydantic import BaseModel
 
 from remit import Runtime, tool
+from remit.agents import WorkFailedError
 from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool
-from remit.agents.worker import WorkFailedError
 from remit.agents.workorders import WorkOrderType
 from remit.ledger import LedgerWriteError
 from remit.providers import ProviderError

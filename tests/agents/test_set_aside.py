@@ -18,7 +18,7 @@ from remit.agents.supervisor.tries import Tried, failing, is_version_of
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed import shipped_file
-from remit.learning.signals import SignalPolicy
+from remit.learning import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import find_decision, replay
 from remit.runtime import Runtime

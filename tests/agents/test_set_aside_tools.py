@@ -17,8 +17,7 @@ from remit.agents.workorders import WorkOrderType
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
-from remit.packages import IncomingArchive, pack
-from remit.packages.authoring import update_hashes
+from remit.packages import IncomingArchive, pack, update_hashes
 from remit.runtime import Conversation, Runtime, package_manager
 from remit.runtime.state import check_state
 from tests.packages.shipped import SHIPPED

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from remit import RemitError, Runtime, tool
 from remit.kernel.errors import ConfigError, InvalidInputError
-from remit.ledger.errors import LedgerClosedError
+from remit.ledger import LedgerClosedError
 from remit.providers import ProviderError, ProviderResponse
 from remit.testing import RecordChecks, RecordedModel, ScriptedModel, ToolUse, new_root
 

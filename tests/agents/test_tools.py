@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents.admin import admin_tools
+from remit.agents import admin_tools
 from remit.agents.sessions import SessionManager
 from remit.agents.tools import ToolDispatcher
 from remit.kernel.settings import default_settings

@@ -20,7 +20,7 @@ from typing import Any, Self
 import pytest
 
 from remit import Runtime
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind

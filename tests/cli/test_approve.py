@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.ledger import LedgerClient
 from tests.cli.conftest import Run

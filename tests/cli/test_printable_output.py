@@ -13,7 +13,7 @@ import click
 import mcp.client.stdio  # noqa: F401 - binds the standard error of its import, not of a command
 import pytest
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.cli.main import _COMMANDS, _remit
 from remit.ledger import LedgerClient, LedgerEntry

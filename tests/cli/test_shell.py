@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.cli.prompt import ShellCompleter
 from remit.cli.shared import table

@@ -16,16 +16,21 @@ import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
-from remit.runtime import moving, old_places
-from remit.runtime.moving import hold_open, move_tenant
-from remit.runtime.removal import recover_tenants
 from remit.runtime.state import check_state
-from remit.runtime.tenant_export import export_tenant
-from remit.runtime.tenants import find_tenant
+from remit.runtime.tenants import (
+    export_tenant,
+    find_tenant,
+    hold_open,
+    move_tenant,
+    moving,
+    old_places,
+    recover_tenants,
+)
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked
@@ -275,7 +280,7 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path
         )  # fmt: skip
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         if TenantFile.moving_path(tenant).exists():  # nobody opens it as it is
-            with pytest.raises(TenantError, match="is being moved"):
+            with pytest.raises(RemitError, match="is being moved"):
                 opened(tenant)
         listed = run_remit("tenant", "list", "--root", host)
         assert listed.returncode == 0, listed.stderr

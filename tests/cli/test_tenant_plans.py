@@ -14,10 +14,13 @@ import pytest
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.runtime.old_places import remove_old_places
-from remit.runtime.removal import recover_tenants, remove_tenant
-from remit.runtime.tenant_export import export_tenant
-from remit.runtime.tenants import find_tenant
+from remit.runtime.tenants import (
+    export_tenant,
+    find_tenant,
+    recover_tenants,
+    remove_old_places,
+    remove_tenant,
+)
 from tests.support.tenants import new_host, opened
 
 

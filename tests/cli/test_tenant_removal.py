@@ -14,8 +14,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerEntry
-from remit.runtime import removal
-from remit.runtime.removal import remove_tenant
+from remit.runtime.tenants import removal, remove_tenant
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from remit.contracts import PromptContract, required_context
-from remit.contracts.folder import ContractError
+from remit.contracts import ContractError, PromptContract, required_context
 from remit.ledger import LedgerClient, LedgerEntry
 
 

@@ -33,7 +33,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "remit.agents.workorders": ("TextDelta", "PartialOutput", "ToolStarted", "ToolEnded",
                                 "AnswerRejected", "ApprovalNeeded", "Degraded", "TurnResumed",
                                 "WorkOrder"),
-    "remit.agents.approvals": ("ApprovalQueue",),
+    "remit.agents": ("ApprovalQueue",),
     "remit.testing": ("ScriptedModel", "RecordedModel", "ToolUse", "RecordChecks", "new_root"),
     "remit.ledger": ("LedgerClient",),
 }  # fmt: skip

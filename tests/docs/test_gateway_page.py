@@ -24,10 +24,11 @@ from pathlib import Path
 import pytest
 
 from remit.gateway import RouterConfig
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.settings import default_settings
 from remit.packages.distribution import Distribution
-from remit.providers.weights import ModelError, WeightStore
+from remit.providers.weights import WeightStore
 from remit.server import refusals
 from tests.support.upstream import upstream
 
@@ -215,7 +216,7 @@ def test_the_local_model_needs_nobody(newcomer: Newcomer) -> None:
     pytest.importorskip("xllamacpp")
     try:
         WeightStore().path(default_settings().local.model)
-    except ModelError:
+    except RemitError:
         pytest.skip("the local model's file is not here")
     newcomer.env["OPENAI_BASE_URL"] = newcomer.env["ANTHROPIC_BASE_URL"] = "http://127.0.0.1:9"
     done = []

@@ -24,15 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_exact
-from remit.ledger import Content, LedgerClient, erasure_digest
-from remit.ledger.content import (
-    EncodedValue,
-    commit,
-    encode_content,
-    is_message_list,
-    next_step,
-)
-from remit.ledger.entry import entry_id
+from remit.ledger import Content, EncodedValue, LedgerClient, entry_id, erasure_digest
+from remit.ledger.contents import commit, encode_content, is_message_list, next_step
 from remit.ledger.log_of_logs import TenantProof
 from remit.ledger.record import record_problem
 from remit.ledger.tlog import (

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from remit.gateway import Failure
 from remit.gateway.batches import lines
-from remit.gateway.call import Failure
 from remit.kernel.json_text import load
 from remit.providers import ProviderResponse
-from remit.providers.wire.body import BodyError
-from remit.providers.wire.endpoint import CHAT, FILES, MESSAGES
-from remit.providers.wire.form import FormBody
+from remit.providers.wire import CHAT, FILES, MESSAGES, BodyError, FormBody
 
 _VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -17,10 +17,9 @@ import pytest
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
+from remit.providers import Body
 from remit.providers.prices import Price, PriceTable, Usage
-from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import CHAT, ENDPOINTS, TRANSCRIPTIONS, TRANSLATIONS
-from remit.providers.wire.form import FormBody
+from remit.providers.wire import CHAT, ENDPOINTS, TRANSCRIPTIONS, TRANSLATIONS, BodyError, FormBody
 from tests.providers.wire.test_sound_length import flac, wav, webm
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
 from tests.support.wire import serve

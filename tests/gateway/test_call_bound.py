@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.gateway.bounds import IMAGE_TOKENS, Bound, call_bound, media_of
+from remit.gateway import call_bound
+from remit.gateway.bounds import IMAGE_TOKENS, Bound, media_of
 from remit.providers.prices import Price, PriceTable
 
 TABLE = PriceTable.shipped()

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from remit.gateway import CircuitBreakerConfig, LLMGateway, RouterConfig
+from remit.gateway import CircuitBreakerConfig, InFlightCalls, LLMGateway, RouterConfig
 from remit.gateway.budget import TokenBudgeter
-from remit.gateway.inflight import InFlightCalls
 from remit.gateway.renewal import Renewal, is_out
 from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient

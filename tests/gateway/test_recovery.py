@@ -8,9 +8,8 @@ import threading
 import time
 from pathlib import Path
 
-from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway import LeaseLostError, LLMGateway, RouterConfig
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.gateway.steps import LeaseLostError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderResponse
 from tests.support.processes import Program

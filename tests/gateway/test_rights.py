@@ -10,24 +10,22 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalQueue
-from remit.agents.supervisor.journal import unfinished_turn
-from remit.agents.workorders.recorded import recorded_order
+from remit.agents import ApprovalQueue
+from remit.agents.supervisor import unfinished_turn
+from remit.agents.workorders import recorded_order
 from remit.gateway.auth.audit import recorded_keys
-from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.gateway.budget.audit import audit_budgets
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import (
     EVENTS,
     LedgerClient,
     LedgerEntry,
     ScopeError,
     Transaction,
+    erasure_digest,
     is_authentic,
 )
-from remit.ledger.erasure import erasure_digest
-from remit.packages.registry import Registry
+from remit.packages import EDITABLE_INSTALL, Registry, record_waiver, waived
 from remit.packages.trust import sync_trust
-from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 from remit.routing.call_explanation import _key
 
 _KERNEL = (

@@ -9,7 +9,7 @@ import pytest
 
 from remit.gateway.stream_tap import StreamTap
 from remit.providers import WireChunk
-from remit.providers.wire.answers import stream_sum
+from remit.providers.wire import stream_sum
 
 _CHAT = "openai.chat"
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from remit.gateway import LLMGateway, PromptRequest, PromptResponse, Routed
+from remit.gateway import LLMGateway, PromptRequest, PromptResponse, Routed, default_session
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.gateway.tenancy import default_session
 from remit.kernel.exchange import ModelCapabilities
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import MockProvider

@@ -27,9 +27,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient
-from remit.providers import ProviderRequest, ProviderResponse
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT
+from remit.providers import Body, ProviderRequest, ProviderResponse
+from remit.providers.wire import CHAT
 from tests.support.clocks import shared_clock
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import serve

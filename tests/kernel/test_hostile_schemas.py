@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from remit.agents.outputs import OutputType
+from remit.agents import OutputType
 from remit.agents.tools import Tool, ToolError
 from remit.agents.tools import tool as make_tool
 from remit.kernel.errors import InvalidInputError

@@ -12,7 +12,7 @@ import pytest
 
 from remit import Runtime
 from remit.kernel.root import Root
-from remit.learning.held_out import is_held_out, sides
+from remit.learning import held_out_sides, is_held_out
 from remit.learning.proposals import Proposals
 from tests.learning.conftest import CONTRACT, MODEL
 from tests.learning.test_prompt_loop import RIGHT, Reflecting
@@ -31,7 +31,7 @@ def erase(root: Path, exchange_id: str) -> None:
 def parted(root: Path, model: str) -> dict[str, bool]:
     """Exchanges on record, and whether each is held out."""
     with Runtime.open(root, model=model) as runtime:
-        return sides(
+        return held_out_sides(
             runtime.ledger, [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
         )
 

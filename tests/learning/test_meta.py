@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader
-from remit.learning import Estimate
-from remit.learning.meta import EffectReader, attribute, calibrate, read_questions
-from remit.learning.meta.effects import agrees
-from remit.learning.meta.questions import answer_value
-from remit.learning.meta.requirements import (
-    criteria_requirements,
+from remit.learning import Estimate, ReplayResult
+from remit.learning.meta import (
+    EffectReader,
+    attribute,
+    calibrate,
+    read_questions,
     schema_requirements,
     unstated,
 )
+from remit.learning.meta.effects import agrees
+from remit.learning.meta.questions import answer_value
+from remit.learning.meta.requirements import criteria_requirements
 from remit.learning.proposals import Change
-from remit.learning.replay import Pair, ReplayResult
+from remit.learning.replay import Pair
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.learning.proposals.conftest import Effect, world  # noqa: F401
 from tests.support.commands import run_remit

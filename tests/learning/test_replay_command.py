@@ -17,8 +17,7 @@ from remit.agents.queue import Submission
 from remit.gateway.auth import Identity
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.loops import run_blocking
-from remit.learning.changed_requests import ChangedRequests
-from remit.learning.held_out import is_held_out, sides
+from remit.learning import ChangedRequests, held_out_sides, is_held_out
 from remit.learning.proposals import Change, Learner
 from tests.agents.queue.test_workers import working
 from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
@@ -202,7 +201,7 @@ def test_the_same_prompt_asked_again_is_on_the_same_side(
     record(answered)
     with Runtime.open(answered, model=MODEL) as runtime:
         known = list(runtime.ledger.query(event_type="EXCHANGE"))
-        found = sides(runtime.ledger, [one.id for one in known])
+        found = held_out_sides(runtime.ledger, [one.id for one in known])
     by_prompt: dict[str, set[bool]] = {}
     for one in known:
         by_prompt.setdefault(json.dumps(one.metadata["prompt"]), set()).add(found[one.id])
@@ -224,7 +223,7 @@ def test_an_exchange_without_a_right_answer_is_not_asked(
 ) -> None:
     with Runtime.open(answered, model=MODEL) as runtime:
         known = [one.id for one in runtime.ledger.query(event_type="EXCHANGE")]
-        found = sides(runtime.ledger, known)
+        found = held_out_sides(runtime.ledger, known)
     first = next(one for one in known if found[one])
     (answered.parent / "right.json").write_text(json.dumps({first: '{"tea": 1}'}))
     provider.bodies.clear()
@@ -286,10 +285,10 @@ def test_the_question_or_the_model_within_one_budget(answered: Path, provider: S
         bound = runtime.gateway.cost_bound(ask(entry), *other)
     assert bound is not None
     first = attributed(bound / 1e9 + 12.5 * one * 2.5 / 0.15)
-    sides = first["replays"]
-    assert sides["model"]["ended"] == "budget"
-    assert 0 < sides["model"]["replayed"] < wanted
-    assert 0 <= sides["question"]["replayed"] - sides["model"]["replayed"] <= 10
+    held_out_sides = first["replays"]
+    assert held_out_sides["model"]["ended"] == "budget"
+    assert 0 < held_out_sides["model"]["replayed"] < wanted
+    assert 0 <= held_out_sides["question"]["replayed"] - held_out_sides["model"]["replayed"] <= 10
     found = attributed(1)
     assert [side["replayed"] for side in found["replays"].values()] == [wanted, wanted]
     assert (found["cause"], len(found["exchanges"])) == ("question", wanted)

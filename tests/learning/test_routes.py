@@ -12,7 +12,7 @@ from remit.gateway import LLMGateway
 from remit.gateway.auth import Identity
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.errors import InvalidInputError
-from remit.learning.evidence import give_feedback, read_samples
+from remit.learning import give_feedback, read_samples
 from remit.learning.routes import (
     IN_FORCE,
     Calibration,
@@ -28,8 +28,7 @@ from remit.learning.routes import (
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.providers.prices import PriceTable
-from remit.routing import Candidate, ScoringInputs, buckets_of, score_candidates
-from remit.routing.asked import new_request
+from remit.routing import Candidate, ScoringInputs, buckets_of, new_request, score_candidates
 
 
 def table(rates: dict[str, int], more: str = "") -> PriceTable:

@@ -15,9 +15,9 @@ import pytest
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import shipped_file
-from remit.learning import Sample
+from remit.learning import Sample, Signal, SignalPolicy, observe
 from remit.learning.evidence import SettledWeights
-from remit.learning.signals import Signal, SignalPolicy, observe, read_signals
+from remit.learning.signals import read_signals
 from remit.learning.windows import Window, is_below
 from remit.ledger import LedgerClient
 

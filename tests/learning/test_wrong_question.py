@@ -23,13 +23,16 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
-from remit.learning import grade_by_test, read_samples
-from remit.learning.held_out import is_held_out
+from remit.learning import (
+    Replay,
+    ReplayResult,
+    grade_by_test,
+    is_held_out,
+    paired_effect,
+    read_samples,
+)
 from remit.learning.meta import EffectReader, Question, attribute, read_questions
-from remit.learning.proposals import Change, Learner, Proposals
-from remit.learning.proposals.additions import with_additions
-from remit.learning.replay import Replay, ReplayResult
-from remit.learning.statistics import paired_effect
+from remit.learning.proposals import Change, Learner, Proposals, with_additions
 from remit.ledger import LedgerEntry
 from tests.support.commands import run_remit
 from tests.support.packages import bring

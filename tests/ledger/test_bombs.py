@@ -15,7 +15,7 @@ import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.archived import Places
-from remit.ledger.content import MAX_INFLATED_BYTES
+from remit.ledger.contents import MAX_INFLATED_BYTES
 from remit.ledger.line_reader import MAX_LINE_BYTES
 from tests.support.soak import is_soak, soak_only
 from tests.support.stores import SIGNER, outside
@@ -122,8 +122,8 @@ def test_a_long_line_is_not_read(tmp_path: Path, export: Path) -> None:
 
 @soak_only
 def test_a_part_of_an_archive_with_a_long_line(tmp_path: Path) -> None:
+    from remit.ledger import LedgerError
     from remit.ledger.archive.files import read_part
-    from remit.ledger.errors import LedgerError
 
     part = tmp_path / "part-000000.jsonl.gz"
     with gzip.open(part, "wb", 1) as file:
@@ -137,12 +137,11 @@ def test_the_limits_hold_where_they_are_lower(
     tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, with limits of a few kilobytes."""
-    from remit.ledger import imports
+    from remit.ledger import ExportFormatError, LedgerError, imports
     from remit.ledger.archive import files
-    from remit.ledger.errors import ExportFormatError, LedgerError
 
     place = str(tmp_path / "l.db")
-    content = importlib.import_module("remit.ledger.content")  # a function has that name, too
+    content = importlib.import_module("remit.ledger.contents")  # a function has that name, too
     with LedgerClient(place, signer=SIGNER) as client:
         client.write(LedgerEntry("NOTE", "S", "D", "r", metadata={"prompt": "p" * 9000}))
         monkeypatch.setattr(content, "MAX_INFLATED_BYTES", 8999)

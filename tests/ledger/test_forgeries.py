@@ -24,9 +24,9 @@ from remit.ledger import (
     LedgerError,
     LedgerFormatError,
     VerificationReport,
+    masked,
 )
 from remit.ledger.erasure import Eraser
-from remit.ledger.postgres.connection import masked
 from remit.ledger.prepared import prepare
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, files_hold, outside

@@ -12,10 +12,15 @@ import asyncpg
 import pytest
 
 from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, LedgerWriteError
+from remit.ledger import (
+    LedgerClient,
+    LedgerConnectionError,
+    LedgerEntry,
+    LedgerWriteError,
+    Transaction,
+)
 from remit.ledger.postgres.connection import connect
 from remit.ledger.postgres.pipeline import Pipeline
-from remit.ledger.store import Transaction
 from tests.support.cutting import CuttingProxy, Side
 from tests.support.postgres import PostgresServer, run_sql
 

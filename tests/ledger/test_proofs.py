@@ -14,11 +14,11 @@ from remit.ledger.tlog import (
     ProofError,
     SignedCheckpoint,
     Signer,
+    TlogError,
     TlogProof,
     read_tile,
     verify_consistency,
 )
-from remit.ledger.tlog.errors import TlogError
 from remit.ledger.tree import LedgerTree
 from tests.support.stores import SIGNER, outside
 

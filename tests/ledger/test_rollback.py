@@ -28,9 +28,9 @@ from remit.ledger import (
     LedgerKeyError,
     LedgerRollbackError,
     LedgerWriteError,
+    fork,
 )
 from remit.ledger import checkpoints as checkpoints_module
-from remit.ledger.forks import fork
 from remit.ledger.tlog import SignedCheckpoint
 from tests.support.postgres import PostgresServer
 from tests.support.stores import empty, outside

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry
-from remit.ledger.content import Content
+from remit.ledger import Content, LedgerClient, LedgerEntry
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, outside
 

@@ -25,9 +25,7 @@ from remit.cli.main import main
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.packages import PackageError, PackageKey, sign
-from remit.packages.lock import package_lock
-from remit.packages.manifest import Manifest
+from remit.packages import Manifest, PackageError, PackageKey, package_lock, sign
 from remit.runtime import make_root
 from tests.packages.install.world import entries, managing, tree
 from tests.packages.making import archive_of as tar_archive

@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from remit.kernel.settings import default_settings
-from remit.packages.manifest_file import PLACES
-from remit.packages.package_key import PackageKey
+from remit.packages import PLACES, PackageKey
 
 LIMITS = default_settings().packages.model_copy(
     update={

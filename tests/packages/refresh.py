@@ -12,9 +12,7 @@ import subprocess
 from pathlib import Path
 
 from remit.ledger import EVENTS
-from remit.packages import Manifest
-from remit.packages.archive import Archive
-from remit.packages.authoring import update_hashes
+from remit.packages import Archive, Manifest, update_hashes
 from tests.packages.shipped import RECORD, SHIPPED, read_versions
 from tests.packages.test_shipped_content import _table
 

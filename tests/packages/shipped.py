@@ -9,9 +9,7 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
-from remit.packages import Manifest
-from remit.packages.documents import Framework
-from remit.packages.registry import InstalledPackage, Registry
+from remit.packages import Framework, InstalledPackage, Manifest, Registry
 
 SHIPPED = Path(str(resources.files("remit").joinpath("assets/packages")))
 RECORD = Path(__file__).with_name("shipped_versions.json")

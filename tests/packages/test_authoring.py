@@ -15,15 +15,16 @@ from remit.contracts import ContractLoader, check_examples
 from remit.kernel.schemas import shipped_schema
 from remit.kernel.settings import default_settings
 from remit.packages import (
+    PLACES,
     Manifest,
     ManifestError,
     PackageError,
     PackError,
+    new_package,
     pack,
     read_archive,
+    update_hashes,
 )
-from remit.packages.authoring import new_package, update_hashes
-from remit.packages.manifest_file import PLACES
 from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import anthropic_answer, message, tool_use

@@ -13,9 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.packages import Archive, Manifest, Permissions, pack, read_archive
-from remit.packages.diff import PackageDiff, compare, json_of, text_diff
-from remit.packages.permissions import compare_permissions, permits, permits_tool
+from remit.packages import (
+    Archive,
+    Manifest,
+    Permissions,
+    compare_packages,
+    compare_permissions,
+    pack,
+    permits_tool,
+    read_archive,
+)
+from remit.packages.diff import PackageDiff, json_of, text_diff
+from remit.packages.permissions import permits
 from tests.packages.making import LIMITS, directory_of, encoded, manifest_of, sha256
 
 AGENT = {"agent_id": "a", "title": "A", "contract_id": "PRC-A-001", "tools": ["x"]}
@@ -29,7 +38,7 @@ def view(files: dict[str, bytes], kinds: dict[str, str] | None = None, **more: A
 
 
 def compared(old: Archive, new: Archive) -> tuple[PackageDiff, str]:
-    diff = compare(old, new)
+    diff = compare_packages(old, new)
     json.dumps(asdict(diff), ensure_ascii=False).encode()  # plain, and with bytes of its own
     return diff, "\n".join(diff.lines())
 
@@ -172,7 +181,7 @@ def test_what_changes_for_agents_is_compared() -> None:
     changes = {one["path"]: one["change"] for one in plain["assets"]}
     assert changes["HO1/gone.txt"] == "removed"
     assert changes["HO1/new.txt"] == "added"
-    assert not compare(new, old).widened
+    assert not compare_packages(new, old).widened
 
 
 def test_lesser_changes(tmp_path: Path) -> None:

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from remit.kernel.schemas import shipped_schema
 from remit.packages import (
+    PLACES,
     Asset,
     Dependency,
     Manifest,
     ManifestError,
     Permissions,
+    canonical_targz,
     in_range,
     path_problem,
     precedence,
 )
-from remit.packages.archive import canonical_targz
-from remit.packages.manifest_file import PLACES
 from tests.packages.making import FILES, changing, encoded, manifest_of, sha256
 
 RIGHT = manifest_of(FILES)

@@ -11,10 +11,8 @@ import pytest
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
-from remit.packages import IncomingArchive
-from remit.packages.archive import Archive
+from remit.packages import Archive, IncomingArchive, Registry
 from remit.packages.gates import check_gates
-from remit.packages.registry import Registry
 from remit.runtime import make_root
 from remit.runtime.installation import gate_context, install_bootstrap
 from tests.packages.install.world import opened

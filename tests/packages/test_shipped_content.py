@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from remit.agents.admin import admin_tools
-from remit.agents.supervisor.threads import thread_tools
+from remit.agents import admin_tools
+from remit.agents.supervisor import thread_tools
 from remit.contracts import ContractLoader, check_examples
 from remit.kernel.root import Root
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import load_settings
 from remit.ledger import EVENTS, LedgerClient
-from remit.packages import Permissions, in_range, pack, read_archive
+from remit.packages import Permissions, Registry, in_range, pack, read_archive
 from remit.packages.checks import (
     PackageView,
     check_acceptance,
@@ -32,7 +32,6 @@ from remit.packages.distribution import Distribution
 from remit.packages.documents import Acceptance, Specification, read_schema
 from remit.packages.permissions import permits
 from remit.packages.placement import PLANES, RESERVED
-from remit.packages.registry import Registry
 from remit.providers.prices import PriceTable
 from tests.packages.imports import Imports
 from tests.packages.making import LIMITS

@@ -31,12 +31,18 @@ from hypothesis import strategies as st
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
-from remit.packages import Manifest, pack
-from remit.packages.errors import PackageKeyError, SignatureError
-from remit.packages.package_key import PackageKey, public_key
-from remit.packages.signatures import read_envelope, sign
+from remit.packages import (
+    Manifest,
+    PackageKey,
+    PackageKeyError,
+    SignatureError,
+    check_envelope,
+    pack,
+    public_key,
+    read_envelope,
+    sign,
+)
 from remit.packages.trust import TrustPolicy
-from remit.packages.verification import check_envelope
 from tests.packages.making import (
     FILES,
     changing,

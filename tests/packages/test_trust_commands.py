@@ -14,8 +14,7 @@ from remit.cli.package_trust import key, trust
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
-from remit.packages.errors import PackageError
-from remit.packages.package_key import PackageKey
+from remit.packages import PackageError, PackageKey
 from remit.packages.trust import TrustPolicy
 from tests.packages.making import key_of
 

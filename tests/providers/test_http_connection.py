@@ -8,8 +8,7 @@ import socket
 
 import pytest
 
-from remit.providers import ProviderError, http_connection
-from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers import HttpUpstream, ProviderError, Timeouts, http_connection
 from tests.support.raw_http import PATIENT, Connection, plain, posted, raw_server
 
 CHUNKED = (

@@ -9,10 +9,8 @@ import pytest
 
 from remit.kernel.json_text import dump
 from remit.kernel.settings import default_settings
-from remit.providers import LocalProvider, ProviderError
-from remit.providers.upstream_http import Timeouts
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT, ENDPOINTS
+from remit.providers import Body, LocalProvider, ProviderError, Timeouts
+from remit.providers.wire import CHAT, ENDPOINTS
 from tests.support.requests import provider_request
 
 NAME = "smollm2-135m"

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from remit.providers import Outgoing, ProviderError, Timeouts
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT, MESSAGES, Endpoint
+from remit.providers import Body, Outgoing, ProviderError, Timeouts
+from remit.providers.wire import CHAT, MESSAGES, Endpoint
 from tests.support.requests import anthropic_provider, openai_provider, provider_request
 from tests.support.wire import Raw, serve
 

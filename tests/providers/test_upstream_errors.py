@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from remit.providers import ProviderError
-from remit.providers.upstream_errors import error_of, error_of_event
+from remit.providers import ProviderError, error_of, error_of_event
 
 KEY = "sk-verysecret+0123/456="
 

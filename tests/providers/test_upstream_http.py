@@ -25,10 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from remit.kernel.loops import call_in_thread
-from remit.providers import ProviderError
-from remit.providers.upstream import passed_on
-from remit.providers.upstream_http import HttpUpstream, Timeouts
-from remit.providers.upstream_reply import UpstreamReply
+from remit.providers import HttpUpstream, ProviderError, Timeouts, UpstreamReply, passed_on
 from tests.support.raw_http import PATIENT, Connection, RawServer, plain, posted, raw_server
 from tests.support.wire_corpus import CORPUS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.packages.package_key import PackageKey
+from remit.packages import PackageKey
 from tools import release
 
 COMMIT = "0" * 40

@@ -9,9 +9,10 @@ import pytest
 
 from remit.gateway import in_neutral_form
 from remit.kernel.canonical import canonical_json
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT
-from remit.routing.asked import asked_plainly, new_request
+from remit.providers import Body
+from remit.providers.wire import CHAT
+from remit.routing import new_request
+from remit.routing.asked import asked_plainly
 
 PLAIN: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "Good morning"}],

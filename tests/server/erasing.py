@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.agents import tool
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue, tool
 from tests.server.running import Served, new_session
 from tests.support.postgres import run_sql
 from tests.support.waiting import until

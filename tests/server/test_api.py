@@ -20,7 +20,7 @@ from remit.ledger import LedgerEntry
 from remit.ledger.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from remit.runtime import Runtime
 from remit.server.api import api_application
-from remit.server.authentication import Authenticator
+from remit.server.extending import Authenticator
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root
 from tests.support.stores import conversation, outside

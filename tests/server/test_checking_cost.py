@@ -19,16 +19,14 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from remit.agents import tool
-from remit.agents.outputs import OutputType
+from remit.agents import OutputType, tool
 from remit.agents.supervisor.quality import QualityGate
 from remit.agents.workorders import WorkOrder, WorkOrderConstraints, WorkOrderState, WorkOrderType
-from remit.contracts import ContractError
-from remit.contracts.contract import PromptContract
+from remit.contracts import ContractError, PromptContract
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import McpServerSettings, default_settings
-from remit.packages.errors import PackageError
+from remit.packages import PackageError
 from remit.packages.manifest_file import ManifestFile
 from remit.runtime import Runtime
 from remit.server.app import App

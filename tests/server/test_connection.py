@@ -19,8 +19,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from remit.server import connection as protocol
-from remit.server.replies import Answer
-from remit.server.request import Request
+from remit.server.extending import Answer, Request
 from remit.server.shares import Share, Shares
 from tests.server.running import Served, new_session, received, serving
 from tests.support.upstream import Upstream

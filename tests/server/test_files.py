@@ -12,9 +12,7 @@ import openai
 import pytest
 from aiohttp import web
 
-from remit.providers.wire.body import BodyError
-from remit.providers.wire.endpoint import FILES
-from remit.providers.wire.form import FormBody
+from remit.providers.wire import FILES, BodyError, FormBody
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
 from tests.server.sdks import HARD, opening

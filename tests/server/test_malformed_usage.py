@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.bounds import call_bound
+from remit.gateway import call_bound
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.providers.prices import PriceTable
 from tests.server.conftest import QUICK

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.gateway.budget import TokenBudgeter
-from remit.gateway.budget.audit import audit_budgets
+from remit.gateway.budget import TokenBudgeter, audit_budgets
 from tests.providers.wire.test_sound_length import webm
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.providers import ProviderError
+from remit.providers import HttpUpstream, ProviderError, Timeouts
 from remit.providers.upstream_errors import own_cause
-from remit.providers.upstream_http import HttpUpstream, Timeouts
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import streaming
 from tests.server.running import Served, new_session, serving

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
 from remit.ledger import LedgerEntry
 from tests.server.console.client import Visitor

@@ -9,11 +9,9 @@ import msgspec
 import pytest
 
 from remit.gateway import Dispatched
-from remit.providers import WireChunk
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import CHAT, RESPONSES
-from remit.server.relay import Relay
-from remit.server.request import Request
+from remit.providers import Body, WireChunk
+from remit.providers.wire import CHAT, RESPONSES
+from remit.server.extending import Relay, Request
 
 _CHAT, _MESSAGES = "openai.chat", "anthropic.messages"
 _FAILS: dict[str, list[dict[str, Any]]] = {

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from remit.agents.queue import OrderQueue, Submission, TableEngine
-from remit.gateway import InFlightCalls
+from remit.gateway import FinishCall, InFlightCalls
 from remit.gateway.budget import (
     Amount,
     BudgetRefusedError,
@@ -18,12 +18,12 @@ from remit.gateway.budget import (
 )
 from remit.gateway.leases import LeaseManager
 from remit.gateway.records import dispatch_entry
-from remit.gateway.steps import FinishCall, StartCall
+from remit.gateway.steps import StartCall
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings, default_settings
 from remit.ledger import LedgerEntry
+from remit.runtime import OrderWorker
 from remit.runtime.order_turns import Done
-from remit.runtime.order_worker import OrderWorker
 from tests.simulation.database import SimulatedLedger
 from tests.simulation.invariants import Watch
 from tests.simulation.world import Process

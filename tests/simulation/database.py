@@ -19,8 +19,8 @@ import asyncpg
 import greenlet
 from typing_extensions import override
 
+from remit.ledger import LedgerClosedError, LedgerConnectionError
 from remit.ledger.committer import _resolve, _Write
-from remit.ledger.errors import LedgerClosedError, LedgerConnectionError
 from remit.ledger.outage import Outage
 from remit.ledger.postgres.schema import begin
 from remit.ledger.postgres.store import FROZEN_S, PostgresStore

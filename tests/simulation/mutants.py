@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from remit.agents.queue import TableEngine, attempts, rows
-from remit.gateway.budget.accounts import Accounts
+from remit.gateway.budget import Accounts
 from remit.gateway.leases import Lease, LeaseManager, manager
 from remit.gateway.steps import Calls
 from remit.ledger.postgres.store import PostgresStore

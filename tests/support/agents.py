@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from remit.agents import HO1Executor
 from remit.agents.tools import Tool, ToolDispatcher
-from remit.agents.worker import HO1Executor
 from remit.agents.workorders import (
     Actor,
     WorkOrder,

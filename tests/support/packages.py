@@ -13,8 +13,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
-from remit.packages import IncomingArchive, InstalledPackage, pack
-from remit.packages.manifest_file import PLACES
+from remit.packages import PLACES, IncomingArchive, InstalledPackage, pack
 from remit.runtime import package_manager
 from remit.runtime.state import check_state
 

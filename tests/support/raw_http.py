@@ -10,8 +10,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from remit.providers.upstream_http import HttpUpstream, Timeouts
-from remit.providers.upstream_reply import UpstreamReply
+from remit.providers import HttpUpstream, Timeouts, UpstreamReply
 
 __all__ = ["PATIENT", "Connection", "RawServer", "plain", "posted", "raw_server"]
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import Erased, LedgerClient
-from remit.ledger.schema import LAYOUT_VERSION
+from remit.ledger import LAYOUT_VERSION, Erased, LedgerClient
 from tests.packages.shipped import manifests
 from tests.server.running import serving
 from tests.support.commands import run_remit

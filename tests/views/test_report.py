@@ -20,12 +20,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import LedgerClient, LedgerEntry, NoSignerError, entry_id, instant, is_authentic
+from remit.ledger import (
+    EVENTS,
+    LedgerClient,
+    LedgerEntry,
+    NoSignerError,
+    entry_id,
+    instant,
+    is_authentic,
+)
 from remit.ledger.archive import archive
-from remit.ledger.events import EVENTS
-from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey, verify_inclusion
-from remit.ledger.tlog.merkle import leaf_hash
-from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.tlog import (
+    COSIGNATURE,
+    SignedCheckpoint,
+    Signer,
+    VerifierKey,
+    leaf_hash,
+    verify_inclusion,
+)
 from remit.views import audit_report, read_usage, report_parts, report_script_hash
 from remit.views.page import script
 from remit.views.report_page import WHOLE_RANGE

@@ -1,48 +1,90 @@
-"""Agents at work: orders, the worker (HO1), the supervisor (HO2), sessions, tools, approvals.
+"""Agents at work: orders, worker (HO1), supervisor (HO2), sessions, tools and approvals.
 
-Public names are imported when they are first used: the worker must not load the supervisor.
+The room owns the turn of an agent: plan, execution, check, delivery, and the record of each. The
+room owns no way to a model: worker and supervisor see ports, which the runtime fills.
+
+Invariants: every step is recorded before its effect; an action that needs approval runs only with
+the exact arguments that a person saw; the worker never loads the supervisor, so all names here are
+imported when they are first used.
+
+Start reading in :mod:`remit.agents.supervisor` and :mod:`remit.agents.workorders`. Doors:
+``queue`` takes orders for workers, ``sessions``, ``supervisor``, ``tools`` and ``workorders``.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 
 if TYPE_CHECKING:
+    from remit.agents.admin import RECALL, Redactor, admin_tools, cut_to_fit, plain_value
+    from remit.agents.approvals import (
+        Approval,
+        ApprovalError,
+        ApprovalQueue,
+        Permit,
+        arguments_hash,
+    )
+    from remit.agents.files import File, UserMessage, split_message
+    from remit.agents.outputs import OutputT, OutputType
     from remit.agents.sessions import SessionManager
     from remit.agents.supervisor import HO2Supervisor, TurnResult
     from remit.agents.tools import Tool, ToolDispatcher, ToolError, ToolResult, current_call, tool
-    from remit.agents.worker import HO1Executor
+    from remit.agents.worker import (
+        AttachedOrder,
+        HO1Executor,
+        WorkFailedError,
+        WorkParkedError,
+        result_text,
+    )
     from remit.agents.workorders import WorkOrder, WorkOrderConstraints
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "admin": "RECALL Redactor admin_tools cut_to_fit plain_value",
+            "approvals": "Approval ApprovalError ApprovalQueue Permit arguments_hash",
+            "files": "File UserMessage split_message",
+            "outputs": "OutputT OutputType",
+            "sessions": "SessionManager",
+            "supervisor": "HO2Supervisor TurnResult",
+            "tools": "Tool ToolDispatcher ToolError ToolResult current_call tool",
+            "worker": "AttachedOrder HO1Executor WorkFailedError WorkParkedError result_text",
+            "workorders": "WorkOrder WorkOrderConstraints",
+        },
+    )
 
 __all__ = [
+    "RECALL",
+    "Approval",
+    "ApprovalError",
+    "ApprovalQueue",
+    "AttachedOrder",
+    "File",
     "HO1Executor",
     "HO2Supervisor",
+    "OutputT",
+    "OutputType",
+    "Permit",
+    "Redactor",
     "SessionManager",
     "Tool",
     "ToolDispatcher",
     "ToolError",
     "ToolResult",
     "TurnResult",
+    "UserMessage",
+    "WorkFailedError",
     "WorkOrder",
     "WorkOrderConstraints",
+    "WorkParkedError",
+    "admin_tools",
+    "arguments_hash",
     "current_call",
+    "cut_to_fit",
+    "plain_value",
+    "result_text",
+    "split_message",
     "tool",
 ]
-
-_PLACES = {
-    "SessionManager": "sessions",
-    "HO2Supervisor": "supervisor",
-    "TurnResult": "supervisor",
-    "HO1Executor": "worker",
-    "WorkOrder": "workorders",
-    "WorkOrderConstraints": "workorders",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'remit.agents' has no attribute {name!r}")
-    place = importlib.import_module(f"remit.agents.{_PLACES.get(name, 'tools')}")
-    globals()[name] = value = getattr(place, name)
-    return value

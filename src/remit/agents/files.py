@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.contracts.language import fence
+from remit.contracts import fence
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import sound_text
@@ -92,7 +92,7 @@ UserMessage = str | Sequence[str | File]
 """What a user says: a text, or texts and files in order."""
 
 
-def split(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
+def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
     """The text of a message, in which each file is named, and the content blocks of its files.
 
     Raises:

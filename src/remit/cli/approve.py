@@ -27,7 +27,7 @@ from remit.cli.turns import TurnPrinter, call_text, turn_data
 from remit.views.wording import json_text, moment, pretty_json
 
 if TYPE_CHECKING:
-    from remit.agents.approvals import Approval, ApprovalQueue
+    from remit.agents import Approval, ApprovalQueue
     from remit.ledger import LedgerClient
 
 
@@ -65,7 +65,7 @@ def approve(
 
     ID is a request's id, the beginning of its number where no other has it, or `last`.
     """
-    from remit.agents.approvals import ApprovalQueue
+    from remit.agents import ApprovalQueue
     from remit.gateway.auth import expiry_of
 
     moment_until = expiry_of(until) if until else None
@@ -211,7 +211,7 @@ def named_request(queue: ApprovalQueue, name: str) -> Approval:
     Raises:
         ApprovalError: there is none, or more than one.
     """
-    from remit.agents.approvals import ApprovalError
+    from remit.agents import ApprovalError
 
     if name.startswith("LED-") and len(name) >= _WHOLE_ID:
         return queue.get(name)

@@ -29,7 +29,7 @@ def bootstrap() -> None:
 def build(root: Path | None, as_json: bool, out: Path) -> None:
     """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages, the same bytes on any machine."""
     from remit.kernel.canonical import sha256_hex
-    from remit.packages.bootstrap import build_bundle
+    from remit.packages import build_bundle
     from remit.packages.distribution import repack_wheel
     from remit.packages.shipped import shipped_archives
 
@@ -65,8 +65,7 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
 def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> None:
     """Install all packages of a bootstrap and run every gate; exit 1 when one fails."""
     from remit.kernel.root import Root
-    from remit.packages.bootstrap import read_bundle
-    from remit.packages.registry import receipt_path
+    from remit.packages import read_bundle, receipt_path
     from remit.runtime.installation import install_bootstrap
 
     if root is None and os.environ.get("REMIT_ROOT"):

@@ -14,7 +14,7 @@ import click
 from remit.cli.shared import common, echo_json, note, progress, reads, say, say_text, whoami
 
 if TYPE_CHECKING:
-    from remit.agents.approvals import Approval
+    from remit.agents import Approval
     from remit.agents.supervisor import TurnResult
     from remit.runtime import Conversation, Runtime
 
@@ -190,7 +190,7 @@ class Shell:
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run a command: errors that a person can act on are printed, and the shell goes on."""
-        from remit.agents.approvals import ApprovalError
+        from remit.agents import ApprovalError
         from remit.agents.supervisor import TurnCancelledError, TurnPendingError
         from remit.gateway.leases import LeaseBusyError
         from remit.kernel.errors import InvalidInputError
@@ -265,7 +265,7 @@ class Shell:
 
     def _meant(self, rest: str, *, granted: bool) -> tuple[Approval, str]:
         """The request that a line means, and the reason in it."""
-        from remit.agents.approvals import ApprovalError
+        from remit.agents import ApprovalError
         from remit.cli.approve import named_request
 
         here, queue = self._waiting(), self._runtime.approvals

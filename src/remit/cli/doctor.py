@@ -241,8 +241,7 @@ def _port(settings: Settings) -> Iterator[_Check]:
 
 def _models(place: Root, settings: Settings) -> Iterator[_Check]:
     from remit.routing import RULES_UNAVAILABLE
-    from remit.runtime import require_reachable, resolve_model
-    from remit.runtime.routing import rules_of
+    from remit.runtime import require_reachable, resolve_model, rules_of
 
     rules = rules_of(place, settings.routing)
     there = rules.version_hash != RULES_UNAVAILABLE

@@ -62,7 +62,7 @@ def judge(
         return
     if exchange_ids and contract_id is not None:
         raise click.UsageError("Give IDs, or --contract.")
-    from remit.learning.calls import open_account
+    from remit.learning import open_account
     from remit.learning.judges import Judge
     from remit.runtime import Runtime
 
@@ -92,7 +92,7 @@ def judge(
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str]:
     """The latest exchanges of a contract that were answered, learning's own calls left out."""
-    from remit.learning.calls import is_own
+    from remit.learning import is_own_call
 
     entries = ledger.query(
         event_type="EXCHANGE", contract_id=contract_id, order="desc", with_content=False
@@ -100,7 +100,7 @@ def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str
     good = (
         one.id
         for one in entries
-        if one.metadata.get("outcome") == "success" and not is_own(one.metadata)
+        if one.metadata.get("outcome") == "success" and not is_own_call(one.metadata)
     )
     return islice(good, number)
 

@@ -62,13 +62,16 @@ def prompt(
     it was killed, and answers that are on record are not paid again.
     """
     from remit.gateway.auth import Identity
-    from remit.learning.calls import open_account
-    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-    from remit.learning.held_out import sides
+    from remit.learning import (
+        gradable_exchanges,
+        grader,
+        held_out_sides,
+        learnable_contract,
+        open_account,
+    )
     from remit.learning.prompts import PromptLoop, Purse
     from remit.learning.proposals import Learner, ProposalError
-    from remit.packages.errors import PackageError
-    from remit.packages.lock import file_lock
+    from remit.packages import PackageError, file_lock
     from remit.runtime import Runtime
 
     if propose and not reason.strip():
@@ -107,7 +110,7 @@ def prompt(
             if right is None or one in right
         ]
         unused = note_unused(right or {}, known)
-        parted = sides(runtime.ledger, known)
+        parted = held_out_sides(runtime.ledger, known)
         learned = [one for one, held_out in parted.items() if not held_out][-examples:]
         note(f"searching on {len(learned)} exchanges")
         found = loop.search(

@@ -12,8 +12,8 @@ from remit.cli.learn_files import note_unused, read_references, read_table, requ
 from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 
 if TYPE_CHECKING:
+    from remit.learning import ReplayResult
     from remit.learning.meta import Attribution
-    from remit.learning.replay import ReplayResult
     from remit.runtime.replays import ReplayDone
 
 __all__ = ["replay"]

@@ -10,8 +10,7 @@ import click
 from remit.cli.shared import emit, limited, note, open_ledger, open_settings, reads, say_list, table
 
 if TYPE_CHECKING:
-    from remit.learning.signals import Signal
-    from remit.learning.statistics import Estimate
+    from remit.learning import Estimate, Signal
 
 __all__ = ["signals"]
 
@@ -51,7 +50,7 @@ def signals(
     first epoch, the first samples of each. Intervals hold however often they are looked at.
     """
     from remit.kernel.installed import InstalledFiles
-    from remit.learning.signals import SignalPolicy, current_signals, observe
+    from remit.learning import SignalPolicy, current_signals, observe
 
     place, _ = open_settings(root)
     policy = SignalPolicy.installed(InstalledFiles(place.path))

@@ -27,7 +27,7 @@ from remit.cli.shared import (
 from remit.views.wording import moment
 
 if TYPE_CHECKING:
-    from remit.agents.tools.mcp import PinnedTool
+    from remit.agents.tools import PinnedTool
 
 _DIGEST_CHARS = 16
 
@@ -77,7 +77,7 @@ mcp.add_command(wrap)
 @reads
 def pins(root: Path | None, as_json: bool, server: str) -> None:
     """The pinned tools of MCP servers, of one or of all."""
-    from remit.agents.tools.mcp import Pins
+    from remit.agents.tools import Pins
 
     with open_ledger(root) as client:
         found = Pins(client).tools(server)
@@ -96,7 +96,7 @@ def diff(root: Path | None, as_json: bool, server: str) -> None:
 
     The server is started, as an agent would. What was never seen before is pinned.
     """
-    from remit.agents.tools.mcp import McpServer, Pins
+    from remit.agents.tools import McpServer, Pins
     from remit.packages import Registry
 
     settings = open_settings(root)[1].settings
@@ -123,7 +123,7 @@ def accept(
     root: Path | None, as_json: bool, server: str, tool: str, by: str | None, yes: bool
 ) -> None:
     """Accept what changed of a server's tools, or of one TOOL; it is shown before."""
-    from remit.agents.tools.mcp import Pins
+    from remit.agents.tools import Pins
 
     with open_ledger(root, signing=True) as client:
         own = Pins(client)

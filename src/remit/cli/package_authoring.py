@@ -22,8 +22,7 @@ from remit.cli.shared import (
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
-    from remit.packages import Archive
-    from remit.packages.manifest import Manifest
+    from remit.packages import Archive, Manifest
 
 __all__ = ["diff_", "new", "pack_", "show", "view_of"]
 
@@ -35,7 +34,7 @@ __all__ = ["diff_", "new", "pack_", "show", "view_of"]
 @common
 def new(root: Path | None, directory: Path, package_id: str, title: str) -> None:
     """Make a package with an agent that works, to be changed as you like."""
-    from remit.packages.authoring import new_package
+    from remit.packages import new_package
 
     made = new_package(directory, package_id, title=title)
     say(f"{made.package_id} {made.version} in {directory}")
@@ -56,9 +55,7 @@ def pack_(
     import io
 
     from remit.kernel.canonical import sha256_hex
-    from remit.packages import PackError, pack, read_archive
-    from remit.packages.authoring import update_hashes
-    from remit.packages.files import replace_file
+    from remit.packages import PackError, pack, read_archive, replace_file, update_hashes
 
     if update:
         update_hashes(directory)
@@ -100,10 +97,10 @@ def show(root: Path | None, as_json: bool, package: str) -> None:
 @reads
 def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
     """What changes from one version of a package to another; each an archive or a directory."""
-    from remit.packages.diff import compare
+    from remit.packages import compare_packages
 
     settings = package_settings(root)
-    found = compare(view_of(old, settings, root), view_of(new_, settings, root))
+    found = compare_packages(view_of(old, settings, root), view_of(new_, settings, root))
     emit(as_json, asdict(found), found.lines())
     if found.widened and not as_json:
         note("It may do more than before: installing it needs --approve.")
@@ -135,8 +132,7 @@ def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Arch
 
 def _kept_archive(package_id: str, root: Path | None) -> Path:
     """The archive of an installed package."""
-    from remit.packages import Registry
-    from remit.packages.registry import archive_path
+    from remit.packages import Registry, archive_path
 
     place, _, ledger = open_root(root)
     with ledger:
@@ -152,7 +148,7 @@ def _plain(manifest: Manifest) -> dict[str, Any]:
 
 
 def _lines(manifest: Manifest) -> list[str]:
-    from remit.packages.permissions import compare_permissions
+    from remit.packages import compare_permissions
 
     found = [
         f"{manifest.package_id} {manifest.version}: {manifest.title}",

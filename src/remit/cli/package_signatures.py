@@ -29,9 +29,8 @@ def sign(
     from datetime import UTC
 
     from remit.kernel.settings import default_settings
-    from remit.packages import IncomingArchive, PackageKey, read_archive
+    from remit.packages import IncomingArchive, PackageKey, read_archive, replace_file
     from remit.packages import sign as sign_archive
-    from remit.packages.files import replace_file
 
     limits = default_settings().packages
     incoming = IncomingArchive.from_file(archive, limits.compressed_bytes)

@@ -11,15 +11,14 @@ import click
 from remit.cli.shared import FILE, emit, note, open_ledger, open_settings, reads, whoami
 
 if TYPE_CHECKING:
-    from remit.packages.package_key import PackageKey
+    from remit.packages import PackageKey
     from remit.packages.trust import TrustPolicy
 
 __all__ = ["key", "trust"]
 
 
 def _public(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from remit.packages.errors import PackageKeyError
-    from remit.packages.package_key import public_key
+    from remit.packages import PackageKeyError, public_key
 
     try:
         public_key(value)
@@ -39,7 +38,7 @@ def key() -> None:
 @reads
 def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
     """Make a key pair. Prints the public key, which is what others need."""
-    from remit.packages.package_key import PackageKey
+    from remit.packages import PackageKey
 
     made = PackageKey.create(out, name)
     _show_key(made, as_json)
@@ -51,7 +50,7 @@ def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
 @reads
 def show_key(root: Path | None, as_json: bool, file: Path | None) -> None:
     """Print the public key of a private key's file; without one, of the root's own key."""
-    from remit.packages.package_key import PackageKey
+    from remit.packages import PackageKey
 
     if file is None:
         from remit.packages.shipped import root_key_path
@@ -126,7 +125,7 @@ def threshold(root: Path | None, as_json: bool, number: int) -> None:
 @reads
 def restore(root: Path | None, as_json: bool) -> None:
     """Write the file again from the ledger, in the place of what is there."""
-    from remit.packages.lock import package_lock
+    from remit.packages import package_lock
     from remit.packages.trust import TrustPolicy, restore_trust
 
     place, loaded = open_settings(root)
@@ -144,7 +143,7 @@ def _change(
     change: Callable[[TrustPolicy], TrustPolicy],
     reason: str = "",
 ) -> None:
-    from remit.packages.lock import package_lock
+    from remit.packages import package_lock
     from remit.packages.trust import TrustPolicy, change_trust
 
     place, loaded = open_settings(root)

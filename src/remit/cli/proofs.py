@@ -200,7 +200,7 @@ def key(root: Path | None) -> None:
 def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
     """Go on from an older copy, under a new origin, when all newer ones are lost for good."""
     from remit.ledger import KeptHead, ledger_key
-    from remit.ledger.forks import fork as fork_ledger
+    from remit.ledger import fork as fork_ledger
 
     place, loaded = open_settings(root)
     kept = KeptHead(ledger_key(place, loaded.settings.ledger))

@@ -52,7 +52,7 @@ def calibrate(
     """
     from remit.gateway.budget import BudgetScope
     from remit.kernel.loops import run_blocking
-    from remit.learning.evidence.grading import is_reference
+    from remit.learning import is_reference
     from remit.learning.routes import calibrate
     from remit.runtime import Runtime
 

@@ -124,7 +124,7 @@ def resume(root: Path | None, session_id: str, model: str | None) -> None:
 
 def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, Any] | None:
     """The session's turn that began and has no end."""
-    from remit.agents.approvals import ApprovalQueue
+    from remit.agents import ApprovalQueue
     from remit.agents.supervisor import unfinished_turn
 
     ledger = client.scoped(tier="ho2")

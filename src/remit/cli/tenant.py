@@ -79,7 +79,7 @@ def list_all(root: Path | None, as_json: bool) -> None:
 
     Those that were removed are shown as such, with the last head of their logs.
     """
-    from remit.runtime.tenant_list import list_names, listed_tenant
+    from remit.runtime.tenants import list_names, listed_tenant
 
     found = []
     with _host(root) as (place, ledger):
@@ -125,7 +125,7 @@ def checkpoint(root: Path | None, as_json: bool, names: tuple[str, ...]) -> None
 @common
 def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None:
     """Prove that an entry of a tenant is on record, from a head of the host."""
-    from remit.ledger.entry import parse_entry_id
+    from remit.ledger import parse_entry_id
     from remit.ledger.log_of_logs import latest_head, prove_through
     from remit.runtime.tenants import find_tenant, open_log, take_checkpoint
 
@@ -168,8 +168,7 @@ def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> No
 @reads
 def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
     """Write a tenant out: ledger, key, a proof from the host, and its packages."""
-    from remit.runtime.tenant_export import export_tenant
-    from remit.runtime.tenants import find_tenant, open_log
+    from remit.runtime.tenants import export_tenant, find_tenant, open_log
 
     with ExitStack() as stack:
         place, ledger = stack.enter_context(_host(root, signing=True))
@@ -197,8 +196,7 @@ def move(
     undone, or ended, by the next `remit tenant` command and by the server. The old ledger is kept
     beside its old place until `--remove-old`, or `remit tenant clean`.
     """
-    from remit.runtime.moving import move_tenant
-    from remit.runtime.old_places import remove_old_places
+    from remit.runtime.tenants import move_tenant, remove_old_places
 
     with _host(root, signing=True) as (place, ledger):
         path = open_settings(root)[1].settings.ledger.path
@@ -227,9 +225,7 @@ def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
 
     Each goes only when the tenant's ledger has all of its entries.
     """
-    from remit.runtime.move_plan import old_plans
-    from remit.runtime.old_places import remove_old_places
-    from remit.runtime.tenants import find_tenant, place_of
+    from remit.runtime.tenants import find_tenant, old_plans, place_of, remove_old_places
 
     with _host(root, signing=True) as (place, ledger):
         old = [place_of(plan.aside) for plan in old_plans(find_tenant(place, name).root)]
@@ -262,8 +258,7 @@ def remove(
     can be checked. Its name is not used again. An interrupted removal is undone, or finished once
     it is on the host's record, by the next `remit tenant` command and by the server.
     """
-    from remit.runtime.removal import remove_tenant, removed_before
-    from remit.runtime.tenants import find_tenant
+    from remit.runtime.tenants import find_tenant, remove_tenant, removed_before
 
     with _host(root, signing=True) as (place, ledger):
         path = open_settings(root)[1].settings.ledger.path
@@ -294,7 +289,7 @@ def _host(root: Path | None, *, signing: bool = False) -> Iterator[tuple[Root, L
     interrupted = bool(interrupted_tenants(place))
     with open_ledger(root, signing=signing or interrupted) as ledger:
         if interrupted:
-            from remit.runtime.removal import recover_tenants
+            from remit.runtime.tenants import recover_tenants
 
             failed = recover_tenants(place, ledger, loaded.settings.ledger.path)
             for name, error in failed.items():

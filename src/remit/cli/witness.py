@@ -101,8 +101,7 @@ def run(
 @_common
 def status(directory: Path, as_json: bool) -> None:
     """What was cosigned of each log, and how much evidence is kept against it."""
-    from remit.ledger.witness import WitnessDirectory, WitnessState
-    from remit.ledger.witness.state import FORK, UNPROVEN
+    from remit.ledger.witness import FORK, UNPROVEN, WitnessDirectory, WitnessState
 
     place = WitnessDirectory(directory)
     own = place.verifier_key()

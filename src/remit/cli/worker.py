@@ -25,8 +25,7 @@ from remit.cli.shared import (
 if TYPE_CHECKING:
     from remit.agents.queue import Seats
     from remit.ledger import LedgerClient
-    from remit.runtime import Runtime
-    from remit.runtime.order_worker import OrderWorker
+    from remit.runtime import OrderWorker, Runtime
 
 
 @click.group(invoke_without_command=True)
@@ -54,9 +53,7 @@ def worker(
         if any((root, queues, concurrency, app, model)):
             raise click.UsageError(f"Options go after `{context.invoked_subcommand}`.")
         return
-    from remit.runtime import Runtime
-    from remit.runtime.order_app import load_app
-    from remit.runtime.order_worker import OrderWorker
+    from remit.runtime import OrderWorker, Runtime, load_app
 
     with Runtime.open(root, model=model, by=whoami()) as runtime:
         agents, schedules = load_app(runtime, app) if app else ([], [])

@@ -1,10 +1,20 @@
-"""Prompt contracts and the packs they bind."""
+"""Contracts: the prompt contracts and prompt packs that govern one call.
+
+The room owns their schema, their loading from installed files, and the rendering of prompts. The
+room calls no model and reads no ledger.
+
+Invariants: a contract that does not parse never loads in part; a rendered prompt holds exactly the
+context that its contract requires.
+
+Start reading in :mod:`remit.contracts.loader`.
+"""
 
 from remit.contracts.context import required_context
 from remit.contracts.contract import Boundary, PromptContract
 from remit.contracts.folder import ContractError
+from remit.contracts.language import fence
 from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
-from remit.contracts.pack import PromptPack, check_examples
+from remit.contracts.pack import PromptPack, check_examples, cut_sections
 
 __all__ = [
     "Boundary",
@@ -13,6 +23,8 @@ __all__ = [
     "PromptContract",
     "PromptPack",
     "check_examples",
+    "cut_sections",
+    "fence",
     "parse_contract",
     "parse_pack",
     "required_context",

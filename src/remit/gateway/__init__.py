@@ -1,6 +1,24 @@
-"""The one way to models: authenticated, budgeted, recorded before and after."""
+"""The gateway: the one way to models, authenticated, budgeted, recorded before and after.
+
+The room owns admission, reservation, dispatch and settlement of each call, virtual keys, budgets,
+leases and batches. The room owns no protocol of a provider and chooses no model.
+
+Invariants: a call is sent only after its ``DISPATCH`` and its reservation are durable; each
+dispatch ends in exactly one ``EXCHANGE`` or ``EXCHANGE_ORPHANED``; spend never exceeds a limit by
+more than a provider bills beyond the stated bound.
+
+Start reading in :mod:`remit.gateway.gateway`. Doors: ``auth`` holds keys and identities,
+``budget`` reserves and settles, ``leases`` exclude other processes, ``memory`` bounds what a
+process holds, ``objects`` remembers who owns a file or batch at a provider.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from remit.gateway.auth import Identity, KeyStore
+from remit.gateway.batches import BatchPlan, BatchRefusedError
+from remit.gateway.bounds import call_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import CircuitBreaker
 from remit.gateway.budget import (
@@ -11,43 +29,72 @@ from remit.gateway.budget import (
     TokenBudgeter,
     TokenUsage,
 )
-from remit.gateway.call import CallReport
+from remit.gateway.call import Attempt, CallReport, Candidate, Failure, OnRecord
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
+from remit.gateway.keeping import CannotContinueError, KeptId, TooLongError
 from remit.gateway.naming import owner_by_prefix, split_name
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError, LeaseLostError
+from remit.gateway.sending import AnyProvider
+from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError
 from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
+from remit.gateway.tenancy import NotYoursError, check_session, default_session, owner_of
 from remit.gateway.validation import MAX_ID_CHARS
+from remit.kernel import lazy_names
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.providers import Dispatched
+
+if TYPE_CHECKING:
+    from remit.gateway.batches.audit import check_batches
+    from remit.gateway.deletion import entries_of_batch, entries_of_call
+    from remit.gateway.ownership import OWNER_CHECKS
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "batches.audit": "check_batches",
+            "deletion": "entries_of_batch entries_of_call",
+            "ownership": "OWNER_CHECKS",
+        },
+    )
 
 PromptRouter = LLMGateway
 
 __all__ = [
     "KEY_ENDED",
     "MAX_ID_CHARS",
+    "OWNER_CHECKS",
     "SHUTTING_DOWN",
     "STOPPED_READING",
+    "AnyProvider",
+    "Attempt",
+    "BatchPlan",
+    "BatchRefusedError",
     "Beside",
     "BudgetCheckResult",
     "BudgetLimits",
     "BudgetScope",
     "CallReport",
+    "Candidate",
+    "CannotContinueError",
     "CircuitBreaker",
     "CircuitBreakerConfig",
     "CircuitState",
     "DebitResult",
     "Dispatched",
+    "Failure",
     "FinishCall",
     "IdempotencyKeyUsedError",
     "Identity",
     "InFlightCalls",
+    "KeptId",
     "KeyStore",
     "LLMGateway",
     "LeaseLostError",
+    "NotYoursError",
+    "OnRecord",
     "PromptRequest",
     "PromptResponse",
     "PromptRouter",
@@ -57,7 +104,15 @@ __all__ = [
     "RouterConfig",
     "TokenBudgeter",
     "TokenUsage",
+    "TooLongError",
+    "call_bound",
+    "check_batches",
+    "check_session",
+    "default_session",
+    "entries_of_batch",
+    "entries_of_call",
     "in_neutral_form",
     "owner_by_prefix",
+    "owner_of",
     "split_name",
 ]

@@ -8,14 +8,16 @@ from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import JsonTextError, has_more_values, load_exact
-from remit.providers import Outgoing, ProviderError, ProviderReply, ProviderResponse
+from remit.providers import (
+    Outgoing,
+    ProviderError,
+    ProviderReply,
+    ProviderResponse,
+    error_of_event,
+    passed_on,
+)
 from remit.providers.dialects import read_answer, reported, sound_answer
-from remit.providers.upstream import passed_on
-from remit.providers.upstream_errors import error_of_event
-from remit.providers.wire.answer import counted_once
-from remit.providers.wire.answers import error_in, facts
-from remit.providers.wire.endpoint import MESSAGES
-from remit.providers.wire.messages import read_inputs
+from remit.providers.wire import MESSAGES, answer_facts, counted_once, error_in, read_inputs
 
 __all__ = ["read_result", "response", "whole"]
 
@@ -71,7 +73,7 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
             raise _not_this_api(neutral, came.body) from error
     # JSON text spells half a character as an escape, and in no other way.
     is_sound = bool(came.body) and b"\\u" not in came.body
-    found = facts(came.endpoint, value)
+    found = answer_facts(came.endpoint, value)
     answer = ProviderResponse(
         content=found.text, model=found.model[:MAX_ID_CHARS], finish_reason=found.finish_reason,
         request_id=found.request_id, content_blocks=blocks,

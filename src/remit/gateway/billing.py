@@ -26,10 +26,9 @@ from remit.kernel.budget import NANO
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
-from remit.providers import ProviderResponse
+from remit.providers import Body, ProviderResponse
 from remit.providers.prices import PriceTable, Usage
-from remit.providers.wire.body import Body
-from remit.providers.wire.form import FormBody
+from remit.providers.wire import FormBody
 
 __all__ = ["IMAGE_TOKENS", "Bill", "Billing", "Tariff", "estimate", "input_bound"]
 

@@ -12,7 +12,7 @@ from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
-from remit.providers.wire.endpoint import ENDPOINTS
+from remit.providers.wire import ENDPOINTS
 
 __all__ = [
     "IMAGE_TOKENS",

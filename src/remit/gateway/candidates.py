@@ -22,9 +22,8 @@ from remit.gateway.tenancy import owner_of
 from remit.gateway.tools import ToolLimits
 from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.kernel.exchange import PromptRequest
-from remit.providers import ProviderError, ProviderRequest
+from remit.providers import Body, ProviderError, ProviderRequest
 from remit.providers.dialects import DialectError
-from remit.providers.wire.body import Body
 
 __all__ = ["Candidates", "NoCandidateError", "needs_reading", "speaks"]
 

@@ -22,12 +22,12 @@ from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
+from remit.gateway.leases import LeaseLostError
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider
-from remit.gateway.steps import LeaseLostError
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import NotYoursError, named_by
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent

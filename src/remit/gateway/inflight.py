@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
 from remit.gateway.budget.waiting import WaitingRoom
-from remit.gateway.leases import Owner
+from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.recovery import Policy, Recovery
 from remit.gateway.renewal import Renewal
 from remit.gateway.steps import (
@@ -21,7 +21,6 @@ from remit.gateway.steps import (
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
-    LeaseLostError,
     NameSession,
     ReleaseClaim,
     StartCall,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remit.kernel.errors import RemitError
-from remit.providers.wire.body import Body
+from remit.providers import Body
 
 if TYPE_CHECKING:
     from remit.gateway.call import Attempt, Candidate, Failure

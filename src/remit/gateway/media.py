@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.providers.wire.responses import refers
+from remit.providers.wire import is_reference
 
 __all__ = ["Media", "media_of"]
 
@@ -71,7 +71,7 @@ def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
         kind = block.get("type")
         kind = kind if isinstance(kind, str) else None
         inside = _INSIDE.get(kind or "message")
-        if kind is None and at == "input" and refers(block):
+        if kind is None and at == "input" and is_reference(block):
             found.other = found.other or f"{at}[{number}] (a reference)"
             continue
         if kind in _IMAGES:

@@ -11,7 +11,7 @@ from remit.gateway.tenancy import owner_of
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, Transaction, is_plain_text, parse_entry_id
-from remit.providers.wire.body import Body
+from remit.providers import Body
 
 __all__ = [
     "KeptObject", "Objects", "forget", "keep", "may_name", "notes_made", "objects_named",

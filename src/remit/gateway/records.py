@@ -13,8 +13,7 @@ from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load, sound_text
-from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, content
-from remit.ledger.content import EXACT
+from remit.ledger import EXACT, Content, LedgerClient, LedgerEntry, Prepared, content
 from remit.providers import Outgoing, ProviderResponse
 
 __all__ = [

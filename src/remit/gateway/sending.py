@@ -13,6 +13,7 @@ from remit.gateway.stream_tap import StreamTap, weight
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import dump
 from remit.providers import (
+    MAX_BODY_BYTES,
     AsyncProvider,
     Outgoing,
     Provider,
@@ -21,16 +22,13 @@ from remit.providers import (
     ProviderResponse,
     StreamingProvider,
     Timeouts,
+    UpstreamReply,
     WireChunk,
     WireProvider,
+    error_of_event,
+    passed_on,
 )
-from remit.providers.upstream import passed_on
-from remit.providers.upstream_errors import error_of_event
-from remit.providers.upstream_reply import MAX_BODY_BYTES, UpstreamReply
-from remit.providers.wire.answer import StreamSum
-from remit.providers.wire.answers import stream_sum
-from remit.providers.wire.endpoint import A2A
-from remit.providers.wire.passed import Passed
+from remit.providers.wire import A2A, Passed, StreamSum, stream_sum
 
 __all__ = ["AnyProvider", "has_dialect", "send_body", "too_long"]
 

@@ -23,8 +23,7 @@ from remit.kernel.json_text import dump
 from remit.providers import Dispatched, EventSink, ProviderError, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
-from remit.providers.wire.answer import StreamSum, read
-from remit.providers.wire.repeats import Repeats
+from remit.providers.wire import Repeats, StreamSum, read_event
 
 __all__ = ["ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "StreamTap", "weight"]
 
@@ -60,7 +59,7 @@ def _kept(total: StreamSum) -> int:
 def _can_be_read(raw: bytes) -> bool:
     """Whether each event is one line of JSON: of comments and what is broken nothing is removed."""
     return all(
-        event.startswith(b"data: ") and read(event[6:]) is not None
+        event.startswith(b"data: ") and read_event(event[6:]) is not None
         for event in raw[:-2].split(b"\n\n")
     )
 

@@ -5,3 +5,34 @@ here opens a ledger, calls a model or knows a provider. Start with ``errors`` (`
 its next step), ``settings`` (all of ``remit.toml``) and ``exchange`` (a call and its answer, as
 agents and the gateway see them).
 """
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(door: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a door: importing the door loads none of these modules.
+
+    Args:
+        door: the door's module.
+        modules: the names that the door exports, separated by spaces, by the module that defines
+            them: ``worker`` is a submodule of the door, ``remit.kernel.exchange`` any module.
+    """
+    places = {name: module for module, names in modules.items() for name in names.split()}
+
+    def imported(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {door!r} has no attribute {name!r}")
+        place = places[name]
+        module = place if place.startswith("remit.") else f"{door}.{place}"
+        value = getattr(importlib.import_module(module), name)
+        setattr(sys.modules[door], name, value)
+        return value
+
+    return imported

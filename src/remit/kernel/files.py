@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["fsync", "replacing"]
+__all__ = ["fsync", "fsync_tree", "publish", "replacing", "write_new", "write_over"]
 
 
 @contextlib.contextmanager
@@ -45,3 +46,45 @@ def fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def fsync_tree(path: Path) -> None:
+    """Flush a directory and everything below it to disk."""
+    for place, _, names in os.walk(path):
+        for name in names:
+            fsync(Path(place, name))
+        fsync(Path(place))
+
+
+def write_over(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file, complete and durable, or not at all; raise OSError if the disk refuses."""
+    with _beside(path, data, mode) as temporary:
+        temporary.replace(path)
+        fsync(path.parent)
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Make a file complete and durable, or not at all; raise OSError, also if it exists."""
+    with _beside(path, data, mode) as temporary:
+        publish(temporary, path)
+
+
+@contextlib.contextmanager
+def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """Yield a finished file with ``data`` next to ``path``; delete it unless it was renamed."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a finished file its name, durably; raise OSError if ``path`` exists."""
+    os.link(temporary, path)  # unlike a rename, it never replaces what is there
+    fsync(path.parent)

@@ -1,9 +1,23 @@
-"""What the record teaches: evidence, signals, proposals, and whether they did what they predicted.
+"""Learning: evidence, signals, proposals, and the comparison of their effects with predictions.
 
-Nothing here is imported on the way of a call, and nothing here changes an agent by itself.
+The room owns the reading of evidence, the statistics and the life of a proposal. The room owns no
+agent: people or their policy adopt a proposal, and packages carry the change.
+
+Invariants: no model call waits for this room; nothing here changes an agent by itself; a learner
+never fits to held-out prompts.
+
+Start reading in :mod:`remit.learning.proposals`. Doors: ``judges`` grade answers, ``meta`` compares
+outcomes with predictions, ``prompts`` searches for additions to a prompt, ``proposals``, and
+``routes`` fits the choice of a model.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 from remit.kernel.errors import ConflictError
+from remit.learning.calls import is_own_call, open_account
 from remit.learning.evidence import (
     Feedback,
     RaterShare,
@@ -17,6 +31,7 @@ from remit.learning.evidence import (
     rater_weights,
     read_samples,
 )
+from remit.learning.evidence.grading import is_reference
 from remit.learning.statistics import (
     Alarm,
     ConfidenceSequence,
@@ -24,24 +39,64 @@ from remit.learning.statistics import (
     Logged,
     difference,
     doubly_robust,
+    paired_effect,
     prediction_powered,
 )
 
+if TYPE_CHECKING:
+    from remit.learning.changed_requests import ChangedRequests
+    from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
+    from remit.learning.held_out import held_out_sides, is_held_out
+    from remit.learning.kept import Kept, KeptFile, KeptOnRecord
+    from remit.learning.replay import Replay, ReplayResult
+    from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "changed_requests": "ChangedRequests",
+            "gradable": "gradable_exchanges grader learnable_contract",
+            "held_out": "is_held_out held_out_sides",
+            "kept": "Kept KeptFile KeptOnRecord",
+            "replay": "Replay ReplayResult",
+            "signals": "Signal SignalPolicy current_signals observe",
+        },
+    )
+
 __all__ = [
     "Alarm",
+    "ChangedRequests",
     "ConfidenceSequence",
     "Estimate",
     "Feedback",
+    "Kept",
+    "KeptFile",
+    "KeptOnRecord",
     "Logged",
     "RaterShare",
+    "Replay",
+    "ReplayResult",
     "Sample",
+    "Signal",
+    "SignalPolicy",
+    "current_signals",
     "difference",
     "doubly_robust",
     "feedback_on",
     "give_feedback",
+    "gradable_exchanges",
     "grade_by_reference",
     "grade_by_schema",
     "grade_by_test",
+    "grader",
+    "held_out_sides",
+    "is_held_out",
+    "is_own_call",
+    "is_reference",
+    "learnable_contract",
+    "observe",
+    "open_account",
+    "paired_effect",
     "prediction_powered",
     "rater_shares",
     "rater_weights",
@@ -49,4 +104,5 @@ __all__ = [
 ]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
+ReplayDriftError = ConflictError
 FeedbackError = ConflictError

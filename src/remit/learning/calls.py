@@ -11,7 +11,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, parse_entry_id
 
-__all__ = ["bound_of", "cost_of", "is_own", "open_account", "terms_of"]
+__all__ = ["bound_of", "cost_of", "is_own_call", "open_account", "terms_of"]
 
 _OWN = frozenset(LEARNING.path)
 _NANO = 1_000_000_000
@@ -22,12 +22,12 @@ _SUBJECT = (
 
 
 def open_account(budgeter: TokenBudgeter, by: str) -> None:
-    """Make the account `session:learning` where there is none; `remit budget` limits it."""
+    """Open the account `session:learning` if there is none; `remit budget` limits it."""
     if not budgeter.status(LEARNING):
         budgeter.allocate(LEARNING, by=by)
 
 
-def is_own(metadata: Mapping[str, Any]) -> bool:
+def is_own_call(metadata: Mapping[str, Any]) -> bool:
     """Whether learning itself made an `EXCHANGE`: a replay, a judge's call, a reflection.
 
     Such a call counts against learning's account, which the gateway's callers cannot name; the id
@@ -66,12 +66,12 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
 
 
 def cost_of(ledger: LedgerReader, response: PromptResponse, bound: int) -> int:
-    """What a call counts against a budget of learning's own, in billionths of a US dollar.
+    """Return the cost of a call that counts against a learning budget, in nano-dollars.
 
     Args:
         ledger: the record.
-        response: one that came from the record counts what it cost when it was made.
-        bound: the most that it can cost: counted where nothing says what it did.
+        response: the response; one answered from the record counts its original cost.
+        bound: the highest possible cost, counted if the real cost is unknown.
     """
     usd = response.cost_incurred if response.cost_known else None
     if response.replayed:

@@ -9,7 +9,7 @@ from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.learning.calls import is_own
+from remit.learning.calls import is_own_call
 from remit.learning.held_out import is_whole
 from remit.ledger import LedgerEntry, LedgerReader
 
@@ -47,12 +47,13 @@ def learnable_contract(
 def gradable_exchanges(
     ledger: LedgerReader, contract_id: str, version: PromptContract | None = None
 ) -> Iterator[str]:
-    """Those that were answered, in Remit's own form, by none of learning's own calls.
+    """Yield ids of answered exchanges in Remit's own form; learning's own calls are left out.
 
     Args:
         ledger: the record.
-        contract_id: of which exchanges.
-        version: those of this version alone; of its prompt pack, where an exchange names none.
+        contract_id: id of the contract.
+        version: restricts the exchanges to this version; exchanges that name no version are matched
+            by the version's prompt pack.
     """
     for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
         data = entry.metadata
@@ -63,7 +64,7 @@ def gradable_exchanges(
         ):
             continue
         whole = is_whole(data.get("prompt")) and is_whole(data.get("response"))
-        if whole and not is_own(data) and data.get("outcome") == "success":
+        if whole and not is_own_call(data) and data.get("outcome") == "success":
             yield entry.id
 
 

@@ -1,8 +1,25 @@
-"""The append-only record: one ledger, its format, its stores, its verification."""
+"""The ledger: one append-only record, its format, its stores and its verification.
 
+The room owns entries, commitments to content, the Merkle tree, checkpoints, erasure, archives,
+exports, and every table of the database. The room knows no meaning of an event beyond the keys
+that the event declares.
+
+Invariants: an entry that was acknowledged is durable; entries are never changed; erased content is
+gone while its commitment stays; the record format is frozen.
+
+Start reading in :mod:`remit.ledger.client` and ``docs/ledger-format.md``. Doors: ``archive`` holds
+entries outside the database, ``log_of_logs`` commits to tenants' ledgers, ``tlog`` implements
+transparency-log formats, ``usage`` sums calls, ``witness`` cosigns checkpoints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 from remit.ledger.archived import archived_to, left_of
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import Content, EncodedValue, Erased, ExactText, content
+from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
@@ -27,7 +44,7 @@ from remit.ledger.errors import (
 from remit.ledger.events import EVENTS, KERNEL_ROWS, Event, is_authentic
 from remit.ledger.handles import LedgerPort, LedgerReader, ScopedLedger
 from remit.ledger.kept_head import KeptHead
-from remit.ledger.keyfiles import LedgerKey
+from remit.ledger.keyfiles import LedgerKey, known_as
 from remit.ledger.marks import keep_mark, read_mark
 from remit.ledger.prepared import Prepared
 from remit.ledger.proofs import proof_bundle
@@ -36,7 +53,7 @@ from remit.ledger.reader import as_bytes, pages
 from remit.ledger.record import is_plain_text, require_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
-from remit.ledger.schema import STATE_TABLES
+from remit.ledger.schema import LAYOUT_VERSION, STATE_TABLES, TABLES
 from remit.ledger.state import (
     Finding,
     Select,
@@ -53,11 +70,32 @@ from remit.ledger.store import Clock, Stage, Transaction, Write
 from remit.ledger.usage_audit import UsageDifference, audit_usage
 from remit.ledger.wire import call_answer, call_body, wire_body
 
+if TYPE_CHECKING:
+    from remit.ledger.forks import fork
+    from remit.ledger.postgres.connection import masked
+    from remit.ledger.postgres.schemas import drop_schema, has_schema, make_schema, rename_schema
+    from remit.ledger.relocation import copy_ledger
+    from remit.ledger.sqlite.files import remove_ledger_file, rename_ledger_file
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "forks": "fork",
+            "postgres.connection": "masked",
+            "postgres.schemas": "drop_schema has_schema make_schema rename_schema",
+            "relocation": "copy_ledger",
+            "sqlite.files": "remove_ledger_file rename_ledger_file",
+        },
+    )
+
 __all__ = [
     "AFTER_DAMAGE",
     "EVENTS",
+    "EXACT",
     "KERNEL_ROWS",
+    "LAYOUT_VERSION",
     "STATE_TABLES",
+    "TABLES",
     "Clock",
     "Content",
     "EncodedValue",
@@ -107,16 +145,23 @@ __all__ = [
     "call_answer",
     "call_body",
     "content",
+    "copy_ledger",
+    "drop_schema",
     "entry_id",
     "erasure_digest",
+    "fork",
+    "has_schema",
     "imported_size",
     "instant",
     "is_authentic",
     "is_plain_text",
     "keep_mark",
+    "known_as",
     "ledger_key",
     "left_of",
     "locked",
+    "make_schema",
+    "masked",
     "of_other_types",
     "open_root_ledger",
     "pages",
@@ -126,6 +171,9 @@ __all__ = [
     "readable",
     "reason_of",
     "remember_place",
+    "remove_ledger_file",
+    "rename_ledger_file",
+    "rename_schema",
     "require_plain_text",
     "settled",
     "until_failure",

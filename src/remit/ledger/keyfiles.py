@@ -14,7 +14,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from remit.kernel.errors import RemitError
-from remit.kernel.files import fsync
+from remit.kernel.files import write_new, write_over
 from remit.ledger.errors import LedgerKeyError
 from remit.ledger.tlog import Signer, TlogError, VerifierKey
 from remit.ledger.tlog.note import ED25519
@@ -61,12 +61,12 @@ class KeyFiles:
         Raises:
             OSError: one cannot be written, or there is a private key already.
         """
-        self.public.unlink(missing_ok=True)  # of an attempt that did not get to the private key
+        self.public.unlink(missing_ok=True)  # Left by an attempt that wrote no private key.
         write_new(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
         write_new(self.private, signer.to_pem(), 0o600)
 
     def verifier_key(self) -> VerifierKey | None:
-        """The public key; ``None`` where none was made yet. Raises ``error`` for a damaged file."""
+        """Return the public key; ``None`` if there is none. Raise ``error`` if it is damaged."""
         try:
             key = VerifierKey.parse(self.public.read_text("utf-8"))
         except FileNotFoundError:
@@ -161,7 +161,7 @@ class LedgerKey(KeyFiles):
         return key
 
     def rename(self, signer: Signer) -> None:
-        """Give the key the name that it has in ``signer``; under :meth:`locked`; raises OSError."""
+        """Rename the key to its name in ``signer``, inside :meth:`locked`; may raise OSError."""
         write_over(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
 
 
@@ -178,40 +178,6 @@ def next_origin(*names: str) -> str:
 
 
 def _parts(origin: str) -> tuple[str, int]:
-    """What an origin was at first, and how many forks ago."""
+    """Return the original origin and the number of forks in an origin."""
     found = _FORK.fullmatch(origin)
     return (found[1], int(found[2])) if found else (origin, 0)
-
-
-def write_over(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file, complete and durable, or not at all; raises OSError."""
-    with _beside(path, data, mode) as temporary:
-        temporary.replace(path)
-        fsync(path.parent)
-
-
-def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Make a file complete and durable, or not at all; raises OSError, also if it exists."""
-    with _beside(path, data, mode) as temporary:
-        publish(temporary, path)
-
-
-@contextlib.contextmanager
-def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
-    """``data`` in a finished file beside ``path``, gone at the end unless it was renamed."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def publish(temporary: Path, path: Path) -> None:
-    """Give a finished file its name, durably; raises OSError if ``path`` exists."""
-    os.link(temporary, path)  # unlike a rename, it never replaces what is there
-    fsync(path.parent)

@@ -1,7 +1,25 @@
-"""Packages: data that shapes agents, declared, signed, installed all or nothing."""
+"""Packages: data that shapes agents, declared, signed, and installed all or nothing.
 
+The room owns the format of archives and manifests, signatures and trust, installation and removal,
+the registry and the gates. The room owns no agent: the runtime reads what is installed.
+
+Invariants: an operation is recorded before its files move, and a crash leaves the state before it
+or after it; no file has two owners; nothing unsigned installs unless a person waives the rule, on
+the record.
+
+Start reading in :mod:`remit.packages.manager`. Doors: ``checks`` and ``gates`` judge an
+installation, ``distribution`` compares running code with its RECORD, ``shipped`` finds Remit's own
+packages, ``trust`` holds the keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 from remit.packages.admission import Candidate, IncomingArchive, admit
-from remit.packages.archive import Archive, pack, read_archive
+from remit.packages.archive import Archive, canonical_targz, pack, read_archive
+from remit.packages.documents import AgentDocument, Framework
 from remit.packages.errors import (
     ArchiveError,
     ManifestError,
@@ -9,14 +27,17 @@ from remit.packages.errors import (
     PackageKeyError,
     PackError,
     SignatureError,
+    TrustError,
 )
-from remit.packages.files import replace_file
+from remit.packages.files import Operation, disk_errors, remove_file, replace_file
 from remit.packages.learned import LEARNED_PACKAGES, policy_epoch
-from remit.packages.lock import file_lock
+from remit.packages.lock import file_lock, package_lock
 from remit.packages.manager import PackageManager
 from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
-from remit.packages.package_key import PackageKey
+from remit.packages.manifest_file import PLACES
+from remit.packages.package_key import PackageKey, public_key
 from remit.packages.paths import path_problem
+from remit.packages.permissions import compare_permissions, permits_tool
 from remit.packages.prices_record import (
     PRICES_FILE,
     PriceChange,
@@ -33,6 +54,9 @@ from remit.packages.registry import (
     InstalledPackage,
     Owner,
     Registry,
+    archive_path,
+    envelope_path,
+    receipt_path,
     require_ownership,
 )
 from remit.packages.settings_record import fitting, record_settings, recorded_settings
@@ -43,20 +67,38 @@ from remit.packages.verification import check_envelope
 from remit.packages.versions import in_range, precedence
 from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 
+if TYPE_CHECKING:
+    from remit.packages.authoring import new_package, update_hashes
+    from remit.packages.bootstrap import build_bundle, read_bundle
+    from remit.packages.diff import compare_packages
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "authoring": "new_package update_hashes",
+            "bootstrap": "build_bundle read_bundle",
+            "diff": "compare_packages",
+        },
+    )
+
 __all__ = [
     "EDITABLE_INSTALL",
     "LEARNED_PACKAGES",
+    "PLACES",
     "PRICES_FILE",
     "REGISTRY_FOLDER",
+    "AgentDocument",
     "Archive",
     "ArchiveError",
     "Asset",
     "Candidate",
     "Dependency",
+    "Framework",
     "IncomingArchive",
     "InstalledPackage",
     "Manifest",
     "ManifestError",
+    "Operation",
     "Owner",
     "PackError",
     "PackageError",
@@ -69,11 +111,19 @@ __all__ = [
     "RecordedPrices",
     "Registry",
     "SignatureError",
+    "TrustError",
     "TrustPolicy",
     "admit",
+    "archive_path",
+    "build_bundle",
+    "canonical_targz",
     "change_prices",
     "check_envelope",
     "check_prices",
+    "compare_packages",
+    "compare_permissions",
+    "disk_errors",
+    "envelope_path",
     "file_lock",
     "finish_prices",
     "fitting",
@@ -81,20 +131,28 @@ __all__ = [
     "in_range",
     "install_shipped",
     "is_staged",
+    "new_package",
     "pack",
+    "package_lock",
     "path_problem",
+    "permits_tool",
     "policy_epoch",
     "precedence",
+    "public_key",
     "read_archive",
+    "read_bundle",
     "read_envelope",
     "read_trust",
+    "receipt_path",
     "record_settings",
     "record_waiver",
     "recorded_prices",
     "recorded_settings",
+    "remove_file",
     "replace_file",
     "require_ownership",
     "shipped_archives",
     "sign",
+    "update_hashes",
     "waived",
 ]

@@ -121,7 +121,7 @@ class PackageDiff:
         return found if len(found) > 1 else [*found, "  nothing changed"]
 
 
-def compare(old: Archive, new: Archive) -> PackageDiff:
+def compare_packages(old: Archive, new: Archive) -> PackageDiff:
     """What changes from ``old`` to ``new``."""
     before, after = old.manifest, new.manifest
     permissions = compare_permissions(before.permissions, after.permissions)

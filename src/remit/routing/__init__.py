@@ -1,6 +1,17 @@
-"""Choosing the model for a call by rules that anyone can run again."""
+"""Routing: the choice of a model for a call, by rules that anyone can run again.
+
+The room owns scores, chains of models, the record of each decision and its explanation, and the
+trail of thoughts. The room owns no call: the gateway sends it.
+
+Invariants: a decision names the hash of the rules that made it; the same inputs and rules give the
+same decision; a route never widens the models that a key allows.
+
+Start reading in :mod:`remit.routing.router`. Doors: ``intent`` reads a request, ``learned`` and
+``weights`` hold what scores are made of, ``scoring`` computes them, ``trail`` records thoughts.
+"""
 
 from remit.kernel.errors import NotFoundError
+from remit.routing.asked import asked_of, new_request
 from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
@@ -16,6 +27,7 @@ from remit.routing.emitters import (
     DecisionEmitter,
     create_thought_record_emitter,
 )
+from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.errors import (
     CircuitOpenError,
     FallbackChainExhaustedError,
@@ -39,6 +51,7 @@ from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, score_candi
 from remit.routing.weights import Rules, Weights, load_rules
 
 __all__ = [
+    "JUDGE_CONTRACT",
     "NO_OP_DECISION_EMITTER",
     "RULES_UNAVAILABLE",
     "Candidate",
@@ -68,6 +81,7 @@ __all__ = [
     "Weights",
     "WeightsError",
     "aroute_request",
+    "asked_of",
     "buckets_of",
     "build_routing_decision_record",
     "compute_decision_hash",
@@ -77,6 +91,7 @@ __all__ = [
     "find_decision",
     "head_on_record",
     "load_rules",
+    "new_request",
     "normalise_rule_version_hash",
     "read_intent",
     "record_head",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remit.gateway import owner_by_prefix
-from remit.gateway.bounds import call_bound
+from remit.gateway import call_bound, owner_by_prefix
 from remit.kernel.errors import NotFoundError, RemitError
 from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
 from remit.providers.prices import PriceTable
-from remit.providers.wire.endpoint import ENDPOINTS
+from remit.providers.wire import ENDPOINTS
 
 __all__ = ["explain_call"]
 

@@ -1,24 +1,56 @@
-"""An open root with everything wired."""
+"""An open root with everything wired, and the agents that work in it.
 
+The room owns assembly: only here are ledger, gateway, router, packages and agents put together.
+The room owns no record format and no rule of its own for a call.
+
+Invariants: two processes may open one root; what a process leaves unfinished, the next one finds
+in the ledger and finishes.
+
+Start reading in :mod:`remit.runtime.runtime`. Doors: ``installation`` makes and recovers roots,
+``prices`` changes price tables, ``replays`` runs recorded calls again, ``state`` checks what the
+database keeps next to the record, ``tenants`` holds roots of their own in one installation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 from remit.runtime.agent import Agent
 from remit.runtime.conversation import Conversation, TurnEnded
 from remit.runtime.installation import known_tools, make_root, package_manager
 from remit.runtime.order_handle import OrderHandle
 from remit.runtime.providers import require_reachable, resolve_model, weight_store
+from remit.runtime.routing import rules_of
 from remit.runtime.runtime import Runtime
 from remit.runtime.schedules import Schedule
+
+if TYPE_CHECKING:
+    from remit.runtime.order_app import load_app
+    from remit.runtime.order_worker import OrderWorker
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "order_app": "load_app",
+            "order_worker": "OrderWorker",
+        },
+    )
 
 __all__ = [
     "Agent",
     "Conversation",
     "OrderHandle",
+    "OrderWorker",
     "Runtime",
     "Schedule",
     "TurnEnded",
     "known_tools",
+    "load_app",
     "make_root",
     "package_manager",
     "require_reachable",
     "resolve_model",
+    "rules_of",
     "weight_store",
 ]

@@ -1,4 +1,4 @@
-"""An agent: who answers, under which contract, with which tools, within which limits."""
+"""Agents: a contract, tools and limits under a name, and the sessions in which they answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
-from remit.agents.files import UserMessage
-from remit.agents.outputs import OutputT
+from remit.agents import HO1Executor, OutputT, UserMessage
 from remit.agents.queue import Submission
 from remit.agents.queue import for_key as held_to
 from remit.agents.sessions import SessionManager
@@ -22,7 +21,6 @@ from remit.agents.supervisor import (
     TurnResult,
 )
 from remit.agents.tools import Context, Tool, ToolDispatcher
-from remit.agents.worker import HO1Executor
 from remit.agents.workorders import (
     NOBODY,
     Caller,
@@ -50,21 +48,21 @@ _Asked = TypeVar("_Asked")
 
 
 class Agent(Generic[OutputT]):
-    """Made by :meth:`remit.Runtime.agent`. Holds no state of its own: sessions are in the ledger.
+    """An agent of a root; made by :meth:`remit.Runtime.agent`. Its sessions are in the ledger.
 
     Args:
-        shared: what all agents of the root work with.
-        shape: what its author decided.
-        contracts: where its contracts are.
-        own: tools that it brings.
+        shared: the parts that all agents of the root share.
+        shape: the author's choices.
+        contracts: the loader of the agent's contracts.
+        own: tools that the author gives by value.
         shares_sessions: see :meth:`remit.Runtime.agent`.
 
     Attributes:
-        agent_id: its name on the record.
-        shared: what it has in common with the other agents of the root.
+        agent_id: the agent's name in the record.
+        shared: the parts that all agents of the root share.
 
     Raises:
-        UnknownToolError: it may use a tool that does not exist.
+        UnknownToolError: a tool that the agent names does not exist.
     """
 
     def __init__(
@@ -116,11 +114,11 @@ class Agent(Generic[OutputT]):
 
     @property
     def tools(self) -> Sequence[str]:
-        """Ids of the tools it may use."""
+        """Ids of the tools that the agent may use."""
         return self._shape.answer.tools
 
     def of_package(self, package_id: str) -> Agent:
-        """This agent, as one that a package brought."""
+        """Return this agent marked as brought by a package."""
         self._shape = replace(self._shape, package_id=package_id)
         return self
 
@@ -133,20 +131,21 @@ class Agent(Generic[OutputT]):
         tokens: int | None = None,
         usd: float | None = None,
     ) -> Conversation[OutputT]:
-        """Begin a session, or go on with one.
+        """Begin a session, or continue one.
 
         Args:
-            session_id: the session to go on with; a new one when left out.
-            user: the user of a new session: what it costs counts against their budget
-                (`remit budget set --user`) too. An id that need not be erased, on record as it is.
-            subject_id: the person of whom a new session's content speaks: what
-                `remit ledger erase --subject` takes. The record does not show it.
-            tokens: most tokens of a new session; the agent's, else the configured limit.
-            usd: most US dollars of a new session.
+            session_id: the session to continue; a new one if left out.
+            user: the user of a new session, whose budget (`remit budget set --user`) also pays. The
+                id is recorded in plain and cannot be erased.
+            subject_id: the person whom the content of a new session is about, as `remit ledger
+                erase --subject` takes it. The id is not recorded.
+            tokens: token limit of a new session; the agent's, else the configured limit, if left
+                out.
+            usd: limit of a new session in US dollars.
 
         Raises:
-            NotFoundError: the ledger has no such session, or it is another agent's.
-            InvalidInputError: limits, a user or a person for a session that has begun.
+            NotFoundError: the ledger has no such session, or the session is another agent's.
+            InvalidInputError: a limit, user or subject is given for a session that has begun.
         """
         session = self._manager(session_id, Principal(user, subject_id))
         if session_id is None:
@@ -160,11 +159,14 @@ class Agent(Generic[OutputT]):
         return self._conversation(session)
 
     def sub_session(self, call: Context[Any]) -> Conversation:
-        """The session in which it answers a tool call of another agent: one for each call.
+        """Return the session in which the agent answers a tool call of another agent.
+
+        Each call has a session of its own.
 
         Raises:
-            ToolError: the agent is at work further up already, or too many are above it.
-            NotFoundError: the call was another agent's to answer when it was first made.
+            ToolError: the agent already works further up in the chain of calls, or the chain is too
+                long.
+            NotFoundError: the call was answered by another agent before.
         """
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
@@ -184,26 +186,26 @@ class Agent(Generic[OutputT]):
         usd: float | None,
         about: Mapping[str, Any],
     ) -> Conversation[OutputT]:
-        """The session of a schedule's tick, or of an order: begun, or gone on with."""
+        """Begin or continue the session of a schedule's tick or of an order."""
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)
         return self._conversation(session, starting)
 
     def as_tool(self, *, name: str = "", description: str = "") -> Tool:
-        """A tool that has this agent do a task, for ``tools=`` of another agent.
+        """Return a tool with which another agent has this agent do a task.
 
-        Each call is a session of its own, linked to its caller's on record. What it costs is held
-        to its caller's budgets as to its own, counted there, and part of its caller's cost. Where
-        a tool of it waits for a person, its caller waits too. After a crash the same session is
-        gone on with: nothing is paid twice.
+        Pass the tool in ``tools=`` of the other agent. Each call is a session of its own, linked to
+        its caller's session in the record. The cost counts against the budgets of both agents and
+        is part of the caller's cost. If a tool of this agent waits for a person, the caller waits
+        too. After a crash the same session continues, and nothing is paid twice.
 
         Args:
-            name: the tool's id; the agent's when left out.
-            description: when to use it, for the calling model; the agent's instructions when left
-                out.
+            name: the tool's id; the agent's id if left out.
+            description: tells the calling model when to use the tool; the agent's instructions if
+                left out.
 
         Raises:
-            ToolError: the name cannot be a tool's id.
+            ToolError: the name cannot be a tool id.
         """
         about = description or str(self._shape.answer.input.get("instructions", ""))
         longest = self.shared.settings.worker.timeout_s
@@ -211,16 +213,17 @@ class Agent(Generic[OutputT]):
         return sub_agent.tool(name or self.agent_id, about, longest, self._taking_deps)
 
     def as_handoff(self, *, description: str = "") -> Tool:
-        """For ``tools=`` of another agent: lets it hand its session over to this one.
+        """Return a tool with which another agent hands its session over to this agent.
 
-        The rest of the session is answered by this agent, from the same turn on, within the same
-        budgets; the tool's call says why, the plans of orders who answers.
+        Pass the tool in ``tools=`` of the other agent. This agent answers the rest of the session,
+        beginning with the current turn, within the same budgets. The tool call records the reason,
+        and each order's plan names the agent that answers.
 
         Args:
-            description: when to hand over, for the model; the agent's instructions when left out.
+            description: tells the model when to hand over; the agent's instructions if left out.
 
         Raises:
-            InvalidInputError: it has a planner, which plans the turns of its own sessions only.
+            InvalidInputError: this agent has a planner, which can plan only its own sessions.
         """
         if self._shape.planner is not None:
             raise InvalidInputError(
@@ -308,9 +311,9 @@ class Agent(Generic[OutputT]):
         subject_id: str = "",
         deps: Any = None,
     ) -> TurnResult[Any]:
-        """One message, one answer, in a session of its own.
+        """Answer a single message in a new session.
 
-        See :meth:`session` and :meth:`Conversation.turn`.
+        Takes the arguments of :meth:`session` and :meth:`Conversation.turn`.
         """
         async with self.session(user=user, subject_id=subject_id) as session:
             result: TurnResult[Any] = await session.aturn(
@@ -336,31 +339,31 @@ class Agent(Generic[OutputT]):
         usd: float | None = None,
         max_attempts: int | None = None,
     ) -> OrderHandle[OutputT]:
-        """Have a worker (``remit worker``) do one turn, in a session of its own.
+        """Submit a turn that a worker (``remit worker``) does in a session of its own.
 
-        It is submitted when this returns: its entry and its place in the queue are one commit.
+        The order is durable when this returns: its entry and its place in the queue are one commit.
 
         Args:
-            task: what is to be done.
-            queue: where it waits.
-            priority: from -1000 to 1000; a lower number goes first.
-            due: not before then.
-            key: names the work: work that is submitted again with its key is one order.
-            by: who submits it, for the record.
-            for_key: name or id of the virtual key for which it is done: its models, agents and
-                tiers, its budgets and rates hold for the order's calls, and none is made once it
-                has ended. Nobody's when left out.
-            user: see :meth:`session`; ``subject_id`` too.
-            subject_id: see there.
-            tokens: most tokens of its session; the agent's limit when left out.
-            usd: most US dollars of its session.
-            max_attempts: attempts until it is set aside; as configured when left out.
+            task: the message of the turn.
+            queue: the queue in which the order waits.
+            priority: -1000 to 1000; lower numbers run first.
+            due: the earliest time at which the order may run.
+            key: idempotency key: work submitted again under the same key is the same order.
+            by: the submitter's name, for the record.
+            for_key: name or id of the virtual key on whose behalf the order runs. The key's models,
+                agents, tiers, budgets and rates apply, and no call is made after the key ends. None
+                if left out.
+            user: see :meth:`session`.
+            subject_id: see :meth:`session`.
+            tokens: token limit of the order's session; the agent's limit if left out.
+            usd: limit of the order's session in US dollars.
+            max_attempts: attempts before the order is set aside; the configured number if left out.
 
         Raises:
-            InvalidInputError: it cannot be submitted so, or not for that key; or `key` was used
-                for other work.
-            NotFoundError: there is no such key.
-            ConflictError: the key is revoked or expired.
+            InvalidInputError: a value cannot be used, the key may not submit this order, or ``key``
+                was used for other work.
+            NotFoundError: there is no such virtual key.
+            ConflictError: the virtual key is revoked or expired.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
@@ -381,12 +384,12 @@ class Agent(Generic[OutputT]):
     submit = blocking(asubmit)
 
     def order(self, order_id: str) -> OrderHandle[OutputT]:
-        """An order that was submitted, by this process or another."""
+        """Return the handle of an order that this or another process submitted."""
         return OrderHandle(order_id, self.shared.orders, self.shared.ledger, self._shape.output)
 
     @functools.cached_property
     def _on_record(self) -> Mapping[str, Any]:
-        """What its sessions say of it: hashed once, as its author made it."""
+        """The description of the agent that its sessions record; computed once."""
         shared, shape = self.shared, self._shape
         return agent_record(
             shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
@@ -394,7 +397,7 @@ class Agent(Generic[OutputT]):
         )  # fmt: skip
 
     def _aside_policy(self) -> AsidePolicy:
-        from remit.learning.signals import SignalPolicy  # of no turn without a failure
+        from remit.learning import SignalPolicy  # Only a failed turn needs the learning room.
 
         return SignalPolicy.installed(InstalledFiles(self.shared.root.path))
 
@@ -403,7 +406,7 @@ class Agent(Generic[OutputT]):
 
     @property
     def _taking_deps(self) -> tuple[Tool, ...]:
-        """Its tools that are given a turn's deps, those of agents behind them included."""
+        """Tools that receive a turn's ``deps``, those of agents behind them included."""
         tools = self._tools.tools(self._shape.answer.tools)
         return tuple(tool for tool in tools if tool.deps is not None or tool.behind)
 
@@ -414,10 +417,11 @@ class Agent(Generic[OutputT]):
         usd: float | None,
         about: Mapping[str, Any] | None = None,
     ) -> Callable[[], Awaitable[None]] | None:
-        """Begin a session and give it its limits, in one transaction.
+        """Begin a session and set its limits, in one transaction.
 
-        Where a loop runs, which must not be blocked, the write is under way: what the session does
-        first waits for it, by what this gives. Else it has been made.
+        If an event loop runs, which must not be blocked, the write happens in the background, and
+        the returned function waits for it; the session's first step calls that function. Otherwise
+        the write is complete, and None is returned.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)

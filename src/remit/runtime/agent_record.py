@@ -1,4 +1,4 @@
-"""What shapes an agent, as each of its sessions puts it on record (G3)."""
+"""The description of an agent that each of its sessions records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from remit.agents.outputs import OutputType
+from remit.agents import OutputType
 from remit.agents.supervisor import DEFAULT_CRITERIA, PlanStep, thread_tools
 from remit.agents.tools import Tool
 from remit.contracts import ContractError, ContractLoader
@@ -30,17 +30,17 @@ def agent_record(
     providers: Mapping[str, str],
     output: OutputType[Any] | None = None,
 ) -> dict[str, Any]:
-    """The metadata of an agent's ``SESSION_START``: ids and hashes; texts as content.
+    """Return the metadata of an agent's ``SESSION_START``: ids, hashes, and texts as content.
 
     Args:
-        step: how it answers.
-        supervisor: its settings of a turn.
-        settings: of the root.
-        contracts: where its contracts are.
-        own: the tools that it brings.
-        package_id: the package that brought the agent; empty for a program's.
-        providers: providers that the program brought, by id, each with its class's name.
-        output: the type of its answers.
+        step: the plan step with which the agent answers.
+        supervisor: settings of the agent's turns.
+        settings: settings of the root.
+        contracts: the loader of the agent's contracts.
+        own: tools that the author gave by value.
+        package_id: the package that brought the agent; empty for an agent made by a program.
+        providers: the program's own providers: id and name of the class.
+        output: the type of the answers.
     """
     limits = {
         "worker.turn_limit": step.turn_limit,
@@ -77,7 +77,7 @@ def agent_record(
 
 
 def _own_contracts(contract_id: str, contracts: ContractLoader) -> dict[str, dict[str, str]]:
-    """The contracts that no package brought, with the hashes of their newest versions."""
+    """Return contracts that no package brought, with the hashes of their newest versions."""
     found = {}
     for name in sorted({contract_id, *contracts.beside()}):
         try:

@@ -1,4 +1,4 @@
-"""What the author of an agent decided."""
+"""The author's choices of an agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
-from remit.agents.outputs import OutputType
+from remit.agents import OutputType
 from remit.agents.supervisor import Planner, PlanStep
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import SupervisorSettings
@@ -17,10 +17,10 @@ _LONGEST_ID = 200
 
 @dataclass(frozen=True, slots=True)
 class AgentShape:
-    """What the agent's author decided.
+    """The author's choices of an agent.
 
     Raises:
-        InvalidInputError: a limit is not one.
+        InvalidInputError: a limit cannot be used.
     """
 
     agent_id: str
@@ -56,7 +56,7 @@ class AgentShape:
 
 
 def check_kind(name: str, value: Any, *kinds: type) -> None:
-    """Raise InvalidInputError if an argument is none of ``kinds``, or a text that is not plain."""
+    """Raise InvalidInputError if an argument is none of ``kinds``, or is not plain text."""
     if not isinstance(value, kinds):
         wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
         raise InvalidInputError(f"{name} is {value!r}; it takes {wanted}.")
@@ -65,9 +65,9 @@ def check_kind(name: str, value: Any, *kinds: type) -> None:
 
 
 def check_limit(name: str, value: float | None) -> None:
-    """Raise InvalidInputError if a limit of tokens or US dollars is none; ``None`` sets no limit.
+    """Raise InvalidInputError if a limit of tokens or US dollars is not positive; None is no limit.
 
-    In settings, 0 tokens mean no limit. A program that computes 0 means that nothing is left.
+    In settings, 0 tokens mean no limit. A program that computes 0 means that nothing remains.
     """
     if value is None:
         return

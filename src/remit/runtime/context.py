@@ -1,4 +1,4 @@
-"""What the kernel passes to the supervisor that it may not read by itself."""
+"""Context that the kernel passes to the supervisor, which may not read it itself."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _log = logging.getLogger("remit.runtime")
 _POLICY = "HOT/policy/"
 _POLICY_SUFFIXES = (".md", ".txt")
 _BYTES_PER_TOKEN = 4
-_MOST_THREADS = 50  # of other sessions, that are looked at
+_MOST_THREADS = 50  # Other sessions to read.
 
 
 class KernelContext:
-    """Adopted policy, and what an agent's other sessions left open.
+    """Adopted policies, and open topics of an agent's other sessions.
 
     Args:
-        root: whose packages bring policy as texts below ``HOT/policy/``, one a file.
-        ledger: all tiers of it: the kernel sees everything and passes on little.
-        contracts: they name their ``required_context``.
-        settings: of the root.
-        agent_id: whose sessions are meant.
-        shares_sessions: whether what one session of the agent left open is shown in another; not
-            for agents that serve people who must not hear of each other.
+        root: the root, whose packages bring policies as text files below ``HOT/policy/``.
+        ledger: a client that reads all tiers; little of it is passed on.
+        contracts: the loader of contracts, which name their ``required_context``.
+        settings: settings of the root.
+        agent_id: the agent whose sessions are read.
+        shares_sessions: True if open topics of one session are shown in another. False for agents
+            that serve people who must not learn of each other.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class KernelContext:
         self._shares = shares_sessions
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """Open threads of the agent's other sessions."""
+        """Return open topics of the agent's other sessions."""
         if not self._shares:
             return []
         return [
@@ -65,7 +65,7 @@ class KernelContext:
         ]
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
-        """What the contract asks for, as its own tier may see it."""
+        """Return the required context of a contract, as far as the contract's tier may see it."""
         contract = self._contracts.load(contract_id)
         if not contract.required_context:
             return {}
@@ -79,7 +79,7 @@ class KernelContext:
         )
 
     def policies(self) -> Sequence[Candidate]:
-        """The policy files."""
+        """Return the texts of adopted policies."""
         found = []
         for path in self._installed.paths(_POLICY):
             if not path.endswith(_POLICY_SUFFIXES):
@@ -94,9 +94,9 @@ class KernelContext:
         return found
 
     def _policy_text(self, path: str) -> tuple[str, str]:
-        """The text of a policy and when it was written; of one that is too long, its beginning.
+        """Return the text of a policy and its time of writing; a long text is cut.
 
-        Attention leaves out a text that does not fit, so a longer one would never be shown.
+        Attention leaves out texts that do not fit, so an uncut text would never be shown.
         """
         most = self._settings.supervisor.attention.tokens * _BYTES_PER_TOKEN + _BYTES_PER_TOKEN
         data = self._installed.read(path)

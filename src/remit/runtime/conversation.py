@@ -1,4 +1,4 @@
-"""A session as a program talks to it."""
+"""A session as a program uses it: turns, streams, orders, feedback and the end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from typing_extensions import override
 
-from remit.agents.files import UserMessage, split
-from remit.agents.outputs import OutputT, OutputType
+from remit.agents import AttachedOrder, OutputT, OutputType, UserMessage, split_message
 from remit.agents.supervisor import (
     HO2Supervisor,
     Services,
@@ -20,7 +19,6 @@ from remit.agents.supervisor import (
     UnfinishedTurn,
 )
 from remit.agents.tools import Tool, ToolError, ToolWaitingError, current_call, given_deps
-from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound
@@ -47,10 +45,10 @@ class TurnEnded:
 
 
 class Conversation(Closeable, Generic[OutputT]):
-    """One session with an agent: say something, get a turn.
+    """A session with an agent.
 
-    A context manager: leaving the block writes ``SESSION_END``. A session can be resumed after
-    that, and by any process that opens the root.
+    A context manager: leaving the block writes ``SESSION_END``. A session can be resumed after that
+    by any process that opens the root.
     """
 
     def __init__(self, services: Services, tools: Sequence[Tool], ledger: LedgerClient) -> None:
@@ -70,17 +68,17 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @property
     def session_id(self) -> str:
-        """The session's id: resume with it."""
+        """The session's id, with which it can be resumed."""
         return self._session.session_id
 
     @property
     def agent_id(self) -> str:
-        """Whose session it is."""
+        """Id of the agent that the session belongs to."""
         return self._agent_id
 
     @property
     def turn_count(self) -> int:
-        """Turns recorded so far."""
+        """Number of recorded turns."""
         return self._session.turn_count
 
     # -- turns -------------------------------------------------------------------------------
@@ -123,23 +121,23 @@ class Conversation(Closeable, Generic[OutputT]):
         on_event: EventSink | None = None,
         deps: Any = None,
     ) -> TurnResult[Any]:
-        """Answer one message.
+        """Answer a message.
 
         Args:
             message: a text, or a list of texts and :class:`remit.File` values.
             output_type: the type of ``result.output``: a Pydantic model, dataclass, TypedDict,
-                list, union or scalar; ``str`` for text. The agent's own when left out.
-            on_event: receives text, partial outputs, tools and rejections as they come.
-            deps: what tools are given as the ``deps`` of their :class:`remit.Context`; it is not
-                recorded, and a turn that is resumed is given it again.
+                list, union or scalar; ``str`` for text. The agent's own type if left out.
+            on_event: called with text, partial outputs, tool calls and rejections as they arrive.
+            deps: given to tools as ``deps`` of their :class:`remit.Context`; never recorded, so a
+                turn that is resumed must be given them again.
 
         Raises:
-            InvalidInputError: the message is blank, the type cannot be described by JSON Schema,
-                or ``deps`` are not what a tool takes.
-            RemitError: what :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn` raises.
+            InvalidInputError: the message is blank, JSON Schema cannot describe the type, or
+                ``deps`` have a type that a tool does not take.
+            RemitError: an error of :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`.
         """
         self._refuse_inner_turn()
-        text, files = split(message)
+        text, files = split_message(message)
         with self._given(deps):
             return await self._supervisor.ahandle_turn(
                 text, files=files, output=_output(output_type), on_event=on_event
@@ -150,9 +148,9 @@ class Conversation(Closeable, Generic[OutputT]):
     async def astream(
         self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> AsyncIterator[TurnEvent | TurnEnded]:
-        """A turn as its events, as they come; the last one is :class:`TurnEnded`.
+        """Yield the events of a turn as they arrive; the last one is :class:`TurnEnded`.
 
-        Closing the iterator before that cancels the turn.
+        Closing the iterator before the end cancels the turn.
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
 
@@ -185,7 +183,7 @@ class Conversation(Closeable, Generic[OutputT]):
     def stream(
         self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> Iterator[TurnEvent | TurnEnded]:
-        """:meth:`astream` for callers without an event loop."""
+        """Yield the events of :meth:`astream`, for callers without an event loop."""
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
         future = start_background(
             self.aturn(message, output_type=output_type, on_event=events.put, deps=deps)
@@ -199,10 +197,12 @@ class Conversation(Closeable, Generic[OutputT]):
             cancel_background(future)
 
     async def aanswer(self, message: str, *, deps: Any = None) -> str:
-        """The answer to the only message of a sub-agent's session, whichever process began it.
+        """Return the answer to the only message of a sub-agent's session.
+
+        The message may have been sent by another process.
 
         Raises:
-            ToolWaitingError: its turn waits for a person.
+            ToolWaitingError: the turn waits for a person.
             ToolError: the turn ended without an answer.
         """
         result = None
@@ -220,20 +220,20 @@ class Conversation(Closeable, Generic[OutputT]):
         return response
 
     def unfinished(self) -> UnfinishedTurn | None:
-        """The turn that was interrupted or waits for a person, if there is one."""
+        """Return the turn that was interrupted or waits for a person; None if there is none."""
         return self._supervisor.unfinished()
 
     async def aresume(
         self, *, output_type: Any = None, on_event: EventSink | None = None, deps: Any = None
     ) -> TurnResult[OutputT] | None:
-        """Go on with the unfinished turn; ``None`` when there is none.
+        """Continue the unfinished turn; return None if there is none.
 
-        What is on record is not done again: answers of models and results of tools are read back.
+        Recorded answers of models and recorded tool results are reused; nothing is done twice.
 
         Args:
-            output_type: the one that :meth:`turn` was given, where it is not the agent's own.
-            on_event: as of :meth:`turn`.
-            deps: as of :meth:`turn`.
+            output_type: the type that :meth:`turn` was given, unless it is the agent's own.
+            on_event: see :meth:`turn`.
+            deps: see :meth:`turn`.
 
         Raises:
             InvalidInputError: the turn began with another output type.
@@ -245,9 +245,9 @@ class Conversation(Closeable, Generic[OutputT]):
     resume = blocking(aresume)
 
     async def acancel(self) -> bool:
-        """End the turn that runs, here or in another process, or that waits.
+        """End the turn that runs in any process, or waits; return True if there was one.
 
-        Returns whether there was one. A running turn ends within a moment.
+        A running turn ends within a moment.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -268,22 +268,21 @@ class Conversation(Closeable, Generic[OutputT]):
         on_event: EventSink | None = None,
         deps: Any = None,
     ) -> WorkOrder:
-        """Have one order worked on, outside the conversation; many may run at once.
+        """Execute an order outside the conversation; many orders may run at once.
 
         Args:
-            task: what is to be done: a text, or the variables of the contract's template.
-            key: names the order within the session, for work that must not be done twice: an
-                order with that key that has ended is given back as it ended, in any later
-                process; one that was interrupted is gone on with.
-            contract: instead of the agent's own.
-            output_type: the type of ``output_result``; the agent's own when neither this nor a
-                contract is given.
-            retry_failed: where the order of that key has failed, make another attempt. Nothing
-                is paid twice: an order that timed out, or a tool of which may have taken effect,
-                is given back as it ended; a tool that must not run twice and has run is not
-                offered again, and what it returned is shown.
-            on_event: hears text and tools as they come.
-            deps: as of :meth:`turn`.
+            task: a text, or the variables of the contract's template.
+            key: idempotency key within the session. An order that ended under the same key is
+                returned unchanged, in any later process; an interrupted one continues.
+            contract: replaces the agent's contract.
+            output_type: the type of ``output_result``; the agent's own if neither this nor
+                ``contract`` is given.
+            retry_failed: make another attempt if the order of that key failed. Nothing is paid
+                twice: an order that timed out, or whose tool may have taken effect, is returned
+                unchanged. A tool that must not run twice and has run is not offered again; its
+                result is shown.
+            on_event: called with text and tool calls as they arrive.
+            deps: see :meth:`turn`.
 
         Returns:
             The order: its ``state``, ``output_result``, ``error`` and ``cost``.
@@ -306,26 +305,27 @@ class Conversation(Closeable, Generic[OutputT]):
     async def aresume_work(
         self, wo_id: str, *, on_event: EventSink | None = None, deps: Any = None
     ) -> WorkOrder:
-        """Go on with an order by itself that was interrupted, or waited for a person."""
+        """Continue an order outside the conversation that was interrupted, or that waited."""
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
 
     resume_work = blocking(aresume_work)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
-        """End an order by itself that will not be continued."""
+        """End an order outside the conversation that will not be continued."""
         return run_blocking(self._supervisor.orders.acancel(wo_id))
 
     def attached(
         self, task: str, *, key: str | None = None
     ) -> AbstractAsyncContextManager[AttachedOrder]:
-        """One order that a program outside works on, such as another framework's agent.
+        """Open an order that another program works on, such as another framework's agent.
 
-        It may use the agent's tools, within its limits; see the distribution ``remit-interop``.
+        The program may use the agent's tools, within its limits; see the distribution
+        ``remit-interop``.
 
         Args:
-            task: what is to be done, for the record.
-            key: names the order within the session; see :meth:`awork`.
+            task: a description of the work, for the record.
+            key: idempotency key within the session; see :meth:`awork`.
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
@@ -339,17 +339,17 @@ class Conversation(Closeable, Generic[OutputT]):
         turn: int | None = None,
         by: str = "local operator",
     ) -> Feedback:
-        """Say how good a turn was; what the same person said of it before no longer counts.
+        """Record how good a turn was; this replaces earlier feedback of the same person on it.
 
         Args:
             score: 0 (bad) to 1 (good).
             label: a word for counting, such as ``wrong_unit``.
-            reason: content of the session, erased with it.
-            turn: its number, from 1; the latest turn when left out.
-            by: who says it, for the record; no erasure reaches it.
+            reason: free text; content of the session, erased with it.
+            turn: number of the turn, from 1; the latest if left out.
+            by: the person's name, for the record; it cannot be erased.
 
         Raises:
-            InvalidInputError: a value cannot be used; neither score nor label is given.
+            InvalidInputError: a value cannot be used, or neither score nor label is given.
             RemitError: there is no such turn, or its content was erased.
         """
         from remit.learning import give_feedback  # not on the way of a turn
@@ -362,13 +362,13 @@ class Conversation(Closeable, Generic[OutputT]):
     feedback = blocking(afeedback)
 
     def cost(self) -> dict[str, Any]:
-        """What the session has used, from the ledger."""
+        """Return tokens, calls and cost of the session, summed from the ledger."""
         return self._session.total_cost()
 
     def end(self) -> None:
         """Write ``SESSION_END``. Ending twice is harmless.
 
-        Where ``[supervisor] consolidate`` says so, what the session leaves open is found first.
+        With ``[supervisor] consolidate``, the topics that the session leaves open are found first.
         """
         if not self._ended:
             self._ended = True
@@ -378,10 +378,10 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @contextmanager
     def _given(self, deps: Any) -> Iterator[None]:
-        """Have tools find ``deps`` while the block runs.
+        """Give ``deps`` to tools while the block runs.
 
         Raises:
-            InvalidInputError: they are not what one of the agent's tools takes.
+            InvalidInputError: a tool of the agent takes ``deps`` of another type.
         """
         for tool in self._tools:
             if problem := tool.lacks(deps):

@@ -1,11 +1,11 @@
-"""The agents of a runtime: ADMIN, and the tools of others."""
+"""Construction of agents: ADMIN, and the tools of other agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.admin import RECALL
+from remit.agents import RECALL
 from remit.agents.supervisor import PlanStep, thread_tools
 from remit.agents.tools import Tool, ToolError, UnknownToolError, tool
 from remit.agents.workorders import WorkOrderType
@@ -18,15 +18,15 @@ from remit.runtime.agent_shape import AgentShape, check_kind
 from remit.runtime.resources import Resources
 
 if TYPE_CHECKING:
-    from remit.agents.tools.mcp import McpServer
+    from remit.agents.tools import McpServer
 
 
 class AgentFactory:
-    """Makes the agents of one runtime, and keeps the MCP servers that they share.
+    """Makes the agents of a runtime and holds the MCP servers that they share.
 
     Args:
-        shared: what all its agents work with.
-        contracts: of the root.
+        shared: the parts that all agents share.
+        contracts: the loader of the root's contracts.
     """
 
     def __init__(self, shared: Resources, contracts: ContractLoader) -> None:
@@ -37,12 +37,12 @@ class AgentFactory:
     def admin(self, own: Iterable[Tool], able: ModelCapabilities) -> Agent[str]:
         """Return the ADMIN agent.
 
-        A model that may not speak for the system is given a tool that repeats what was said, and
-        is not asked to classify messages: code chooses its tools.
+        A model without ``prose`` gets a tool that repeats earlier messages, and its messages are
+        not classified: code chooses its tools.
 
         Args:
-            own: tools that the embedding program adds to it.
-            able: what its model can do.
+            own: tools that the embedding program adds.
+            able: capabilities of the agent's model.
 
         Raises:
             UnknownToolError: the configuration allows a tool that does not exist.
@@ -66,18 +66,18 @@ class AgentFactory:
         mcp: Iterable[str],
         approve: Iterable[str],
     ) -> tuple[list[Tool], tuple[str, ...]]:
-        """Tools that an agent brings, and the ids of all that it may use.
+        """Return the tools that an agent brings, and the ids of all tools that it may use.
 
         Args:
-            tools: values, functions and ids.
+            tools: tool values, functions and ids.
             mcp: names of MCP servers.
-            approve: ids of which each must be among them.
+            approve: ids that must each be among the tools.
 
         Raises:
             ConfigError: there is no such MCP server.
-            InvalidInputError: one of them is no list.
-            ToolError: two tools have one id.
-            UnknownToolError: one that needs approval is none of them.
+            InvalidInputError: an argument is not a list.
+            ToolError: two tools have the same id.
+            UnknownToolError: a tool that needs approval is not among the tools.
         """
         for name, given in (("tools", tools), ("mcp", mcp), ("approve", approve)):
             if isinstance(given, (str, Tool)) or not isinstance(given, Iterable):
@@ -110,30 +110,30 @@ class AgentFactory:
         return own, _unique(ids)
 
     def _server(self, name: str) -> McpServer:
-        """An MCP server of the configuration, started when it is first used."""
+        """Return a configured MCP server, which starts at its first use."""
         if name not in self._servers:
-            from remit.agents.tools.mcp import McpServer, Pins
+            from remit.agents.tools import McpServer, Pins
 
             pins = Pins(self._shared.ledger, self._permitted)
             self._servers[name] = McpServer.configured(name, self._shared.settings.mcp, pins)
         return self._servers[name]
 
     def _permitted(self) -> list[str]:
-        """The tools that installed packages permit, as they write them."""
+        """Return the tools that installed packages permit, in the packages' spelling."""
         return Registry.from_ledger(self._shared.ledger).permitted_tools()
 
     def close(self) -> None:
-        """End the MCP servers, and the notifications of approvals."""
+        """Stop the MCP servers and the notifications of approvals."""
         self._shared.approvals.close()
         for server in self._servers.values():
             server.close()
 
 
 def _unique(ids: list[str]) -> tuple[str, ...]:
-    """The ids, each once.
+    """Return the ids as a tuple.
 
     Raises:
-        ToolError: one is there twice: an approval could mean either.
+        ToolError: an id occurs twice, so that an approval could mean either tool.
     """
     for tool_id in ids:
         if ids.count(tool_id) > 1:

@@ -1,4 +1,4 @@
-"""Makes a root; opens its packages and its gates with what they need of the rest."""
+"""Making a root, and opening its packages and gates."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.supervisor import thread_tools
-from remit.agents.tools import Tool
-from remit.agents.tools.installed import GROUP
+from remit.agents.tools import TOOL_GROUP, Tool
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, load_settings
-from remit.ledger import KeptHead, LedgerClient, ledger_key, open_root_ledger, remember_place
-from remit.ledger.forks import fork
+from remit.ledger import KeptHead, LedgerClient, fork, ledger_key, open_root_ledger, remember_place
 from remit.packages import (
     PRICES_FILE,
     IncomingArchive,
     InstalledPackage,
+    Operation,
     PackageManager,
     finish_prices,
     found_packages,
     install_shipped,
     record_settings,
 )
-from remit.packages.files import Operation
 from remit.packages.gates import GateContext, GateReport, GateView, check_gates
 from remit.packages.shipped import move_aside
 from remit.packages.trust import recorded_trust
@@ -51,14 +49,14 @@ def package_manager(
     by: str,
     step: Step = lambda _: None,
 ) -> PackageManager:
-    """The manager of a root's packages.
+    """Return the manager of a root's packages.
 
     Args:
         root: the installation.
-        ledger: its record.
-        loaded: its settings.
-        by: who acts, for the record.
-        step: called with its name before each step.
+        ledger: the root's ledger.
+        loaded: the root's settings.
+        by: the person who acts, for the record.
+        step: called with the name of each step before the step.
     """
     settings = loaded.settings
     return PackageManager(
@@ -76,8 +74,8 @@ def package_manager(
 def governance(
     root: Root, ledger: LedgerClient, loaded: LoadedSettings, identity: Identity
 ) -> Governance:
-    """Who decides on the proposals of a root, in the name of a person."""
-    from remit.learning.proposals import Governance  # of no call
+    """Return the object that decides on a root's proposals in the name of a person."""
+    from remit.learning.proposals import Governance  # No model call needs it.
 
     return Governance(
         root,
@@ -97,27 +95,27 @@ def make_root(
     by: str = "local operator",
     step: Step = lambda _: None,
 ) -> bool:
-    """Make a root with everything that comes with Remit, or put back what is missing of one.
+    """Make a complete root, or restore the missing parts of one.
 
-    In a root of a version before packages, files in the way are moved to ``before-packages/``.
+    In a root made before packages existed, files in the way are moved to ``before-packages/``.
 
     Args:
-        root: where.
-        flags: settings by dotted key, over all other layers.
-        bare: nothing but folders, keys and an empty ledger, for an export to be read into; what
-            comes with Remit is installed when this is done again without it.
-        new_ledger: begin a new ledger although packages were installed on one that is gone.
-        by: who acts, for the record.
-        step: called with its name before each step.
+        root: the directory.
+        flags: settings by dotted key, above all other layers.
+        bare: make only folders, keys and an empty ledger, into which an export can be imported. A
+            later call without ``bare`` installs the packages.
+        new_ledger: begin a new ledger although packages were installed on one that is lost.
+        by: the person who acts, for the record.
+        step: called with the name of each step before the step.
 
     Returns:
-        Whether the running code is an editable install, which is waived on record.
+        True if the running code is an editable install, which is recorded as a waiver.
 
     Raises:
-        RemitError: the directory cannot be written; a folder of it is a link; or packages were
-            installed and the ledger is gone.
-        ConfigError: ``remit.toml`` or the environment does not fit.
-        PackageError: something cannot be installed; what was there is as it was.
+        RemitError: the directory cannot be written, one of its folders is a link, or packages were
+            installed and the ledger is lost.
+        ConfigError: ``remit.toml`` or the environment has a value that cannot be used.
+        PackageError: a package cannot be installed; nothing was changed.
         LedgerError: the ledger cannot be made or opened.
     """
     if bare:
@@ -138,24 +136,24 @@ def install_bootstrap(
     by: str,
     step: Step = lambda _: None,
 ) -> tuple[list[InstalledPackage], GateReport]:
-    """Make a root out of the archives of a bootstrap, and run every gate.
+    """Make a root from the archives of a bootstrap and run every gate.
 
     Args:
-        root: where.
+        root: the directory.
         archives: all packages.
-        dev: let unsigned packages pass that are not those of the running distribution.
-        by: who acts, for the record.
-        step: called with its name before each step.
+        dev: accept unsigned packages that are not part of the running distribution.
+        by: the person who acts, for the record.
+        step: called with the name of each step before the step.
 
     Returns:
-        What is installed, in the order in which packages need each other, and the gates.
+        The installed packages in order of dependency, and the report of the gates.
 
     Raises:
-        RemitError: as :func:`make_root`.
+        RemitError: see :func:`make_root`.
     """
     with _founding(root, None, by, step) as (manager, ledger, _):
         installed = manager.install(archives, dev=dev)
-        ledger.checkpoint()  # what gate G6 holds the ledger against
+        ledger.checkpoint()  # Gate G6 compares the ledger with it.
         loaded = load_settings(root.config)
         record_settings(ledger, EffectiveSettings.of(loaded), by=by)
         report = check_gates(gate_context(root, ledger, loaded), by=by)
@@ -166,7 +164,7 @@ def install_bootstrap(
 def _founding(
     root: Root, flags: Mapping[str, Any] | None, by: str, step: Step, *, new_ledger: bool = False
 ) -> Iterator[tuple[PackageManager, LedgerClient, bool]]:
-    """A root with nothing but its keys and ledger, or one to be repaired."""
+    """Yield the manager of a root that has only keys and ledger, or that is being repaired."""
     installed = any(root.tier("hot").glob("installed/*/receipt.json"))
     with _open(root, flags, keep=installed and not new_ledger) as (ledger, loaded):
         if installed and not new_ledger and not ledger.count():
@@ -176,7 +174,7 @@ def _founding(
                 f"The ledger of {root.path} is there and knows this root: nothing is lost.",
                 next_step="Run `remit init`, without asking for a new ledger.",
             )
-        if new_ledger:  # what was checked of the one that is gone says nothing of this one
+        if new_ledger:  # Checks of the lost ledger say nothing about the new one.
             shutil.rmtree(root.marks, ignore_errors=True)
             if ledger.checkpoints.problem():
                 kept = KeptHead(ledger_key(root, loaded.settings.ledger))
@@ -190,9 +188,9 @@ def _founding(
 def _open(
     root: Root, flags: Mapping[str, Any] | None, *, keep: bool = False
 ) -> Iterator[tuple[LedgerClient, LoadedSettings]]:
-    """Make folders, keys and ledger where they are missing, and open the ledger.
+    """Make missing folders, keys and ledger, and open the ledger.
 
-    With ``keep`` a ledger in a file has to be there already.
+    With ``keep``, a ledger in a file must exist.
     """
     _refuse_links(root)
     root.create()
@@ -210,7 +208,7 @@ def _open(
 
 
 def _refuse_links(root: Root) -> None:
-    """Nothing is written through a link to somewhere else."""
+    """Raise RemitError if a folder of the root is a link: nothing is written through links."""
     hot = root.tier("hot")
     for folder in (
         hot, root.tier("ho2"), root.tier("ho1"), hot / "installed", root.keys, hot / "registries",
@@ -234,8 +232,10 @@ def _lost(what: str) -> RemitError:
 
 
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
-    """Finish or undo an operation on packages or prices whose process was killed, and take away
-    what was learned from content that was erased since."""
+    """Finish or undo a package or price operation whose process was killed.
+
+    Learned packages made from content erased since are removed.
+    """
     settings = loaded.settings
     file = settings.budget.prices or PRICES_FILE
     if entry_id := finish_prices(root.path, ledger, file, settings.packages.lock_timeout_s):
@@ -247,12 +247,12 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 
 
 def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[str]:
-    """Take away proposals and learned packages that hold what was erased; their proposals' ids."""
+    """Remove proposals and learned packages that hold erased content; return the proposals' ids."""
     if not (root.path / "proposals").is_dir() and not any(
         root.tier("hot").glob("installed/PKG-LEARNED-*")
     ):
         return []
-    from remit.learning.proposals.erasure import forget_erased as forget
+    from remit.learning.proposals import forget_erased as forget
 
     return forget(root, ledger, package_manager(root, ledger, loaded, by="erasure"))
 
@@ -263,13 +263,13 @@ def gate_context(
     loaded: LoadedSettings,
     settings_error: RemitError | None = None,
 ) -> GateContext:
-    """What the gates of a root look at.
+    """Return the state of a root that its gates check.
 
     Args:
         root: the installation.
-        ledger: its record.
-        loaded: its settings; the shipped ones where they cannot be loaded.
-        settings_error: why they cannot.
+        ledger: the root's ledger.
+        loaded: the root's settings; the shipped ones if they cannot be loaded.
+        settings_error: the reason why the settings cannot be loaded.
     """
     return GateContext(
         root.path,
@@ -283,17 +283,19 @@ def gate_context(
 
 
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
-    """ADMIN's tools, which look at one root."""
+    """Return ADMIN's tools for a root."""
     gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
-    from remit.agents.admin import admin_tools  # many models of arguments, slow to make
+    from remit.agents import admin_tools  # many models of arguments, slow to make
 
     return admin_tools(ledger, root.path, loaded.settings.tools, loaded, gates=gates)
 
 
 def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> frozenset[str]:
-    """Ids of the tools that agents of this root can be given: ADMIN's, the supervisor's, and
-    those of installed distributions."""
+    """Return the ids of tools that agents of a root can be given.
+
+    These are the tools of ADMIN, of the supervisor and of installed distributions.
+    """
     own = [*root_tools(root, ledger, loaded), *thread_tools()]
     return frozenset(
-        [tool.tool_id for tool in own] + [tool.name for tool in entry_points(group=GROUP)]
+        [tool.tool_id for tool in own] + [tool.name for tool in entry_points(group=TOOL_GROUP)]
     )

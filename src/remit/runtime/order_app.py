@@ -1,4 +1,4 @@
-"""Agents and schedules that a program made, named to ``remit worker`` as ``module:attribute``."""
+"""Agents and schedules made by a program, given to ``remit worker`` as ``module:attribute``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ __all__ = ["load_app"]
 
 
 def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Schedule[Any]]]:
-    """Call the function at ``place`` with the runtime; it gives agents and schedules, as a list or
-    one by one. Modules are looked for in the working directory too.
+    """Call the function at ``place`` with the runtime and return its agents and schedules.
+
+    The function returns a list or yields the items. Modules are searched in the working directory
+    too.
 
     Raises:
-        InvalidInputError: there is no such function, or it gives something else.
+        InvalidInputError: there is no such function, or it returns other objects.
     """
     module, _, name = place.partition(":")
     if not module or not name:

@@ -1,4 +1,4 @@
-"""An order that was submitted, as the program sees it that wants its result."""
+"""A submitted order, as the program that waits for its result sees it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Generic
 
-from remit.agents.outputs import OutputT, OutputType
+from remit.agents import OutputT, OutputType
 from remit.agents.queue import OrderQueue, OrderStatus
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import TurnCancelledError, TurnResult
@@ -17,10 +17,12 @@ __all__ = ["OrderHandle"]
 
 
 class OrderHandle(Generic[OutputT]):
-    """Made by :meth:`remit.runtime.Agent.submit`. It holds nothing: the order is in the ledger.
+    """A handle of a submitted order; made by :meth:`remit.runtime.Agent.submit`.
+
+    The handle has no state: the order is in the ledger.
 
     Attributes:
-        order_id: by which any program of the root finds it again.
+        order_id: id by which any program of the root finds the order.
     """
 
     def __init__(
@@ -39,27 +41,27 @@ class OrderHandle(Generic[OutputT]):
         return f"OrderHandle({self.order_id!r})"
 
     def status(self) -> OrderStatus:
-        """How it stands."""
+        """Return the state of the order."""
         return self._orders.get(self.order_id)
 
     async def await_(self, timeout_s: float | None = None) -> OrderStatus:
-        """Wait until it is done, set aside or given up, seconds at most.
+        """Wait until the order is done, set aside or cancelled, for at most ``timeout_s`` seconds.
 
         Raises:
-            TimeoutError: it takes longer.
+            TimeoutError: the order takes longer.
         """
         return await self._orders.ended(self.order_id, timeout_s)
 
     wait = blocking(await_)
 
     async def aresult(self, timeout_s: float | None = None) -> TurnResult[OutputT]:
-        """Wait for its end; the turn as it is on record.
+        """Wait for the end of the order and return its recorded turn.
 
-        Of an order that was set aside the turn says why (``failed``, ``error_code``).
+        The turn of an order that was set aside states the cause (``failed``, ``error_code``).
 
         Raises:
-            TimeoutError: it takes longer than ``timeout_s`` seconds.
-            TurnCancelledError: it was given up.
+            TimeoutError: the order takes longer than ``timeout_s`` seconds.
+            TurnCancelledError: the order was cancelled.
         """
         status = await self.await_(timeout_s)
         if status.state == "cancelled":
@@ -69,10 +71,10 @@ class OrderHandle(Generic[OutputT]):
     result = blocking(aresult)
 
     def cancel(self, *, by: str = "local operator") -> OrderStatus:
-        """Give it up; one that runs ends in a moment.
+        """Cancel the order; a running order ends within a moment.
 
         Raises:
-            ConflictError: it is done already.
+            ConflictError: the order is done.
         """
         return self._orders.cancel(self.order_id, by=by)
 
@@ -105,7 +107,7 @@ class OrderHandle(Generic[OutputT]):
         )
 
     def _value(self, session_id: str, response: Any) -> Any:
-        """The answer as the agent's type has it; the text where it has none."""
+        """Return the answer in the agent's output type; the text if the agent has none."""
         if self._output is None or self._output.schema is None:
             return response
         query = self._ledger.query

@@ -1,4 +1,4 @@
-"""One attempt at an order that asks for a replay: begun, or gone on with by the record."""
+"""An attempt at an order of kind ``replay``, begun or continued from the record."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from remit.agents.queue import Row
-from remit.kernel.errors import InvalidInputError, RemitError
-from remit.learning.kept import ReplayDriftError
+from remit.kernel.errors import ConflictError, InvalidInputError, RemitError
 from remit.ledger import Erased
 from remit.runtime.order_turns import Done
 from remit.runtime.replays import Replays, ReplayWanted
@@ -22,11 +21,11 @@ _STATE = "SELECT worker, attempts, stop FROM orders WHERE order_id = ?"
 
 
 class _StoppedError(RemitError):
-    """It is to stop, or is another worker's."""
+    """The attempt must stop, or another worker has taken the order."""
 
 
 class OrderReplays:
-    """Does orders of the kind ``replay``.
+    """Executes orders of kind ``replay``.
 
     Args:
         runtime: the root.
@@ -36,8 +35,10 @@ class OrderReplays:
         self._runtime = runtime
 
     async def run(self, claim: Row) -> Done:
-        """Do one, to its end or its budget's; in a thread, as calls of a replay are made one after
-        the other."""
+        """Execute an order until it is done or its budget is spent.
+
+        Runs in a thread, because a replay makes its calls one after another.
+        """
         return await asyncio.to_thread(self._run, claim)
 
     def _run(self, claim: Row) -> Done:
@@ -56,9 +57,9 @@ class OrderReplays:
             check(0, 0)
             replays = Replays(self._runtime, wanted, str(said["by"]))
             done = replays.run(check, order_id=claim.order_id)
-        except _StoppedError:  # of another worker's, nothing that is said counts
+        except _StoppedError:  # Another worker has the order: this result is void.
             return Done(outcome="cancelled")
-        except (InvalidInputError, ReplayDriftError, json.JSONDecodeError) as error:
+        except (InvalidInputError, ConflictError, json.JSONDecodeError) as error:
             message = error.message if isinstance(error, RemitError) else "The task is no JSON."
             return Done(outcome="failed", code=type(error).__name__, message=message)
         return Done(outcome="completed", figures=done.to_dict())

@@ -1,4 +1,4 @@
-"""One attempt at an order: the turn that it asks for, begun, or gone on with by the record."""
+"""An attempt at an order of kind ``turn``, begun or continued from the record."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _LATER = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What an attempt came to.
+    """The result of an attempt at an order.
 
     Attributes:
         outcome: ``completed``, ``cancelled``, ``failed`` or ``waiting``.
-        turn_entry_id: the turn that was recorded.
-        figures: what an order of another kind than ``turn`` came to: numbers and ids.
-        code: why it failed.
-        message: the same in words; content.
-        again: whether another attempt can help.
-        new_session: whether that is made in a session of its own: this one's turn has ended.
-        request_ids: what it waits for.
+        turn_entry_id: id of the recorded turn.
+        figures: numbers and ids that an order of another kind than ``turn`` produced.
+        code: error code of a failure.
+        message: the failure in words; content.
+        again: True if another attempt can help.
+        new_session: True if that attempt needs a new session, because this session's turn ended.
+        request_ids: ids of the requests that the order waits for.
     """
 
     outcome: str
@@ -50,11 +50,10 @@ class Done:
 
 
 class OrderTurns:
-    """Does orders of the kind ``turn``.
+    """Executes orders of kind ``turn``.
 
     Args:
         runtime: the root.
-        agents: those that a program made, by id; packages' agents and the shell's are known.
     """
 
     def __init__(self, runtime: Runtime, agents: Mapping[str, Agent[Any]]) -> None:
@@ -62,10 +61,10 @@ class OrderTurns:
         self._agents = dict(agents)
 
     async def run(self, claim: Row) -> Done:
-        """Do one, as far as it goes now.
+        """Execute an order as far as it can proceed now.
 
         Raises:
-            LedgerError: the record cannot be kept.
+            LedgerError: the ledger cannot be written.
         """
         try:
             said = await asyncio.to_thread(self._runtime.orders.submission, claim.order_id)
@@ -105,7 +104,7 @@ class OrderTurns:
         return await asyncio.to_thread(self._ended, session, result)
 
     def _ended(self, session: Conversation[Any], result: TurnResult[Any] | None) -> Done:
-        """What became of a turn that has ended, here or before the process that did it died."""
+        """Return the result of a turn that ended in this process or in one that died."""
         session_id, ledger = session.session_id, self._runtime.ledger
         found = ledger.query(
             session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1,
@@ -134,10 +133,10 @@ class OrderTurns:
         )  # fmt: skip
 
     def _agent(self, agent_id: str) -> Agent[Any]:
-        """The agent of that id.
+        """Return the agent of an id.
 
         Raises:
-            NotFoundError: neither a program nor a package has one.
+            NotFoundError: neither a program nor a package has such an agent.
         """
         if agent_id not in self._agents:
             return self._runtime.packaged_agent(agent_id)

@@ -1,5 +1,4 @@
-"""A worker: does submitted orders, ticks of schedules and results of batches until it is told to
-end."""
+"""A worker: executes orders, ticks of schedules and results of batches until it is drained."""
 
 from __future__ import annotations
 
@@ -25,28 +24,28 @@ _log = logging.getLogger("remit.worker")
 
 _LOOK_S = 0.5  # how often for workers that are gone, and for orders that are to stop
 _TICK_S = 1.0  # how often schedules are looked at
-_AWAY_S = 1.0  # until a database is tried again that does not answer
+_AWAY_S = 1.0  # Pause before a silent database is tried again.
 
 Handler = Callable[[Row], Awaitable[Done]]
 """Does one attempt at an order of a kind."""
 
 
 class OrderWorker:
-    """Takes orders of its queues, side by side. Any number may work on one root.
+    """Executes orders of its queues concurrently. Any number of workers may serve one root.
 
     Args:
         runtime: the root.
-        agents: those that a program made, besides the packages'.
-        schedules: whose ticks it does.
-        queues: whose orders it takes, of the first first.
-        at_once: how many orders at once; as configured when left out.
-        kinds: by kind, who does orders of other kinds than ``turn`` and ``replay``.
+        agents: agents made by a program, in addition to those of packages.
+        schedules: schedules whose ticks the worker runs.
+        queues: queues to serve, in order of preference.
+        at_once: most concurrent orders; the configured number if left out.
+        kinds: executors of other kinds than ``turn`` and ``replay``, keyed by kind.
 
     Attributes:
-        seat: its name, with its queues; empty while it does not work.
-        queues: whose orders it takes.
-        at_once: how many at once.
-        draining: whether it is to end.
+        seat: name of the running worker, with its queues; empty while it does not run.
+        queues: queues that the worker serves.
+        at_once: most concurrent orders.
+        draining: True if the worker shall end.
     """
 
     def __init__(
@@ -72,13 +71,13 @@ class OrderWorker:
         self._kinds: dict[str, Handler] = {
             "turn": turns.run, "replay": self._replay, **(kinds or {}),
         }  # fmt: skip
-        self._tasks: set[asyncio.Task[None]] = set()  # one for each order that runs
+        self._tasks: set[asyncio.Task[None]] = set()  # A task for each running order.
         self._nudge = asyncio.Event()
         self.draining = False
         self.seat = ""
 
     def drain(self) -> None:
-        """Take nothing more, and end when what runs has ended; from the worker's own loop."""
+        """Take no more orders and end after the running ones; call it in the worker's loop."""
         self.draining = True
         self._nudge.set()
 
@@ -86,11 +85,12 @@ class OrderWorker:
         """Work until :meth:`drain`.
 
         Args:
-            ready: called once it takes orders.
+            ready: called when the worker begins to take orders.
 
         Returns:
-            How many turns still ran when the time for draining was over: others take them over,
-            once this process is gone.
+            Number of turns still running when the time for draining was over. Other workers take
+            them
+            over when this process has ended.
         """
         self.seat = new_seat(tuple(self.queues))
         leases = self._runtime.leases
@@ -116,18 +116,18 @@ class OrderWorker:
         return sum(not task.done() for task in self._tasks | ticking)
 
     def room(self) -> int:
-        """How many more orders it can take now."""
+        """Return the number of further orders that the worker can take now."""
         return self.at_once - len(self._tasks)
 
     def begin(self, claim: Row) -> asyncio.Task[None]:
-        """Do an order that it has taken."""
+        """Start an order that the worker has claimed."""
         task = asyncio.create_task(self._do(claim))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def nudged(self, timeout_s: float | None) -> None:
-        """Wait until an order has ended, or it is to end, or the time is over."""
+        """Wait until an order ends, draining begins, or the time is over."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._nudge.wait(), timeout_s)
         self._nudge.clear()
@@ -137,7 +137,7 @@ class OrderWorker:
         self._nudge.set()
 
     async def _do(self, claim: Row) -> None:
-        """One attempt, and what came of it on record."""
+        """Make an attempt at an order and record the result."""
         try:
             handler = self._kinds.get(claim.kind)
             if not await asyncio.to_thread(is_on_record, self._ledger, claim):
@@ -150,16 +150,14 @@ class OrderWorker:
                 done = await handler(claim)
         except RemitError as error:
             done = _failed(error, error.message)
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # it is set aside, and the others go on
+        except (Exception, asyncio.CancelledError) as error:
+            # This order is set aside; others continue.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise  # the worker itself was cancelled, not something within the order
             _log.error("an order failed: %s", type(error).__name__)
             _log.debug("where it failed", exc_info=error)
             done = _failed(error, f"{type(error).__name__} in the worker")
-        while True:  # for as long as this process lives: nobody else may take it over before
+        while True:  # The process holds it: nobody may take it over earlier.
             try:
                 await self._settle(claim, done)
                 return
@@ -186,14 +184,14 @@ class OrderWorker:
             )
 
     async def _look(self) -> None:
-        """Stop what is to stop; take over what workers have left that are gone."""
+        """Cancel orders that must stop; take over orders of workers that died."""
         for order_id in await asyncio.to_thread(self._seats.stops, self.seat):
             status = await asyncio.to_thread(self._runtime.orders.get, order_id)
             await asyncio.to_thread(
                 self._runtime.leases.request_stop, f"session:{status.session_id}"
             )
         for worker in await asyncio.to_thread(self._seats.abandoned):
-            await self._recover()  # their calls first
+            await self._recover()  # Their calls end first.
             take = functools.partial(self._seats.take_over, worker=worker)
             if left := await self._ledger.submit(take):
                 _log.warning("%d orders of a worker that is gone are taken over", len(left))
@@ -207,7 +205,7 @@ class OrderWorker:
         await asyncio.to_thread(self._runtime.gateway.recover)
 
     async def _ticks(self, schedule: Schedule[Any]) -> None:
-        """The ticks of a schedule, until draining."""
+        """Run the ticks of a schedule until draining."""
         while not self.draining:
             try:
                 await schedule.adue()

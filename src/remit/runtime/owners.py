@@ -1,4 +1,4 @@
-"""Which package and framework stand behind a contract: by the record, never by its own words."""
+"""The package and framework of each contract, read from the record."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CONTRACTS = "HO1/contracts/"
 
 
 class Owners:
-    """The packages of one root.
+    """Packages and frameworks of a root's contracts.
 
     Args:
-        files: of the root: whose they are.
-        ledger: says of which framework a package is.
+        files: the root's installed files, with the package of each.
+        ledger: the record of each package's framework.
     """
 
     def __init__(self, files: InstalledFiles, ledger: LedgerClient) -> None:
@@ -26,7 +26,7 @@ class Owners:
         self._frameworks: dict[str, str] = {}
 
     def framework_of(self, package_id: str) -> str:
-        """The framework of an installed package; empty where there is no such package."""
+        """Return the framework of an installed package; empty if there is no such package."""
         if package_id not in self._frameworks:
             found = Registry.from_ledger(self._ledger).packages
             self._frameworks = {name: one.manifest.framework_id for name, one in found.items()}
@@ -34,7 +34,7 @@ class Owners:
 
     @cached_property
     def of_contracts(self) -> dict[str, tuple[str, str]]:
-        """Package and framework of each contract that a package brought, as first asked for."""
+        """Return package and framework of each contract of a package; read once."""
         found = {}
         for path in self._files.paths(_CONTRACTS):
             package_id = self._files.owner(path)

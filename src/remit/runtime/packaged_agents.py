@@ -1,4 +1,4 @@
-"""Agents that packages brought: their packages say what they may do."""
+"""Agents brought by packages, within the permissions of their packages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from remit.contracts import PromptContract
 from remit.kernel.errors import NotFoundError
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
-from remit.packages import Permissions, Registry
+from remit.packages import AgentDocument, Framework, Permissions, Registry, permits_tool
 from remit.packages.checks import allows_named, boundary_model, budget_problem, reserved_agents
-from remit.packages.documents import AgentDocument, Framework
-from remit.packages.permissions import permits_tool
 
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"
@@ -25,15 +23,15 @@ Meaning = Callable[[str], Sequence[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class PackagedAgent:
-    """An agent, and what its package lets it do.
+    """An agent with the limits that its package sets.
 
     Attributes:
-        document: as the package brought it.
-        package_id: which package.
-        token_budget: most tokens of one order: the least of what agent, package and framework
-            say; ``None``: as configured.
-        usd_budget: most US dollars of one order: the lesser of what agent and package say;
-            ``None``: as configured.
+        document: the agent's document in the package.
+        package_id: id of the package.
+        token_budget: token limit of an order: the lowest of agent, package and framework; ``None``
+            for the configured limit.
+        usd_budget: limit of an order in US dollars: the lower of agent and package; ``None`` for
+            the configured limit.
     """
 
     document: AgentDocument
@@ -43,7 +41,7 @@ class PackagedAgent:
 
 
 def packaged_agents(files: InstalledFiles) -> list[str]:
-    """Ids of the agents that packages brought."""
+    """Return the ids of agents that packages brought."""
     paths = map(PurePosixPath, files.paths(_FOLDER))
     return sorted(path.stem for path in paths if path.suffix == ".json")
 
@@ -58,24 +56,24 @@ def packaged_agent(
     meaning: Meaning | None = None,
     reserved: Collection[str] | None = None,
 ) -> PackagedAgent:
-    """One agent, held against the permissions of its package and the ceilings of its framework.
+    """Return an agent, checked against its package's permissions and its framework's ceilings.
 
     Args:
-        agent_id: which.
-        files: of the root.
-        ledger: says what its package is permitted.
-        default: provider and model that answer where no other is named.
-        model: asked for instead of what the agent names.
-        meaning: gives the providers and models that a name means, all of which have to be
-            permitted: one; or those that a route may choose, none for what is looked at
-            elsewhere. When left out, only what is permitted whatever the name means is used.
-        reserved: ids that no packaged agent may have, ADMIN's; as shipped when left out.
+        agent_id: id of the agent.
+        files: the root's installed files.
+        ledger: the record of the package's permissions.
+        default: provider and model that answer if no other is named.
+        model: replaces the model that the agent names.
+        meaning: returns the providers and models that a name can mean, all of which must be
+            permitted: one, or the choices of a route, or none for a name that is checked elsewhere.
+            If left out, only names that are permitted whatever they mean are accepted.
+        reserved: ids that no packaged agent may have; ADMIN's as shipped if left out.
 
     Raises:
-        NotFoundError: there is none, or it goes beyond what its package is permitted.
-        ChangedFileError: its file, contract or framework is not as it was installed.
-        PackageError: one of these or the registry cannot be read.
-        ContractError: its contract cannot be used.
+        NotFoundError: there is no such agent, or it exceeds its package's permissions.
+        ChangedFileError: the agent's file, contract or framework differs from the installed one.
+        PackageError: one of these files or the registry cannot be read.
+        ContractError: the agent's contract cannot be used.
     """
     known = packaged_agents(files)
     if agent_id not in known:
@@ -129,7 +127,10 @@ def _check_model(
     default: tuple[str, str],
     meaning: Meaning | None,
 ) -> None:
-    """What the document states counts even where something else is asked for this time."""
+    """Raise NotFoundError unless the package may use the models that the agent and the caller name.
+
+    The model in the document is checked even if the caller names another one.
+    """
     permitted = ", ".join(granted.models) or "no model but the root's default"
     answers = "/".join(default)
     for name in dict.fromkeys(name for name in (stated, asked) if name):
@@ -154,7 +155,10 @@ def _check_model(
 def _check_contracts(
     who: str, contract_id: str, granted: Permissions, files: InstalledFiles
 ) -> None:
-    """Every version that is there: which is the newest is the loader's to say."""
+    """Raise NotFoundError unless the package may use every installed version of the contract.
+
+    The loader decides which version is the newest, so all of them are checked.
+    """
     for path in files.paths(_CONTRACTS):
         if PurePosixPath(path).stem.partition("@")[0] != contract_id:
             continue

@@ -1,4 +1,4 @@
-"""What the models of a root cost: what packages say, under what its operator says."""
+"""The prices of a root: those of packages, overridden by the operator's."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from remit.packages import (
     change_prices,
     check_prices,
     is_staged,
+    package_lock,
     recorded_prices,
 )
-from remit.packages.lock import package_lock
 from remit.providers.prices import Overlay, Price, PriceTable, differences, price_data
 
 
@@ -26,11 +26,11 @@ class RootPrices(NamedTuple):
     """The prices of a root.
 
     Attributes:
-        base: those that packages brought.
-        table: those in force.
-        own: the operator's; empty where there are none.
-        file: what holds these, as it was read.
-        packaged: whether a package brought that file, which then is no operator's.
+        base: prices that packages brought.
+        table: prices in force.
+        own: the operator's prices; empty if there are none.
+        file: the file of the operator's prices, as read.
+        packaged: True if a package brought that file, so that it is not the operator's.
     """
 
     base: PriceTable
@@ -41,12 +41,14 @@ class RootPrices(NamedTuple):
 
     @property
     def versions(self) -> dict[str, str]:
-        """Which prices these are."""
+        """Return the versions of the tables by name."""
         return {"version": self.table.version, "base_version": self.base.version}
 
     def shown(self, price: Price) -> dict[str, Any]:
-        """One price in force as :func:`price_data` gives it, the model by the provider's own name;
-        ``origin`` is ``own`` or ``shipped``."""
+        """Return a price in force as JSON data, with the provider's own name of the model.
+
+        ``origin`` is ``own`` or ``shipped``; the other keys are those of :func:`price_data`.
+        """
         return {
             **price_data(price),
             "model": bare_name(price),
@@ -56,8 +58,13 @@ class RootPrices(NamedTuple):
     def chosen(
         self, *, provider: str | None = None, pattern: str = "*", own: bool = False
     ) -> list[Price]:
-        """Prices in force, by provider and model: of a provider, of models that match, as
-        ``gpt-4o*``, only the operator's."""
+        """Return prices in force, sorted by provider and model.
+
+        Args:
+            provider: only prices of this provider.
+            pattern: only models that match, for example ``gpt-4o*``.
+            own: only the operator's prices.
+        """
         return [
             one
             for one in self.table
@@ -71,8 +78,7 @@ class RootPrices(NamedTuple):
         return entry is not None and entry["provider"] == price.provider
 
     def behind(self, root: Root, ledger: LedgerClient) -> bool:
-        """Whether the operator changed them since: the file is as recorded, or can be made so, and
-        this is not."""
+        """Return True if the operator changed the recorded prices since this was read."""
         recorded = recorded_prices(ledger)
         if self.packaged or self.file.is_as(recorded):
             return False
@@ -81,21 +87,21 @@ class RootPrices(NamedTuple):
 
 
 def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
-    """The prices of a root.
+    """Return the prices of a root.
 
     Args:
         root: the installation.
         named: the setting ``budget.prices``.
-        create: the file that it names is about to be made, where it is missing.
+        create: True if the named file may be missing because it is about to be made.
 
     Raises:
-        RemitError: a file cannot be read, or a key in it is wrong.
-        ChangedFileError: what a package brought is not as it was installed.
+        RemitError: a file cannot be read, or one of its keys is wrong.
+        ChangedFileError: a file of a package differs from the installed one.
     """
     files = InstalledFiles(root.path)
     base, file = PriceTable.installed(files), PriceFile.read(root.path, named)
     packaged = bool(files.owner(file.name))
-    if packaged:  # what a package brought counts only as it brought it
+    if packaged:  # A package's file counts only unchanged.
         file = PriceFile(file.name, files.read(file.name))
     missing = isinstance(file.error, FileNotFoundError)
     if file.error and not (missing and (create or not named)):
@@ -113,32 +119,32 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
 def recorded_prices_of(
     root: Root, ledger: LedgerClient, named: str, *, wait_s: float
 ) -> RootPrices:
-    """The prices of a root, to charge calls by: the operator's as they are on record.
+    """Return the prices of a root for charging calls: the operator's as recorded.
 
-    A file that never was on record is let pass; G3 finds it.
+    A file that was never recorded is accepted; gate G3 reports it.
 
     Args:
         root: the installation.
-        ledger: its record.
+        ledger: the root's ledger.
         named: the setting ``budget.prices``.
-        wait_s: how long to wait for another operation.
+        wait_s: longest wait for another operation, in seconds.
 
     Raises:
-        RemitError: the file is not what is on record, or as :func:`prices_of`.
-        ChangedFileError: what a package brought is not as it was installed.
-        PackageError: another operation goes on.
+        RemitError: the file differs from the record, or as for :func:`prices_of`.
+        ChangedFileError: a file of a package differs from the installed one.
+        PackageError: another operation is running.
     """
     found, recorded = prices_of(root, named), recorded_prices(ledger)
     if found.packaged or not recorded.entry_id or found.file.is_as(recorded):
         return found
-    with package_lock(root.path, wait_s):  # it may just be changed
+    with package_lock(root.path, wait_s):  # Another process may be writing it.
         for problem in check_prices(root.path, ledger, named):
             raise RemitError(problem.message, next_step=problem.next_step)
         return prices_of(root, named)
 
 
 def bare_name(price: Price) -> str:
-    """What the provider itself calls a model."""
+    """Return the provider's own name of a model."""
     return price.model.removeprefix(f"{price.provider}/")
 
 
@@ -152,24 +158,24 @@ def change_own_prices(
     by: str,
     reason: str = "",
 ) -> tuple[PriceChange, str]:
-    """Change the operator's prices of a root, on record.
+    """Change the operator's prices and record the change.
 
     Args:
         root: the installation.
-        ledger: its record.
+        ledger: the root's ledger.
         named: the setting ``budget.prices``.
-        change: makes the operator's prices of those there are.
-        wait_s: how long to wait for another operation.
-        by: who changes them.
-        reason: why.
+        change: returns the operator's new prices, given the present ones.
+        wait_s: longest wait for another operation, in seconds.
+        by: the person who changes the prices.
+        reason: the person's reason.
 
     Returns:
-        The change, and the id of its entry; empty where nothing had to be changed.
+        The change and the id of its entry; the id is empty if nothing had to be changed.
 
     Raises:
-        RemitError: what comes of it is no table; nothing was changed.
-        PackageError: another operation goes on, or the disk does not accept it.
-        LedgerError: it could not be recorded; nothing was changed.
+        RemitError: the result is not a usable table; nothing was changed.
+        PackageError: another operation is running, or the disk refuses the file.
+        LedgerError: the change could not be recorded; nothing was changed.
     """
     file = PriceFile.read(root.path, named).name
     if owner := InstalledFiles(root.path).owner(file):
@@ -186,15 +192,15 @@ def change_own_prices(
 
 
 def planned(before: RootPrices, own: Overlay, data: bytes = b"") -> PriceChange:
-    """What it comes to that the operator's prices become ``own``.
+    """Return the change that would make ``own`` the operator's prices.
 
     Args:
-        before: the prices now.
-        own: the operator's to be.
-        data: the file's bytes, which stay where it says the same.
+        before: the present prices.
+        own: the operator's new prices.
+        data: the file's bytes, which are kept if their content stays the same.
 
     Raises:
-        RemitError: what comes of it is no table.
+        RemitError: the result is not a usable table.
     """
     if own.empty:
         data = b""

@@ -1,4 +1,4 @@
-"""Which providers there are, and which model answers by default."""
+"""The available providers, and the model that answers by default."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.gateway import owner_by_prefix, split_name
-from remit.gateway.sending import AnyProvider
+from remit.gateway import AnyProvider, owner_by_prefix, split_name
 from remit.kernel.errors import ConfigError, RemitError
 from remit.kernel.exchange import ModelCapabilities
 from remit.kernel.settings import ProviderSettings, Settings, default_settings
 from remit.providers import LocalProvider, UpstreamProvider
 from remit.providers.prices import PriceTable
-from remit.providers.weights import ModelError, WeightStore, known_models
+from remit.providers.weights import WeightStore, known_models
 
 _LETTERS = re.compile(r"[a-z]{3,}")
 _MISSPELT = 0.66  # how like a known word, from 0 to 1: one letter wrong, or two exchanged
@@ -26,11 +25,11 @@ _PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Providers:
-    """Those that can be reached, by id, and the names behind them.
+    """The available providers, keyed by provider id.
 
     Attributes:
-        configured: ids that have a key or a base URL of the user's own.
-        own: those of them that the program brought, each with the model that it means by itself.
+        configured: ids of providers with a key, or with a base URL that the user set.
+        own: ids of the program's own providers, each with its default model.
     """
 
     reachable: Mapping[str, AnyProvider]
@@ -38,7 +37,7 @@ class Providers:
     own: Mapping[str, str]
 
     def capabilities(self, provider_id: str, model_id: str) -> ModelCapabilities:
-        """Return what a model can do; no native tools if its provider cannot be reached."""
+        """Return the capabilities of a model; no native tools if its provider is not available."""
         capabilities = getattr(self.reachable.get(provider_id), "capabilities", None)
         if capabilities is None:
             return ModelCapabilities(native_tools=False)
@@ -46,7 +45,7 @@ class Providers:
         return found
 
     def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
-        """Models that can be named, each with its provider."""
+        """Return the models that can be named, each with its provider."""
         found = {
             provider.default_model: name
             for name, provider in settings.providers.items()
@@ -63,7 +62,7 @@ class Providers:
 
 
 def weight_store(settings: Settings) -> WeightStore:
-    """The store of local models' weights."""
+    """Return the store of local models' weights."""
     directory = settings.local.cache_dir
     return WeightStore(Path(directory) if directory else None)
 
@@ -77,13 +76,13 @@ def assemble_providers(
     """Build the adapters that the configuration and the environment allow.
 
     Args:
-        settings: of the root.
-        local_model: the local model to run; the configured one when left out.
-        environment: variables with keys and base URLs; the process's own when left out.
-        own: providers of the program, by id.
+        settings: settings of the root.
+        local_model: the local model to run; the configured one if left out.
+        environment: variables with keys and base URLs; those of the process if left out.
+        own: the program's own providers, by id.
 
     Raises:
-        ConfigError: a base URL is none, or an id of the program's cannot name a provider.
+        ConfigError: a base URL cannot be used, or an id of the program's cannot name a provider.
     """
     variables = os.environ if environment is None else environment
     reachable: dict[str, AnyProvider] = {}
@@ -106,7 +105,7 @@ def assemble_providers(
         reachable[name] = UpstreamProvider(url, key, provider, name)
         configured.append(name)
     model = local_model or settings.local.model
-    with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one
+    with contextlib.suppress(RemitError):  # said when it is asked for: not all commands need one
         store = weight_store(settings)
         path = store.path(model)
         reachable["local"] = LocalProvider(path, model, settings.local, store.sha256(model))
@@ -131,12 +130,12 @@ def assemble_providers(
 
 
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
-    """Provider and model that ``wanted`` means (model names).
+    """Return the provider and model that ``wanted`` names.
 
     Args:
-        settings: of the root.
+        settings: settings of the root.
         wanted: ``auto``, a provider id, a model name, or ``provider/model``.
-        providers: what can be reached.
+        providers: the available providers.
     """
     if wanted == "auto":
         order = [*providers.own]
@@ -164,12 +163,12 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
 def resolve_model(
     settings: Settings, wanted: str | None = None, own: Mapping[str, AnyProvider] | None = None
 ) -> tuple[Providers, str, str]:
-    """The providers, and the provider and model that answer when a request names none.
+    """Return the providers, and the provider and model that answer if a request names none.
 
     Args:
-        settings: of the root.
-        wanted: instead of the configured ``[model] default``.
-        own: providers of the program, by id.
+        settings: settings of the root.
+        wanted: replaces the configured ``[model] default``.
+        own: the program's own providers, by id.
     """
     providers = assemble_providers(settings, None, own=own)
     default = wanted or (next(iter(own)) if own else settings.model.default)
@@ -186,13 +185,14 @@ def require_reachable(
     model_id: str,
     prices: PriceTable | None = None,
 ) -> None:
-    """Make sure that a provider is set up, and that the model's name is not a misspelt one.
+    """Raise RemitError unless a provider is set up and the model's name is not misspelt.
 
     Args:
-        prices: knows the names; without them, they are not looked at.
+        prices: the table of known model names; names are not checked without it.
 
     Raises:
-        RemitError: it is not; the message says what to do.
+        RemitError: the provider is not set up, or the name is misspelt; the error names the next
+            step.
     """
     if provider_id in providers.reachable:
         if prices is not None and provider_id not in providers.own:
@@ -216,13 +216,13 @@ def require_reachable(
 def _check_model_name(
     settings: Settings, prices: PriceTable, provider_id: str, model_id: str
 ) -> None:
-    """Make sure that a model's name is not a misspelt one of its provider.
+    """Raise RemitError if a model's name looks like a misspelt name of its provider's models.
 
-    Looked at are providers whose models the price table knows, at their own address. A name that
-    only goes on from known words ("gpt-9-mini") may be a newer model.
+    Only providers whose models the price table knows are checked, at their own address. A name that
+    extends known words ("gpt-9-mini") may be a newer model.
 
     Raises:
-        RemitError: a word of it is nearly one that the provider's models are named with.
+        RemitError: a word of the name nearly equals one in the provider's model names.
     """
     provider = settings.providers.get(provider_id)
     if provider is None or not is_own(provider_id, provider) or prices.find(provider_id, model_id):
@@ -240,13 +240,13 @@ def _check_model_name(
 
 
 def _is_elsewhere(name: str, settings: ProviderSettings) -> bool:
-    """Whether ``remit.toml`` gives a shipped provider another address, which may need no key."""
+    """Return True if ``remit.toml`` gives a shipped provider another address."""
     shipped = default_settings().providers.get(name)
     return shipped is not None and settings.base_url != shipped.base_url
 
 
 def is_own(name: str, settings: ProviderSettings) -> bool:
-    """Whether a provider is the one whose prices are in the table, by where it is reached."""
+    """Return True if a provider is reached at the address to which the price table refers."""
     shipped = default_settings().providers.get(name)
     return (
         shipped is not None

@@ -1,4 +1,4 @@
-"""Replays of held-out exchanges, as a command or an order asks for them."""
+"""Replays of held-out exchanges, requested by a command or an order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import InstalledFiles
-from remit.learning.calls import open_account
-from remit.learning.changed_requests import ChangedRequests
-from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
-from remit.learning.kept import Kept, KeptFile, KeptOnRecord
+from remit.learning import (
+    ChangedRequests,
+    Kept,
+    KeptFile,
+    KeptOnRecord,
+    Replay,
+    ReplayResult,
+    gradable_exchanges,
+    grader,
+    learnable_contract,
+    open_account,
+    paired_effect,
+)
 from remit.learning.meta import Attribution, attribute, record_attribution, replay_both
 from remit.learning.proposals import Change, Proposals
-from remit.learning.replay import Replay, ReplayResult
-from remit.learning.statistics import paired_effect
 from remit.packages import read_archive
 
 if TYPE_CHECKING:
@@ -33,17 +40,18 @@ _NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayWanted:
-    """Which exchanges are to be asked again, how, and for how much.
+    """A request for a replay.
 
     Attributes:
-        contract_id: whose exchanges.
-        usd: the most that it costs, US dollars.
-        change: of its prompt or boundary: fields of a :class:`~remit.learning.proposals.Change`.
-        proposal: or that of a proposal: its id, or ``last``.
-        model: provider and model that answer; the contract's, or as recorded, when left out.
-        schema: the JSON Schema to grade by; the contract's when left out.
-        references: right answers to grade by, by exchange id.
-        both: the change alone and the model alone, in turns.
+        contract_id: id of the contract whose exchanges are replayed.
+        usd: cost limit in US dollars.
+        change: fields of a :class:`~remit.learning.proposals.Change` of the contract's prompt or
+            boundary.
+        proposal: id of a proposal whose change is replayed, or ``last``.
+        model: provider and model that answer; the contract's or the recorded ones if left out.
+        schema: JSON Schema to grade by; the contract's if left out.
+        references: right answers to grade by, keyed by exchange id.
+        both: True to replay the change alone and the model alone, alternately.
     """
 
     contract_id: str
@@ -66,15 +74,15 @@ class ReplayWanted:
 
     @property
     def task(self) -> str:
-        """As the task of an order."""
+        """Return the request as the task of an order."""
         return canonical_json(asdict(self)).decode()
 
     @classmethod
     def of_task(cls, value: Any) -> ReplayWanted:
-        """What an order's task says, once it is read as JSON.
+        """Read the request from an order's task, parsed as JSON.
 
         Raises:
-            InvalidInputError: it is no replay.
+            InvalidInputError: the task is not a replay.
         """
         names = {one.name for one in fields(cls)}
         if not isinstance(value, dict) or not value.keys() <= names:
@@ -88,18 +96,18 @@ class ReplayWanted:
 
 @dataclass(frozen=True, slots=True)
 class ReplayDone:
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
-        sides: the replay; of an attribution that of the change, and that of the model.
-        cause: of an attribution.
+        sides: the replay; for an attribution, that of the change and that of the model.
+        cause: the result of an attribution.
     """
 
     sides: tuple[ReplayResult, ...]
     cause: Attribution | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: numbers and ids."""
+        """Return numbers and ids as JSON data."""
         if self.cause is not None:
             named = zip(("question", "model"), self.sides, strict=True)
             return {**self.cause.to_dict(), "replays": {what: one.summary() for what, one in named}}
@@ -109,18 +117,18 @@ class ReplayDone:
 
 
 class Replays:
-    """Makes and runs one replay.
+    """Makes and runs a replay.
 
     Args:
-        runtime: the root; its own model answers where one is asked for by no name.
-        wanted: which.
-        by: who asks, for the record.
+        runtime: the root, whose default model answers if none is named.
+        wanted: the request.
+        by: the person who asks, for the record.
 
     Attributes:
-        exchanges: those that it may ask.
+        exchanges: ids of the exchanges that may be replayed.
 
     Raises:
-        InvalidInputError: there is no such change, or it cannot be graded.
+        InvalidInputError: there is no such change, or its answers cannot be graded.
     """
 
     def __init__(self, runtime: Runtime, wanted: ReplayWanted, by: str) -> None:
@@ -140,18 +148,18 @@ class Replays:
 
     @property
     def file(self) -> Path:
-        """Where the replay of the change is kept that no order asked for."""
+        """Path of the file that holds a replay that no order requested."""
         return self._file(self._files, self._wanted.model)
 
     def run(self, progress: Callable[[int, int], None], *, order_id: str = "") -> ReplayDone:
-        """Ask, as far as the budget surely reaches; go on where it was ended.
+        """Run the replay within its budget; continue an interrupted one.
 
         Args:
-            progress: called before each exchange with how many are done, and of how many.
-            order_id: of the order that asked for it, by which the record keeps it.
+            progress: called before each exchange with the number done and the total.
+            order_id: id of the order that requested the replay and under which the record keeps it.
 
         Raises:
-            ReplayDriftError: see :meth:`Replay.run`.
+            ConflictError: see :meth:`Replay.run`.
         """
         wanted, budget_nano = self._wanted, round(self._wanted.usd * _NANO)
         if not wanted.both:
@@ -189,7 +197,7 @@ class Replays:
 
 
 def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
-    """The files that a change makes."""
+    """Return the files that a change writes."""
     contract_id = wanted.contract_id
     if wanted.proposal:
         known = Proposals(runtime.root, runtime.ledger)

@@ -1,11 +1,11 @@
-"""What of an open root all its agents share."""
+"""The parts of an open root that all its agents share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.agents.queue import OrderQueue
 from remit.gateway import LLMGateway
 from remit.gateway.budget import TokenBudgeter
@@ -21,7 +21,7 @@ class Resources:
     """The parts of an open root that all its agents share.
 
     Attributes:
-        own_providers: providers that the program brought, by id, each with its class's name.
+        own_providers: the program's own providers: id and name of the class.
     """
 
     root: Root

@@ -1,4 +1,4 @@
-"""The router of a root, out of its settings and what can be reached."""
+"""Construction of a root's router from its settings and the available providers."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def make_router(
     contracts: ContractLoader,
     default: tuple[str, str],
 ) -> Router:
-    """The router of a root.
+    """Return the router of a root.
 
     Args:
-        root: where its rules lie.
-        settings: its routes and models.
-        ledger: where decisions are recorded.
-        gateway: what answers; its providers are registered.
-        prices: what models cost.
-        contracts: of stages and judges.
-        default: provider and model that answer when nothing else is said.
+        root: the root, which holds the scoring rules.
+        settings: settings with routes and models.
+        ledger: the ledger in which decisions are recorded.
+        gateway: the gateway that makes the calls.
+        prices: prices of models.
+        contracts: the loader of the contracts of stages and judges.
+        default: provider and model that answer if a call names none.
 
     Raises:
-        ConfigError: a route or a model of the configuration cannot be used.
+        ConfigError: a configured route or model cannot be used.
     """
     routing = settings.routing
     reliability = Reliability(ledger, routing.reliability_decisions, _RELIABILITY_EVERY_S)
@@ -68,7 +68,7 @@ def make_router(
 
 
 def rules_of(root: Root, settings: RoutingSettings) -> Rules:
-    """The rules of scoring in force in a root; below a tier folder, only as installed."""
+    """Return the scoring rules in force in a root; rules below a tier folder must be installed."""
     here = root.path.resolve()
     file = (here / settings.rules).resolve()
     governed = any(file.is_relative_to(here / tier) for tier in ("HOT", "HO2", "HO1"))

@@ -1,4 +1,4 @@
-"""Opens a root and wires everything in it."""
+"""Opening a root and wiring its parts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from remit.agents.approvals import ApprovalQueue
-from remit.agents.outputs import OutputT, OutputType
+from remit.agents import ApprovalQueue, OutputT, OutputType
 from remit.agents.queue import OrderQueue
 from remit.agents.sessions import list_sessions
 from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
-from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway import AnyProvider, LLMGateway, RouterConfig
 from remit.gateway.auth import Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
-from remit.gateway.sending import AnyProvider
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
@@ -47,18 +45,18 @@ _RETENTION_EVERY_S = 3600.0
 
 
 class Runtime(Closeable):
-    """One open root: ledger, gateway, agents. Use :meth:`open`; it is a context manager.
+    """An open root: ledger, gateway and agents. Use :meth:`open`; a runtime is a context manager.
 
     Attributes:
         root: the installation.
         ledger: the record.
-        gateway: every call to a model goes through it; it acts as the local operator.
-        loaded: the settings in force and where each came from.
-        effective: the same as they are on record.
-        approvals: what waits for a person.
-        orders: what is submitted for workers.
+        gateway: the gateway of every model call, acting as the local operator.
+        loaded: the settings in force and the source of each.
+        effective: the settings in the form in which they are recorded.
+        approvals: requests that wait for a person.
+        orders: orders submitted for workers.
         router: chooses the model of calls that name a route, such as ``auto``.
-        owners: whose contracts are.
+        owners: the owner of each contract.
     """
 
     def __init__(
@@ -103,18 +101,18 @@ class Runtime(Closeable):
         """Open a root.
 
         Args:
-            root: its directory; found as the commands find it when left out.
-            model: which model answers, instead of the configured one.
-            flags: settings by dotted key, over all other layers.
-            tools: tools of your own, beside ADMIN's.
-            providers: providers of your own by id, beside the configured ones; the
-                first of them answers where no model is named.
-            create: make the root when there is none.
-            by: who opens it, for the record.
+            root: the directory; found as the commands find it if left out.
+            model: the model that answers in place of the configured default.
+            flags: settings by dotted key, above all other layers.
+            tools: your own tools, in addition to ADMIN's.
+            providers: your own providers by id, in addition to the configured ones; the first of
+                them answers if no model is named.
+            create: make the root if there is none.
+            by: the opener's name, for the record.
 
         Raises:
             RemitError: there is no root, or it cannot be made.
-            ConfigError: ``remit.toml`` or the environment does not fit.
+            ConfigError: ``remit.toml`` or the environment has a value that cannot be used.
             LedgerError: the ledger cannot be opened.
         """
         place = find_root(Path(root) if root is not None else None)
@@ -173,7 +171,7 @@ class Runtime(Closeable):
         self._admin = self._agents.admin(tools, able)
 
     def record_settings(self, by: str) -> None:
-        """Put settings and prices on record, where the last on record are others."""
+        """Record settings and prices if they differ from the ones recorded last."""
         record_settings(self.ledger, self.effective, by=by, prices=self.prices.version)
 
     @override
@@ -182,7 +180,7 @@ class Runtime(Closeable):
         await asyncio.to_thread(self.close)
 
     def require_model(self) -> None:
-        """Make sure that the default model can be asked.
+        """Check that the default model can be called.
 
         Raises:
             RemitError: the provider is not set up, or its name is misspelt.
@@ -191,10 +189,10 @@ class Runtime(Closeable):
         require_reachable(self.loaded.settings, self._providers, *of_model)
 
     def session(self, session_id: str | None = None) -> Conversation[str]:
-        """Begin a conversation with the ADMIN agent, or go on with one.
+        """Begin a conversation with the ADMIN agent, or continue one.
 
         Args:
-            session_id: the session to go on with; a new one when left out.
+            session_id: the session to continue; a new one if left out.
 
         Raises:
             NotFoundError: the ledger has no such session.
@@ -227,43 +225,44 @@ class Runtime(Closeable):
         timeout_s: float = 0.0,
         context_tokens: int | None = None,
     ) -> Agent[OutputT]:
-        """An agent of your own.
+        """Make an agent of your own.
 
         Args:
-            agent_id: its name on the record.
-            instructions: what it is for; the ``instructions`` of its contract's template.
-            tools: :class:`remit.Tool` values, functions (see :func:`remit.tool`), or ids of
-                ADMIN's tools and of installed ones (entry points of ``remit.tools``).
-            mcp: names of MCP servers in the configuration (``[mcp.NAME]``), all of whose allowed
-                tools it may use.
-            approve: ids of tools that a person must release each time.
-            contract: the contract under which it answers.
-            contracts: a folder with ``contracts/`` and ``prompt_packs/`` of its own, looked at
-                after the root's.
-            output_type: the type of its answers, see :meth:`Conversation.turn`.
-            model: which model answers, as ``--model`` takes it, or a route, such as ``auto``,
-                that chooses one for each call; the root's default when left out.
-            planner: makes a plan of steps for each turn, instead of one answering step.
+            agent_id: the agent's name in the record.
+            instructions: the agent's task; the ``instructions`` of its contract's template.
+            tools: :class:`remit.Tool` values, functions (see :func:`remit.tool`), or ids of ADMIN's
+                tools and of installed tools (entry points of ``remit.tools``).
+            mcp: names of configured MCP servers (``[mcp.NAME]``) whose allowed tools the agent may
+                use.
+            approve: ids of tools of which a person must approve each call.
+            contract: id of the contract under which the agent answers.
+            contracts: a folder with ``contracts/`` and ``prompt_packs/``, searched after the
+                root's.
+            output_type: the type of the answers, see :meth:`Conversation.turn`.
+            model: the model that answers, as ``--model`` takes it, or a route such as ``auto``,
+                which chooses a model for each call; the root's default if left out.
+            planner: plans the steps of each turn; without a planner, a turn is one answering step.
             acceptance: criteria of the quality gate (:mod:`remit.agents.supervisor.quality`).
-            classify: classify each message first.
-            verify: have answers judged under PRC-VERIFY-001; as configured when left out.
-            max_retries: further attempts after a rejected answer; as configured when left out.
-            shares_sessions: show in one session what others of this agent left open. Not for
-                agents that serve people who must not hear of each other.
-            session_tokens: most tokens of one session.
-            session_usd: most US dollars of one session.
-            order_tokens: most tokens of one work order.
-            order_usd: most US dollars of one work order.
-            turn_limit: most model calls of one order.
-            timeout_s: longest order, seconds.
-            context_tokens: most tokens, estimated, of earlier turns; in a turn, of its calls and
-                results of tools. The oldest are left out, on record.
+            classify: classify each message before the turn.
+            verify: judge answers under PRC-VERIFY-001; the configured choice if left out.
+            max_retries: further attempts after a rejected answer; the configured number if left
+                out.
+            shares_sessions: show open topics of the agent's other sessions in each session. Leave
+                it False for agents that serve people who must not learn of each other.
+            session_tokens: token limit of a session.
+            session_usd: limit of a session in US dollars.
+            order_tokens: token limit of a work order.
+            order_usd: limit of a work order in US dollars.
+            turn_limit: most model calls of an order.
+            timeout_s: longest duration of an order, in seconds.
+            context_tokens: estimated tokens of earlier turns, and in a turn of its calls and tool
+                results, that a prompt may hold. The oldest are left out, which is recorded.
 
         Raises:
             UnknownToolError: there is no such tool.
             ContractError: the contract cannot be used.
             ConfigError: no provider runs the model, or there is no such MCP server.
-            InvalidInputError: an argument is of the wrong kind, or JSON Schema cannot describe the
+            InvalidInputError: an argument has the wrong type, or JSON Schema cannot describe the
                 output type.
         """
         for name, value, *kinds in (
@@ -319,7 +318,7 @@ class Runtime(Closeable):
         return Agent(self._shared, shape, loader, own, shares_sessions=shares_sessions)
 
     def _loader(self, *more: Path) -> ContractLoader:
-        """The contracts of the root, and those of other folders."""
+        """Return a loader of the root's contracts and of those in further folders."""
         return ContractLoader(
             self.root.tier("ho1"), *more, installed=self._installed,
             framework_of=self.owners.framework_of,
@@ -327,29 +326,30 @@ class Runtime(Closeable):
 
     @property
     def contracts(self) -> ContractLoader:
-        """Those that are installed."""
+        """The loader of the installed contracts."""
         return self._contracts
 
     def gate_context(self) -> GateContext:
-        """What the gates of this root look at, as it stands now."""
+        """Return the present state of the root that its gates check."""
         return gate_context(self.root, self.ledger, self.loaded)
 
     def packaged_agents(self) -> list[str]:
-        """Ids of the agents that installed packages brought."""
+        """Return the ids of agents that installed packages brought."""
         from remit.runtime.packaged_agents import packaged_agents
 
         return packaged_agents(self._installed)
 
     def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent[Any]:
-        """An agent that an installed package brought, with what its package lets it do.
+        """Return an agent that an installed package brought, within its package's permissions.
 
         Args:
-            agent_id: its name, as :meth:`packaged_agents` gives it.
-            model: which model answers, instead of the one that it names or the root's default.
+            agent_id: the agent's id, as :meth:`packaged_agents` returns it.
+            model: the model that answers in place of the agent's own or the root's default.
 
         Raises:
-            NotFoundError: there is none, or it goes beyond its package's permissions.
-            RemitError: what :meth:`agent` raises.
+            NotFoundError: no package brought such an agent, or the agent exceeds its package's
+                permissions.
+            RemitError: an error of :meth:`agent`.
         """
         from remit.runtime.packaged_agents import packaged_agent  # signing is slow to load
 
@@ -384,7 +384,7 @@ class Runtime(Closeable):
         return made.of_package(found.package_id)
 
     def unfinished(self) -> Iterator[str]:
-        """Ids of the sessions whose last turn was interrupted or waits, the latest first."""
+        """Yield the ids of sessions whose last turn was interrupted or waits, latest first."""
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):
             own = not one.caller_session_id  # a sub-agent's is gone on with by its caller
@@ -392,7 +392,7 @@ class Runtime(Closeable):
                 yield one.session_id
 
     def close(self) -> None:
-        """Close connections and the ledger. What was written is durable already."""
+        """Close connections and the ledger. Entries already written are durable."""
         run_blocking(self.aclose())
         self._close_ledger()
 
@@ -404,14 +404,14 @@ class Runtime(Closeable):
         self.ledger.close()
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; then :meth:`close` the rest."""
+        """Close the connections of the running event loop; call :meth:`close` for the rest."""
         for provider in self._providers.reachable.values():
             closing = getattr(provider, "aclose", None)
             if closing is not None:
                 await closing()
 
     def models(self) -> list[tuple[str, str]]:
-        """The models that can be named here, each with its provider; for the local one, itself."""
+        """Return pairs of model and provider for all models that can be named here."""
         settings = self.loaded.settings
         found = self._providers.models(settings, self.prices)
         for names in (*settings.gateway.fallbacks.values(), self.router.routes):
@@ -420,7 +420,7 @@ class Runtime(Closeable):
         return sorted(found.items())
 
     def allow_without_limits(self, identity: Identity) -> None:
-        """Give an identity's key an account, where it has none: its calls are then counted."""
+        """Open an account without limits for a key that has none, so that its calls are counted."""
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):
             self.budgeter.allocate(scope, by=identity.name)

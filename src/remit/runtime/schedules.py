@@ -1,7 +1,7 @@
 """Turns of an agent at set times: each tick once, over all processes and crashes.
 
-A tick is a session of its own. Its ``SESSION_START`` names schedule and tick, so the record says
-what ran last; a lease sees to it that one process looks at a time.
+A tick is a session of its own. Its ``SESSION_START`` names schedule and tick, so the record states
+which tick ran last. A lease lets one process look for due ticks at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, Protocol
 
-from remit.agents.outputs import OutputT
+from remit.agents import OutputT
 from remit.agents.supervisor import TurnCancelledError, TurnResult
 from remit.agents.workorders import Principal, sub_session_id
 from remit.gateway.leases import LeaseBusyError
@@ -36,25 +36,25 @@ _LATE_S = 60
 
 _LONGEST_INTERVAL_S = 366 * 24 * 3600
 _MOST_COUNTED = 1_000  # missed ticks
-_SESSIONS_LOOKED_AT = 10_000  # of the agent, for the latest tick
+_SESSIONS_LOOKED_AT = 10_000  # Sessions read for the latest tick.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class _Ticks(Protocol):
-    """When something is due, in seconds since 1970."""
+    """Times at which a schedule is due, in seconds since 1970."""
 
     def latest(self, now: int) -> int:
-        """The last tick that is not after ``now``."""
+        """Return the last tick up to ``now``."""
         ...
 
     def following(self, tick: int) -> int:
-        """The first one after ``tick``."""
+        """Return the first tick after ``tick``."""
         ...
 
 
 @dataclass(frozen=True)
 class _Interval:
-    """Ticks at multiples of ``seconds`` since 1970, so that all processes have the same."""
+    """Ticks at multiples of ``seconds`` since 1970, so that all processes agree."""
 
     seconds: int
 
@@ -66,7 +66,7 @@ class _Interval:
 
 
 class _Cron:
-    """Ticks of a cron expression by the clock of a time zone."""
+    """Ticks of a cron expression in a time zone."""
 
     def __init__(self, expression: str, timezone: str) -> None:
         try:
@@ -86,8 +86,8 @@ class _Cron:
                 next_step="Write minute, hour, day of month, month and day of week: '0 8 * * 1-5'.",
             ) from error
 
-    # CronSim steps by whole hours, so that forwards and backwards it passes over different ticks
-    # where clocks are set by half an hour. Both methods return the union of the two.
+    # CronSim steps by whole hours. If a clock change is half an hour long, it skips different
+    # ticks forwards and backwards, so both methods return the union of the two.
 
     def latest(self, now: int) -> int:
         found = self._step(now + 1, reverse=True)
@@ -109,29 +109,29 @@ class _Cron:
 
 
 class Schedule(Generic[OutputT]):
-    """One turn of an agent at each tick, in a session of its own.
+    """A turn of an agent at each tick, in a session of its own.
 
-    Any number of processes may run the same schedule: each tick is worked on once, and one that
-    was interrupted is gone on with by the next process that looks.
+    Any number of processes may run the same schedule. Each tick runs once; an interrupted tick is
+    continued by the next process that looks.
 
     Args:
-        agent: who answers.
-        schedule_id: names it on the record, within the agent.
-        task: what is to be done; or a function that gives it for the time of the tick.
-        every_s: seconds from tick to tick, counted from midnight UTC of 1970-01-01.
-        cron: instead, a cron expression of five fields, or six that begin with seconds (extra
-            ``schedules``). Where clocks change, it ticks as Debian's cron does.
-        timezone: whose clock ``cron`` means, such as ``Europe/Vienna``.
-        missed: what becomes of ticks that no process began in time: ``run_once`` does the latest
-            of them late, ``skip`` none that is more than a minute late. The record says how many
-            were missed. A new schedule begins with its next tick.
-        tokens: most tokens of one tick; the agent's limit of a session when left out.
-        usd: most US dollars of one tick.
+        agent: the agent that answers.
+        schedule_id: name of the schedule in the record, unique within the agent.
+        task: the message, or a function that returns it for the time of the tick.
+        every_s: seconds between ticks, counted from midnight UTC of 1970-01-01.
+        cron: replaces ``every_s``: a cron expression of five fields, or of six that begin with
+            seconds (extra ``schedules``). At changes of the clock it ticks as Debian's cron does.
+        timezone: time zone of ``cron``, for example ``Europe/Vienna``.
+        missed: treatment of ticks that no process began in time: ``run_once`` runs the latest of
+            them late, ``skip`` none that is over a minute late. The record states the number
+            missed. A new schedule begins with its next tick.
+        tokens: token limit of a tick; the agent's session limit if left out.
+        usd: limit of a tick in US dollars.
         user: see :meth:`remit.runtime.Agent.session`; a user's budget can bound all ticks.
-        subject_id: see there.
+        subject_id: see :meth:`remit.runtime.Agent.session`.
 
     Raises:
-        InvalidInputError: what is given is no schedule.
+        InvalidInputError: the arguments do not describe a schedule.
     """
 
     def __init__(
@@ -181,29 +181,29 @@ class Schedule(Generic[OutputT]):
         self._looked_at: int | None = None
 
     async def aturns(self, *, deps: Any = None) -> AsyncIterator[TurnResult[OutputT]]:
-        """Wait for ticks, for ever, and give each one's turn.
+        """Wait for ticks without end and yield the turn of each.
 
-        A turn that waits for a person is given as such, and again when it has ended.
+        A turn that waits for a person is yielded in that state, and again after its end.
 
         Args:
-            deps: as of :meth:`remit.runtime.Conversation.turn`.
+            deps: see :meth:`remit.runtime.Conversation.turn`.
 
         Raises:
-            RemitError: what :meth:`remit.runtime.Conversation.turn` raises.
+            RemitError: an error of :meth:`remit.runtime.Conversation.turn`.
         """
         while True:
             yield await self._next(deps)
 
     def turns(self, *, deps: Any = None) -> Iterator[TurnResult[OutputT]]:
-        """:meth:`aturns` for callers without an event loop."""
+        """Yield the turns of :meth:`aturns`, for callers without an event loop."""
         while True:
             yield run_blocking(self._next(deps))
 
     async def adue(self, *, deps: Any = None) -> TurnResult[OutputT] | None:
-        """Do what is due now and not done; ``None`` where there is nothing.
+        """Run the tick that is due and not done; return None if there is none.
 
         Raises:
-            RemitError: what :meth:`remit.runtime.Conversation.turn` raises.
+            RemitError: an error of :meth:`remit.runtime.Conversation.turn`.
         """
         with contextlib.suppress(TurnCancelledError, LeaseBusyError):  # a person's doing
             return await self._due(int(time.time()), deps)
@@ -218,7 +218,7 @@ class Schedule(Generic[OutputT]):
             await asyncio.sleep(min(max(left, 0.0), _LONGEST_SLEEP_S))
 
     async def _due(self, now: int, deps: Any = None) -> TurnResult[OutputT] | None:
-        """Do what is due at ``now`` and not done; ``None`` where there is nothing."""
+        """Run the tick that is due at ``now`` and not done; return None if there is none."""
         due = self._ticks.latest(now)
         if self._looked_at == due and not self._open:
             return None
@@ -243,7 +243,7 @@ class Schedule(Generic[OutputT]):
     async def _go_on(
         self, session: Conversation[OutputT], tick: int, deps: Any
     ) -> TurnResult[OutputT] | None:
-        """The turn of a tick, begun or resumed; ``None`` where it has ended before."""
+        """Begin or resume the turn of a tick; return None if the tick ended before."""
         result: TurnResult[OutputT] | None = None
         self._open.pop(session.session_id, None)
         if (before := session.unfinished()) is not None and before.erased:
@@ -260,7 +260,7 @@ class Schedule(Generic[OutputT]):
         return result
 
     async def _skip(self, tick: int, missed: int) -> None:
-        """Put on record that a tick, and those before it, are not done."""
+        """Record that a tick and the missed ones before it will not run."""
         await asyncio.to_thread(self._session(tick, missed=missed, skipped=True).end)
 
     def _session(self, tick: int, **about: Any) -> Conversation[OutputT]:
@@ -292,7 +292,7 @@ class Schedule(Generic[OutputT]):
         return None
 
     def _ticks_between(self, first: int, last: int) -> int:
-        """How many ticks there are between two; counted up to a thousand."""
+        """Return the number of ticks between two; counting stops at a thousand."""
         count, tick = 0, self._ticks.latest(last - 1)
         while tick > first and count < _MOST_COUNTED:
             count, tick = count + 1, self._ticks.latest(tick - 1)

@@ -1,4 +1,4 @@
-"""The checks of everything that Remit keeps in the ledger's database next to the record."""
+"""Checks of the tables in the ledger's database that are not entries."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from remit.agents.queue.audit import check_orders
-from remit.gateway.auth.audit import check_keys
-from remit.gateway.batches.audit import check_batches
-from remit.gateway.budget.audit import audit_budgets, carried_accounts, check_budgets, check_usage
-from remit.gateway.ownership import OWNER_CHECKS
+from remit.agents.queue import check_orders
+from remit.gateway import OWNER_CHECKS, check_batches
+from remit.gateway.auth import check_keys
+from remit.gateway.budget import audit_budgets, carried_accounts, check_budgets, check_usage
 from remit.ledger import (
     STATE_TABLES,
     Finding,
@@ -20,8 +19,7 @@ from remit.ledger import (
     until_failure,
 )
 from remit.ledger.log_of_logs import check_heads
-from remit.routing.trail.chains import prepare_table
-from remit.routing.trail.verification import check_trail
+from remit.routing.trail import check_trail, prepare_table
 
 _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     "types": lambda ledger, since_mark: of_other_types(ledger, STATE_TABLES),
@@ -41,19 +39,23 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
 
 
 def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield what every check finds, as a :data:`~remit.ledger.StateCheck`. A check that fails does
-    not keep the others from running."""
+    """Yield the findings of every check, as a :data:`~remit.ledger.StateCheck`.
+
+    A check that fails does not keep the others from running.
+    """
     for name, check in _CHECKS.items():
         yield from until_failure(name, functools.partial(check, ledger, since_mark))
 
 
 def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return what an archive carries of the entries before ``end``, for :func:`check_state`."""
+    """Return the state of the entries before ``end`` that an archive carries for `check_state`."""
     return {"accounts": carried_accounts(ledger, end)}
 
 
 def rebuild_state(ledger: LedgerClient) -> None:
-    """Make budgets and places of thoughts for an imported record. Keys, sessions and other
-    authorisations do not come with an import."""
+    """Rebuild budgets and places of thoughts for an imported record.
+
+    An import brings no keys, sessions or other authorisations.
+    """
     audit_budgets(ledger, repair=True)
     ledger.transact(lambda tx: prepare_table(tx, ledger))

@@ -30,18 +30,18 @@ _TASK = {
 
 
 class AgentTool:
-    """What :meth:`remit.runtime.Agent.as_tool` makes a tool of."""
+    """The work of a tool that :meth:`remit.runtime.Agent.as_tool` makes."""
 
     def __init__(self, agent: Agent, tools: Sequence[Tool]) -> None:
         self._agent = agent
         self._tools = tools
 
     def tool(self, name: str, about: str, timeout_s: float, behind: tuple[Tool, ...]) -> Tool:
-        """The tool.
+        """Return the tool.
 
         Args:
-            timeout_s: longest wait for an answer, seconds.
-            behind: the agent's tools that are given the turn's deps.
+            timeout_s: longest wait for an answer, in seconds.
+            behind: the agent's tools that receive the turn's ``deps``.
         """
         return Tool(
             tool_id_of(name),
@@ -87,7 +87,7 @@ _REASON = {
 
 
 def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
-    """See :meth:`remit.runtime.Agent.as_handoff`."""
+    """Return the tool that :meth:`remit.runtime.Agent.as_handoff` describes."""
     agent_id = to.agent_id
     return Tool(
         to.tool_id,
@@ -101,14 +101,14 @@ def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
 
 
 def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
-    """Refuse a call that would go round, or too deep.
+    """Raise ToolError if a call between agents would form a circle or a chain that is too long.
 
     Args:
-        agent_id: who is called.
-        callers: who is at work above it, the nearest first.
+        agent_id: the agent that is called.
+        callers: the agents at work above it, nearest first.
 
     Raises:
-        ToolError: says which agents are at work.
+        ToolError: names the agents at work.
     """
     above = " -> ".join(caller.agent_id for caller in reversed(callers))
     if any(caller.agent_id == agent_id for caller in callers):

@@ -1,24 +1,29 @@
-"""HTTP: the endpoints for OpenAI and Anthropic clients, and Remit's own API."""
+"""HTTP: the endpoints of OpenAI's and Anthropic's clients, Remit's own API, the console and MCP.
+
+The room owns connections, authentication of requests, limits on them, and the form of answers. The
+room owns no call: the gateway admits, records and settles each one.
+
+Invariants: no request reaches a model except through the gateway; no answer names a secret; one
+client cannot take memory from all others.
+
+Start reading in :mod:`remit.server.app`. Doors: ``extending`` is for distributions that add
+endpoints, ``mcp`` serves MCP clients, ``telemetry`` gives metrics, traces and logs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from remit.kernel import lazy_names
 from remit.kernel.errors import RemitError
 from remit.server.serving import serve
 
 if TYPE_CHECKING:
     from remit.server.loopback import LoopbackServer
+else:
+    __getattr__ = lazy_names(__name__, {"loopback": "LoopbackServer"})  # takes long to import
 
 __all__ = ["LoopbackServer", "serve"]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 ServerError = RemitError
-
-
-def __getattr__(name: str) -> Any:
-    if name != "LoopbackServer":
-        raise AttributeError(f"module 'remit.server' has no attribute {name!r}")
-    from remit.server.loopback import LoopbackServer  # takes long to import
-
-    return LoopbackServer

@@ -9,7 +9,7 @@ from msgspec import structs
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptResponse
 from remit.kernel.json_text import load
-from remit.providers import ProviderResponse
+from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     read_answer,
@@ -17,8 +17,7 @@ from remit.providers.dialects import (
     reported,
     write_answer,
 )
-from remit.providers.wire.body import Body
-from remit.providers.wire.usage import Usage
+from remit.providers.wire import Usage
 from remit.server.refusals import HttpError, status_of
 from remit.server.replies import Answer, Headers
 

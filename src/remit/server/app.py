@@ -14,7 +14,7 @@ from remit.kernel.errors import ConfigError, RemitError, let_go
 from remit.kernel.extensions import INTEROP, load_extension
 from remit.ledger import LedgerRollbackError
 from remit.packages import policy_epoch
-from remit.providers.wire.endpoint import A2A
+from remit.providers.wire import A2A
 from remit.runtime import Runtime
 from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys

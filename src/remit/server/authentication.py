@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from remit.gateway import MAX_ID_CHARS
+from remit.gateway import MAX_ID_CHARS, default_session
 from remit.gateway.auth import (
     AgentTokenProvider,
     AgentTokens,
@@ -24,11 +24,10 @@ from remit.gateway.auth import (
     agent_secret,
     token_from_headers,
 )
-from remit.gateway.tenancy import default_session
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient, LedgerEntry, Prepared
-from remit.providers.wire.body import Body
+from remit.providers import Body
 from remit.runtime import Runtime
 from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Scope

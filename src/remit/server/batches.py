@@ -10,17 +10,13 @@ from urllib.parse import quote
 
 import orjson
 
-from remit.gateway.batches import BatchPlan, BatchRefusedError
-from remit.gateway.deletion import entries_of_batch
+from remit.gateway import BatchPlan, BatchRefusedError, entries_of_batch, owner_of
 from remit.gateway.objects import KeptObject
-from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import JsonTextError, elements, load, set_member, value_at
 from remit.providers import ProviderError
-from remit.providers.wire.body import BodyError
-from remit.providers.wire.endpoint import BATCHES, FILES, Dialect
-from remit.providers.wire.form import ObjectBody
+from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
 from remit.server.provider_door import ProviderDoor, answer, refused, reply_raw, with_query

@@ -13,10 +13,18 @@ from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.settings import ServerSettings
+from remit.providers import Body
 from remit.providers.dialects import DialectError
-from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import A2A, COUNT_TOKENS, RESPONSES, SPEECH, Endpoint
-from remit.providers.wire.form import FormBody, ObjectBody
+from remit.providers.wire import (
+    A2A,
+    COUNT_TOKENS,
+    RESPONSES,
+    SPEECH,
+    BodyError,
+    Endpoint,
+    FormBody,
+    ObjectBody,
+)
 from remit.server.answers import (
     call_headers,
     failure,

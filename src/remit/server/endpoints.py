@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
-from remit.providers.wire.endpoint import ENDPOINTS, Endpoint
+from remit.providers.wire import ENDPOINTS, Endpoint
 from remit.server import request
 from remit.server.calls import ModelCalls
 from remit.server.replies import Receive, Scope, Send

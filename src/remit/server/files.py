@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from remit.gateway.call import Attempt
+from remit.gateway import Attempt, owner_of
 from remit.gateway.objects import KeptObject, keep
-from remit.gateway.tenancy import owner_of
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import ProviderResponse
-from remit.providers.wire.body import BodyError
-from remit.providers.wire.endpoint import FILES
-from remit.providers.wire.form import FormBody, ObjectBody
+from remit.providers.wire import FILES, BodyError, FormBody, ObjectBody
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
 from remit.server.provider_door import ProviderDoor, answer, id_in, refused, with_query
 from remit.server.replies import Receive, Scope, Send, shape_of

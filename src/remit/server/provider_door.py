@@ -11,9 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
-from remit.gateway.call import Attempt, OnRecord
+from remit.gateway import Attempt, OnRecord, owner_of
 from remit.gateway.objects import KeptObject, Kind, Objects, forget
-from remit.gateway.tenancy import owner_of
 from remit.kernel.budget import Amount
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
@@ -25,10 +24,16 @@ from remit.ledger import (
     LedgerEntry,
     Transaction,
 )
-from remit.providers import Outgoing, ProviderError, ProviderResponse, Timeouts, UpstreamProvider
-from remit.providers.upstream import passed_on
-from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import Endpoint
+from remit.providers import (
+    Body,
+    Outgoing,
+    ProviderError,
+    ProviderResponse,
+    Timeouts,
+    UpstreamProvider,
+    passed_on,
+)
+from remit.providers.wire import BodyError, Endpoint
 from remit.runtime import Runtime
 from remit.server.answers import failure, upstream_answer
 from remit.server.authentication import AuthenticatedRequest, Authenticator

@@ -11,9 +11,9 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.ledger import LedgerConnectionError, LedgerRollbackError
+from remit.providers import is_shortage
 from remit.providers.dialects import error_body
-from remit.providers.upstream_errors import is_shortage
-from remit.providers.wire.endpoint import A2A
+from remit.providers.wire import A2A
 
 _log = logging.getLogger("remit.server")
 

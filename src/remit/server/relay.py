@@ -13,9 +13,8 @@ from typing import Any
 from remit.gateway import Dispatched
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.providers import WireChunk
+from remit.providers import Body, WireChunk
 from remit.providers.dialects import StreamReader, read_request, stream_events, stream_writer
-from remit.providers.wire.body import Body
 from remit.server.answers import answer_of, end_comment
 from remit.server.refusals import HttpError, error_event, status_of
 from remit.server.request import Request

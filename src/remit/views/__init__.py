@@ -1,32 +1,51 @@
-"""Journeys; usage, the learning report and the auditor's as pages."""
+"""Views: recorded events for people, as journeys, usage and reports; as data, text and pages.
+
+The room owns selection, order and wording. The room writes nothing and calls no model.
+
+Invariants: the same entries always give the same view; a view shows every entry of its subject,
+or names what it leaves out; text from the record cannot act as markup or terminal control.
+
+Start reading in :mod:`remit.views.journey`. Doors: ``entries`` reads one entry, ``page`` makes
+HTML, ``periods`` names spans of time, ``usage`` sums tokens and cost, ``wording`` turns values
+into words.
+"""
 
 from remit.kernel.errors import NotFoundError
+from remit.views.examples import examples_of, prompt_parts
 from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
 from remit.views.journey import gates_of, open_journey, prompt_journey
-from remit.views.learned import learning_page
+from remit.views.learned import learning_page, learning_shown, pictures_of
 from remit.views.page import journey_page, page_parts
 from remit.views.periods import PERIODS, instant_of
+from remit.views.places import SESSION_EVENTS
 from remit.views.report import audit_report
 from remit.views.report_page import report_parts, report_script_hash
 from remit.views.text import journey_text
+from remit.views.timeline import POSITIONS
 from remit.views.usage import BY, Usage, UsageRow, read_usage
 
 __all__ = [
     "BY",
     "PERIODS",
+    "POSITIONS",
+    "SESSION_EVENTS",
     "FallbackReason",
     "Fallbacks",
     "Usage",
     "UsageRow",
     "audit_report",
+    "examples_of",
     "gates_of",
     "instant_of",
     "journey_page",
     "journey_text",
     "learning_page",
+    "learning_shown",
     "open_journey",
     "page_parts",
+    "pictures_of",
     "prompt_journey",
+    "prompt_parts",
     "read_fallbacks",
     "read_usage",
     "report_parts",

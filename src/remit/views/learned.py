@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.views.page import environment, style_hash, style_sheet
 
-__all__ = ["learned", "learning_page", "pictures_of"]
+__all__ = ["learning_page", "learning_shown", "pictures_of"]
 
 _VERDICTS = {
     True: ("good", "as predicted"),
@@ -37,11 +37,11 @@ def learning_page(report: Mapping[str, Any]) -> str:
         report: of :meth:`remit.learning.meta.Report.to_dict`.
     """
     style = style_sheet("page.css", "learning.css")
-    shown = {**learned(report), "style": style, "style_hash": style_hash(style)}
+    shown = {**learning_shown(report), "style": style, "style_hash": style_hash(style)}
     return environment().get_template("learning.html.j2").render(shown)
 
 
-def learned(report: Mapping[str, Any]) -> dict[str, Any]:
+def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that ``learned.html.j2`` shows of a report."""
     calibration = report["calibration"]
     sums = {"policy epoch": report["policy_epoch"]}

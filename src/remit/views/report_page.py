@@ -19,8 +19,7 @@ from typing import Any
 import orjson
 
 from remit._version import __version__
-from remit.ledger import LedgerClient, LedgerEntry, entry_id, is_authentic
-from remit.ledger.events import EVENTS
+from remit.ledger import EVENTS, LedgerClient, LedgerEntry, entry_id, is_authentic
 from remit.ledger.usage import CERTAINTIES
 from remit.views.page import environment, script, style_hash, style_sheet
 from remit.views.report import MOST_LINES, TABLES, Table

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.admin import admin_tools
+from remit.agents import admin_tools
 from remit.agents.tools import Context, ToolDispatcher
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime, by_kind

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.admin import HIDDEN, RECALL, Redactor, admin_tools, fit
+from remit.agents import RECALL, Redactor, admin_tools, cut_to_fit
+from remit.agents.admin import HIDDEN
 from remit.agents.admin.redaction import redact_assignments
 from remit.gateway.auth import KeyStore
 from remit.ledger import EVENTS, LedgerEntry
@@ -251,23 +252,23 @@ def test_paths_lead_to_no_secret(office: Offices, tmp_path: Path, path: str) -> 
 
 @given(JSON, st.integers(200, 4000))
 def test_what_fits_is_left_alone_and_what_is_cut_is_named(value: Any, most: int) -> None:
-    fitted = fit(value, most)
+    fitted = cut_to_fit(value, most)
     if len(orjson.dumps(value)) <= most:
         assert fitted.value == value
     assert bool(fitted.cut) == (fitted.value != value)
-    assert fit(value, most) == fitted
+    assert cut_to_fit(value, most) == fitted
 
 
 @given(st.integers(1, 200), st.integers(100, 20_000))
 def test_long_lists_of_long_texts_fit(rows: int, length: int) -> None:
     value = [{"id": f"LED-{number:08x}", "text": "x" * length} for number in range(rows)]
-    fitted = fit(value, 4096)
+    fitted = cut_to_fit(value, 4096)
     assert len(orjson.dumps(fitted.value)) <= 4096
     assert fitted.value[0]["id"] == "LED-00000000"
 
 
 def test_large_objects_fit_too() -> None:
-    fitted = fit({f"key {number}": number for number in range(10_000)}, 4096)
+    fitted = cut_to_fit({f"key {number}": number for number in range(10_000)}, 4096)
     assert len(orjson.dumps(fitted.value)) <= 4096
     assert fitted.cut
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from remit.agents.admin import admin_tools
+from remit.agents import admin_tools
 from remit.agents.tools import Tool
 from remit.ledger import Content, LedgerEntry
 from remit.runtime import Conversation

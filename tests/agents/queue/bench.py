@@ -5,8 +5,15 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from remit.agents.queue import Attempts, OrderQueue, Row, Seats, Submission, TableEngine
-from remit.agents.queue.audit import check_orders
+from remit.agents.queue import (
+    Attempts,
+    OrderQueue,
+    Row,
+    Seats,
+    Submission,
+    TableEngine,
+    check_orders,
+)
 from remit.gateway.leases import LeaseManager, Owner
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import QueueSettings, WorkerSettings, default_settings

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.queue import Submission
-from remit.agents.queue.audit import check_orders, is_on_record
+from remit.agents.queue import Submission, check_orders, is_on_record
 from remit.agents.queue.rows import COLUMNS, rows_of
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.kernel.loops import run_blocking

@@ -23,10 +23,8 @@ from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
-from remit.runtime import Agent
-from remit.runtime.order_app import load_app
+from remit.runtime import Agent, OrderWorker, load_app
 from remit.runtime.order_turns import Done
-from remit.runtime.order_worker import OrderWorker
 from tests.agents.queue import app
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.commands import run_remit

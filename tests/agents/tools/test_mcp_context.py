@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.tools import ToolDispatcher, ToolResult
-from remit.agents.tools.mcp import McpServer
+from remit.agents.tools import McpServer, ToolDispatcher, ToolResult
 from remit.agents.workorders import ToolProgress
 from remit.kernel.settings import McpServerSettings, default_settings
 from tests.support.agents import anthropic_runtime

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult
 
-from remit.agents.tools import ToolDispatcher
-from remit.agents.tools.mcp import McpServer
+from remit.agents.tools import McpServer, ToolDispatcher
 from remit.agents.tools.mcp.results import output
 from remit.agents.tools.output import Illustrated
 from remit.kernel.settings import McpServerSettings, default_settings

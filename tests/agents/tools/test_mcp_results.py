@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult, TextContent
 
-from remit.agents.tools.mcp.results import current_schema, output, said
+from remit.agents.tools import mcp_schema
+from remit.agents.tools.mcp.results import output, said
 from remit.kernel.schemas import first_problem, schema_problem
 
 
@@ -76,7 +77,7 @@ def test_schemas_of_older_drafts_are_used(
     schema: dict[str, Any], good: dict[str, Any], bad: dict[str, Any]
 ) -> None:
     old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", **schema}
-    current = current_schema(old)
+    current = mcp_schema(old)
     assert schema_problem(old)
     assert not schema_problem(current)
     assert not first_problem(current, good)
@@ -87,4 +88,4 @@ def test_a_schema_without_old_keywords_keeps_its_form() -> None:
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
               "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"],
               "dependencies": {"a": ["b"]}}  # fmt: skip
-    assert current_schema(schema) == schema
+    assert mcp_schema(schema) == schema

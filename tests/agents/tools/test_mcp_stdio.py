@@ -17,9 +17,14 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from remit.agents.tools import Context, ToolDispatcher, ToolError, ToolResult
-from remit.agents.tools.mcp import McpServer
-from remit.agents.tools.mcp.results import identity
+from remit.agents.tools import (
+    Context,
+    McpServer,
+    ToolDispatcher,
+    ToolError,
+    ToolResult,
+    mcp_tool_id,
+)
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import McpServerSettings, default_settings
 
@@ -35,7 +40,7 @@ def _settings(mode: str = "", **more: Any) -> McpServerSettings:
 
 def _use(server: McpServer, name: str, **arguments: Any) -> ToolResult:
     return ToolDispatcher(server.tools(), BOUNDS).execute(
-        identity(server.name, name), arguments, call=CALL
+        mcp_tool_id(server.name, name), arguments, call=CALL
     )
 
 
@@ -157,10 +162,10 @@ def test_the_idempotency_key_goes_along(server: McpServer) -> None:
 
 
 def test_ids() -> None:
-    assert identity("a b", "ü.x") == "a_b____x"
-    long = identity("server", "x" * 200)
+    assert mcp_tool_id("a b", "ü.x") == "a_b____x"
+    long = mcp_tool_id("server", "x" * 200)
     assert len(long) == 64
-    assert long != identity("server", "x" * 201)
+    assert long != mcp_tool_id("server", "x" * 201)
 
 
 def test_two_tools_of_one_id_are_refused() -> None:

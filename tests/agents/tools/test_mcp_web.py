@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from remit.agents.tools import Context, ToolDispatcher, ToolError
-from remit.agents.tools.mcp import McpServer
+from remit.agents.tools import Context, McpServer, ToolDispatcher, ToolError
 from remit.kernel.settings import McpServerSettings, default_settings
 
 SCRIPT = str(Path(__file__).parent / "web_server.py")

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.tools import ToolDispatcher, ToolResult
-from remit.agents.tools.mcp import McpServer, Pins
+from remit.agents.tools import McpServer, Pins, ToolDispatcher, ToolResult
 from remit.kernel.settings import McpServerSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry
 

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from remit.agents.tools import Tool, ToolDispatcher, ToolResult
-from remit.agents.tools.mcp import McpServer, Pins
-from remit.agents.tools.mcp.origin import origin_of
+from remit.agents.tools import McpServer, Pins, Tool, ToolDispatcher, ToolResult, mcp_origin
 from remit.kernel.errors import ConflictError
 from remit.kernel.settings import McpServerSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry
@@ -242,7 +240,7 @@ def test_odd_definitions(ledger: LedgerClient) -> None:
     ],
 )  # fmt: skip
 def test_an_origin_holds_no_secret(values: dict[str, Any], origin: str) -> None:
-    assert origin_of(McpServerSettings(**values), lambda text: text) == origin
+    assert mcp_origin(McpServerSettings(**values), lambda text: text) == origin
 
 
 # -- with servers --------------------------------------------------------------------------

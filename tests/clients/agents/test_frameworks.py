@@ -18,7 +18,7 @@ from remit import Runtime, tool
 from remit.kernel.root import Root
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, make_root
-from remit.views.journey import prompt_journey
+from remit.views import prompt_journey
 from remit_interop import Door, Run, WorkParkedError
 from tests.clients.conftest import make_side
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remit.gateway.auth import KeyStore
-from remit.gateway.auth.audit import check_keys
+from remit.gateway.auth import KeyStore, check_keys
 from remit.ledger import LedgerClient, LedgerEntry, Uncheckable
 from remit.runtime.state import check_state
 from tests.support.stores import outside

@@ -13,9 +13,15 @@ from typing import Any
 
 import pytest
 
-from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableError, KeyStore
+from remit.gateway.auth import (
+    AuthenticationError,
+    AuthLimits,
+    AuthUnavailableError,
+    KeyStore,
+    VirtualKey,
+)
 from remit.gateway.auth.key_cache import RefusalCounter
-from remit.gateway.auth.virtual_key import KeyRow, VirtualKey, new_key_id, new_secret, now_text
+from remit.gateway.auth.virtual_key import KeyRow, new_key_id, new_secret, now_text
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
 from tests.support.postgres import PostgresServer

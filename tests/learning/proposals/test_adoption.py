@@ -13,11 +13,11 @@ from remit.gateway.auth import Identity
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import load_settings
-from remit.learning import read_samples
+from remit.learning import SignalPolicy, read_samples
 from remit.learning.meta import EffectReader, read_questions
 from remit.learning.proposals import Change, ProposalError, additions_of
 from remit.learning.routes import graded_prompts
-from remit.learning.signals import SignalPolicy, read_signals
+from remit.learning.signals import read_signals
 from remit.ledger import LedgerError, entry_id
 from remit.packages import PackageError, Registry, policy_epoch
 from remit.packages.gates import check_gates

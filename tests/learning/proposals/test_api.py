@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from remit.kernel.settings import load_settings
+from remit.learning import ReplayResult
 from remit.learning.meta import attribute, record_attribution
 from remit.learning.proposals import Change
-from remit.learning.replay import Pair, ReplayResult
+from remit.learning.replay import Pair
 from remit.server.authentication import open_keys
 from tests.learning.proposals.conftest import World
 from tests.server.running import new_session, serving

@@ -16,7 +16,7 @@ from remit.kernel.settings import load_settings
 from remit.learning.proposals import Change, Learner
 from remit.learning.routes import RouteFit, fit_route, graded_prompts
 from remit.packages import Registry
-from remit.routing.asked import new_request
+from remit.routing import new_request
 from tests.learning.proposals.conftest import Effect
 from tests.support.commands import run_remit
 from tests.support.roots import new_root

@@ -11,14 +11,9 @@ from typing import Any
 
 import pytest
 
+from remit.learning import ConfidenceSequence, Logged, doubly_robust
 from remit.learning.judges import calibrate_judge
-from remit.learning.statistics import (
-    ConfidenceSequence,
-    EmpiricalBernstein,
-    Logged,
-    doubly_robust,
-    prediction_powered,
-)
+from remit.learning.statistics import EmpiricalBernstein, prediction_powered
 
 _ORACLE = Path(__file__).parents[2] / "oracles" / "learning_oracle.py"
 _PYTHON = Path(sys.prefix) / "oracles" / "bin" / "python"

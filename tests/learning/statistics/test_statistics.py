@@ -11,14 +11,10 @@ from benchmarks.learning.alarms import false_alarms
 from benchmarks.learning.coverage import logged_coverage, replay_coverage, route_coverage
 
 from remit.kernel.errors import InvalidInputError
+from remit.learning import Alarm, ConfidenceSequence, Logged, difference, doubly_robust
 from remit.learning.statistics import (
-    Alarm,
-    ConfidenceSequence,
     EmpiricalBernstein,
-    Logged,
     cross_fit,
-    difference,
-    doubly_robust,
     evidence_below,
     prediction_powered,
 )

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from remit.ledger.tlog import SignedCheckpoint, Signer
-from remit.ledger.witness import Witness, WitnessError, WitnessState
+from remit.ledger.witness import FORK, UNPROVEN, Witness, WitnessError, WitnessState
 from remit.ledger.witness import state as state_module
-from remit.ledger.witness.state import FORK, UNPROVEN, create_state
+from remit.ledger.witness.state import create_state
 from tests.ledger.witness.logs import Log
 
 

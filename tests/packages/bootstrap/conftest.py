@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remit.packages.bootstrap import Bundle, build_bundle
+from remit.packages import build_bundle
+from remit.packages.bootstrap import Bundle
 from remit.packages.distribution import Distribution, repack_wheel
 from tests.packages.bootstrap.making import packages
 from tests.packages.making import LIMITS

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.packages.bootstrap import BootstrapError, Bundle, build_bundle
+from remit.packages import build_bundle
+from remit.packages.bootstrap import BootstrapError, Bundle
 from tests.packages.bootstrap.making import ORDER, packages, unpacked
 from tests.packages.making import LIMITS
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.packages import IncomingArchive, PackageError
-from remit.packages.bootstrap import BootstrapError, Bundle, in_install_order, read_bundle
+from remit.packages import IncomingArchive, PackageError, read_bundle
+from remit.packages.bootstrap import BootstrapError, Bundle, in_install_order
 from tests.packages.bootstrap.making import ORDER, package, packages, unpacked
 from tests.packages.making import LIMITS
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from remit.packages import InstalledPackage, Manifest, Registry
 from remit.packages.checks import PackageView, RootDisk
-from remit.packages.manifest import Manifest
-from remit.packages.registry import InstalledPackage, Registry
 from tests.support.packages import manifest_of
 
 PACK = "[system]\n{{ instructions }}\n[user]\n{{ user_input }}\n"

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from remit.packages import REGISTRY_FOLDER, Registry
 from remit.packages.checks import (
     Finding,
     check_acceptance,
@@ -23,7 +24,6 @@ from remit.packages.checks import (
     check_running_code,
 )
 from remit.packages.distribution import Distribution
-from remit.packages.registry import REGISTRY_FOLDER, Registry
 from remit.providers.prices import PriceTable
 from tests.packages.checks.building import AGENT, CASES, CONTRACT, FRAMEWORK, SPEC, Small
 

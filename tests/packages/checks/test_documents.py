@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 
 from remit.kernel.schemas import schema_problem, shipped_schema
-from remit.packages.documents import (
-    Acceptance,
-    AgentDocument,
-    Framework,
-    Specification,
-    read_schema,
-)
-from remit.packages.errors import PackageError
+from remit.packages import AgentDocument, Framework, PackageError
+from remit.packages.documents import Acceptance, Specification, read_schema
 from tests.packages.checks.building import AGENT, CASES, FRAMEWORK, SPEC, encoded
 
 _READERS: dict[str, tuple[Any, Any, str]] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from remit.packages import PackageError
 from remit.packages.checks import Overlay, RootDisk
-from remit.packages.errors import PackageError
 
 
 @pytest.fixture

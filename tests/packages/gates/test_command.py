@@ -7,7 +7,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from remit.agents.admin import GateTools, Redactor
+from remit.agents import Redactor
+from remit.agents.admin import GateTools
 from remit.agents.tools import ToolDispatcher
 from remit.kernel.schemas import first_problem
 from remit.packages.gates import GATES, GateView

@@ -8,7 +8,7 @@ import pytest
 
 from remit.kernel.errors import ConfigError
 from remit.ledger import LedgerEntry
-from remit.packages.documents import Framework
+from remit.packages import Framework
 from tests.packages.gates.conftest import House, fails
 from tests.packages.gates.test_orders import Writer, writing
 

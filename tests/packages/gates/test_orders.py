@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 
-from remit.agents.workorders import IllegalTransitionError, plan_of, replay
-from remit.agents.workorders.order import WorkOrder, WorkOrderCost, WorkOrderType
+from remit.agents.workorders import (
+    IllegalTransitionError,
+    WorkOrder,
+    WorkOrderCost,
+    WorkOrderType,
+    plan_of,
+    replay,
+)
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.packages.gates.conftest import House
 from tests.support.agents import anthropic_runtime, by_kind

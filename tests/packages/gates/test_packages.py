@@ -13,12 +13,11 @@ import pytest
 
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry
-from remit.packages import PackageKey, Registry
+from remit.packages import EDITABLE_INSTALL, PackageKey, Registry, receipt_path, waived
 from remit.packages.distribution import Distribution
 from remit.packages.gates import check_gates
-from remit.packages.registry import receipt_bytes, receipt_path
+from remit.packages.registry import receipt_bytes
 from remit.packages.trust import TrustPolicy, change_trust
-from remit.packages.waivers import EDITABLE_INSTALL, waived
 from tests.packages.gates.conftest import House, fails
 
 CONTRACT = "HO1/contracts/PRC-EXECUTE-001.json"

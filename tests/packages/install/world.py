@@ -14,10 +14,17 @@ from typing import Any
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
-from remit.packages import IncomingArchive, PackageManager, Registry, found_packages
-from remit.packages.checks.files import RootDisk
+from remit.packages import (
+    IncomingArchive,
+    PackageManager,
+    Registry,
+    archive_path,
+    found_packages,
+    receipt_path,
+)
+from remit.packages.checks import RootDisk
 from remit.packages.preconditions import check_before
-from remit.packages.registry import archive_path, receipt_bytes, receipt_path
+from remit.packages.registry import receipt_bytes
 from remit.runtime import package_manager
 from tests.support.packages import archive_of, manifest_of
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from remit.providers import ProviderError
 from remit.providers.dialects import (
     DialectError,
     read_answer,
@@ -14,7 +15,6 @@ from remit.providers.dialects import (
     write_answer,
     write_request,
 )
-from remit.providers.protocol import ProviderError
 from tests.providers.dialects.bodies import (
     ANSWERS,
     ENDPOINTS,

@@ -9,6 +9,7 @@ from anthropic.types import Message
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
+from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     error_body,
@@ -17,7 +18,6 @@ from remit.providers.dialects import (
     write_answer,
     write_request,
 )
-from remit.providers.protocol import ProviderError, ProviderResponse
 from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, REQUESTS, SCHEMA
 
 TYPES: dict[str, Any] = {

@@ -19,6 +19,7 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from remit.kernel.exchange import BlockEnd, TextDelta, ToolInputDelta, ToolUseStart
+from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -30,8 +31,7 @@ from remit.providers.dialects import (
     write_answer,
     write_request,
 )
-from remit.providers.protocol import ProviderError, ProviderResponse
-from remit.providers.wire.answers import stream_sum
+from remit.providers.wire import stream_sum
 from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, ODD, REQUESTS, places, with_at
 from tests.providers.wire.streams import chat_chunks, message_events, response_events
 

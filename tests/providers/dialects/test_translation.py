@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from remit.kernel.exchange import text_of
+from remit.providers import ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -18,7 +19,6 @@ from remit.providers.dialects import (
     write_answer,
     write_request,
 )
-from remit.providers.protocol import ProviderResponse
 from tests.providers.dialects.bodies import (
     CHAT,
     ENDPOINTS,

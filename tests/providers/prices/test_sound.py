@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.gateway.bounds import call_bound
+from remit.gateway import call_bound
 from remit.providers.prices import Price, PriceTable, Usage
 
 _TABLE = PriceTable.shipped()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
-from remit.providers.wire.answer import StreamSum
+from remit.providers.wire import StreamSum
 
 
 def added(total: StreamSum, events: Iterable[bytes | tuple[str, bytes]]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.ledger import wire_body
-from remit.providers.wire.body import Body, BodyError, Cut
-from remit.providers.wire.endpoint import CHAT, EMBEDDINGS, MESSAGES, RESPONSES
+from remit.providers import Body
+from remit.providers.wire import CHAT, EMBEDDINGS, MESSAGES, RESPONSES, BodyError
+from remit.providers.wire.body import Cut
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

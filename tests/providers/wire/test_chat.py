@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
-from remit.providers.wire.answers import error_in, facts, stream_sum
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from tests.providers.wire.streams import added, chat_chunks
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
@@ -95,8 +95,8 @@ def test_streamed_is_whole(name: str, width: int) -> None:
     assert added(total, chat_chunks(whole, width)) == whole
     assert total.ended
     assert total.is_last
-    assert total.text == facts("openai.chat", whole).text
-    assert total.usage == facts("openai.chat", whole).usage
+    assert total.text == answer_facts("openai.chat", whole).text
+    assert total.usage == answer_facts("openai.chat", whole).usage
     assert total.usage is not None
 
 
@@ -304,16 +304,20 @@ def test_thinking_as_parts_and_then_text() -> None:
 
 
 def test_what_a_whole_answer_says() -> None:
-    plain = facts("openai.chat", ANSWERS["text"])
+    plain = answer_facts("openai.chat", ANSWERS["text"])
     assert plain.text == "Hello there."
     assert (plain.model, plain.request_id) == ("gpt-4o-mini-2024-07-18", "chatcmpl-1")
     assert (plain.finish_reason, plain.more_than_text) == ("stop", False)
-    more = {name for name, answer in ANSWERS.items() if facts("openai.chat", answer).more_than_text}
+    more = {
+        name
+        for name, answer in ANSWERS.items()
+        if answer_facts("openai.chat", answer).more_than_text
+    }
     assert more == set(ANSWERS) - {"text", "not ascii", "cut off", "filtered"}
-    assert facts("openai.chat", ANSWERS["two tools"]).finish_reason == "tool_use"
-    assert facts("openai.chat", ANSWERS["a function"]).finish_reason == "tool_use"
-    assert facts("openai.chat", ANSWERS["cut off"]).finish_reason == "length"
-    assert facts("openai.chat", ANSWERS["filtered"]).finish_reason == "content_filter"
+    assert answer_facts("openai.chat", ANSWERS["two tools"]).finish_reason == "tool_use"
+    assert answer_facts("openai.chat", ANSWERS["a function"]).finish_reason == "tool_use"
+    assert answer_facts("openai.chat", ANSWERS["cut off"]).finish_reason == "length"
+    assert answer_facts("openai.chat", ANSWERS["filtered"]).finish_reason == "content_filter"
 
 
 @pytest.mark.parametrize(
@@ -347,6 +351,6 @@ def test_completions_streamed() -> None:
         "tokens": ["On", "e"], "token_logprobs": [-1.0, -1.0], "text_offset": [0, 2],
         "top_logprobs": None,
     }  # fmt: skip
-    read = facts("openai.completions", answer)
+    read = answer_facts("openai.completions", answer)
     assert (read.text, total.text, read.more_than_text) == ("One", "One", True)
     assert read.usage is not None

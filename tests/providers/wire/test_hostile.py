@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from remit.providers.wire.answer import AnswerFacts
-from remit.providers.wire.answers import error_in, facts, stream_sum
 from tests.providers.wire import test_chat, test_messages, test_responses
 from tests.providers.wire.streams import chat_chunks, message_events, response_events
 
@@ -95,7 +95,7 @@ def _check_stream(endpoint: str, events: list[tuple[str, bytes]]) -> None:
     assert total.pieces >= 0 <= total.size
     if (usage := total.usage) is not None:
         _check_usage(usage)
-    _check(facts(endpoint, answer))
+    _check(answer_facts(endpoint, answer))
     assert total.answer() == answer
 
 
@@ -104,7 +104,7 @@ def _check_stream(endpoint: str, events: list[tuple[str, bytes]]) -> None:
 @given(value=VALUES)
 def test_any_answer(value: Any) -> None:
     for endpoint in ENDPOINTS:
-        _check(facts(endpoint, value))
+        _check(answer_facts(endpoint, value))
         assert type(error_in(endpoint, value)) is bool
 
 
@@ -164,7 +164,7 @@ def test_an_answer_with_a_wrong_value(
     whole: tuple[str, dict[str, Any]], random: Random, other: Any
 ) -> None:
     endpoint, answer = whole
-    _check(facts(endpoint, _spoilt(answer, random, other)))
+    _check(answer_facts(endpoint, _spoilt(answer, random, other)))
 
 
 @settings(max_examples=400)

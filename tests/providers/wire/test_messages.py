@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from remit.providers.wire.answers import error_in, facts, stream_sum
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from tests.providers.wire.streams import added, message_events
 
 USAGE = {
@@ -106,8 +106,8 @@ def test_streamed_is_whole(name: str, width: int) -> None:
     assert added(total, message_events(whole, width)) == whole
     assert total.ended
     assert total.is_last
-    assert total.text == facts("anthropic.messages", whole).text
-    assert total.usage == facts("anthropic.messages", whole).usage
+    assert total.text == answer_facts("anthropic.messages", whole).text
+    assert total.usage == answer_facts("anthropic.messages", whole).usage
     assert total.usage is not None
 
 
@@ -188,7 +188,7 @@ def test_a_stream_that_breaks_off() -> None:
     assert total.usage.input_tokens == 1112
     # What had been made by the start is not what was made.
     assert "output_tokens" not in total.answer()["usage"]
-    assert facts("anthropic.messages", total.answer()).usage is None
+    assert answer_facts("anthropic.messages", total.answer()).usage is None
 
 
 def test_output_that_is_only_counted_at_the_start_is_not_counted() -> None:
@@ -283,13 +283,13 @@ def test_a_whole_answer_instead_of_a_stream() -> None:
 
 
 def test_what_a_whole_answer_says() -> None:
-    read = facts("anthropic.messages", ANSWERS["two texts"])
+    read = answer_facts("anthropic.messages", ANSWERS["two texts"])
     assert read.text == TEXT["text"] + "More."
     assert (read.model, read.request_id) == ("claude-sonnet-4-5-20250929", "msg_1")
     more = {
         name
         for name, answer in ANSWERS.items()
-        if facts("anthropic.messages", answer).more_than_text
+        if answer_facts("anthropic.messages", answer).more_than_text
     }
     assert more == set(ANSWERS) - {"text", "nothing", "two texts", "refusal"}
     for reason, finish in {
@@ -302,7 +302,7 @@ def test_what_a_whole_answer_says() -> None:
         "model_context_window_exceeded": "length",
     }.items():
         answer = _answer(TEXT, stop_reason=reason)
-        assert facts("anthropic.messages", answer).finish_reason == finish
+        assert answer_facts("anthropic.messages", answer).finish_reason == finish
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.providers.sse import SseParser
-from remit.providers.wire.answer import StreamSum
-from remit.providers.wire.answers import stream_sum
-from remit.providers.wire.repeats import Repeats
+from remit.providers.wire import Repeats, StreamSum, stream_sum
 
 _TEXTS = st.one_of(
     st.text(max_size=8), st.sampled_from(["", "id-1", "assistant", "a/b", 'x", "y": "z', "\ud800"])

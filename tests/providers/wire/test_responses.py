@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.providers.wire.answers import error_in, facts, stream_sum
+from remit.providers.wire import answer_facts, error_in, stream_sum
 from tests.providers.wire.streams import added, response_events
 
 USAGE = {
@@ -90,8 +90,8 @@ def test_streamed_is_whole(name: str, width: int) -> None:
     assert added(total, response_events(whole, width)) == whole
     assert total.ended
     assert total.is_last
-    assert total.text == facts("openai.responses", whole).text
-    assert total.usage == facts("openai.responses", whole).usage
+    assert total.text == answer_facts("openai.responses", whole).text
+    assert total.usage == answer_facts("openai.responses", whole).usage
     assert total.usage is not None
     assert total.first
 
@@ -103,7 +103,7 @@ def test_without_the_last_event_the_output_still_adds_up(name: str) -> None:
     answer = added(total, response_events(whole, 3)[:-1])
     assert not total.ended
     assert answer["output"] == whole["output"]
-    assert total.text == facts("openai.responses", whole).text
+    assert total.text == answer_facts("openai.responses", whole).text
     assert total.usage is None
 
 
@@ -167,15 +167,17 @@ def test_a_whole_answer_instead_of_a_stream() -> None:
 
 
 def test_what_a_whole_answer_says() -> None:
-    read = facts("openai.responses", ANSWERS["two texts"])
+    read = answer_facts("openai.responses", ANSWERS["two texts"])
     assert (read.text, read.finish_reason) == ("One. Two.", "stop")
     assert (read.model, read.request_id) == ("gpt-5-mini-2025-08-07", "resp_1")
     more = {
-        name for name, answer in ANSWERS.items() if facts("openai.responses", answer).more_than_text
+        name
+        for name, answer in ANSWERS.items()
+        if answer_facts("openai.responses", answer).more_than_text
     }
     assert more == set(ANSWERS) - {"text", "two texts", "cut off"}
-    assert facts("openai.responses", ANSWERS["a tool"]).finish_reason == "tool_use"
-    assert facts("openai.responses", ANSWERS["cut off"]).finish_reason == "length"
+    assert answer_facts("openai.responses", ANSWERS["a tool"]).finish_reason == "tool_use"
+    assert answer_facts("openai.responses", ANSWERS["cut off"]).finish_reason == "length"
 
 
 @pytest.mark.parametrize(

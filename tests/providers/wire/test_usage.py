@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.providers.wire.answers import error_in, facts, stream_sum
-from remit.providers.wire.usage import Usage
+from remit.providers.wire import Usage, answer_facts, error_in, stream_sum
 
 MOST = 2**53 - 1
 
@@ -18,17 +17,19 @@ MOST = 2**53 - 1
 def _chat(usage: Any, text: str = "Hi", **message: Any) -> Usage | None:
     message = {"role": "assistant", "content": text, **message}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return facts("openai.chat", {"choices": [choice], "usage": usage}).usage
+    return answer_facts("openai.chat", {"choices": [choice], "usage": usage}).usage
 
 
 def _messages(usage: Any, text: str = "Hi") -> Usage | None:
     content = [{"type": "text", "text": text}] if text else []
-    return facts("anthropic.messages", {"content": content, "usage": usage}).usage
+    return answer_facts("anthropic.messages", {"content": content, "usage": usage}).usage
 
 
 def _responses(usage: Any, *items: dict[str, Any], **more: Any) -> Usage | None:
     said = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
-    return facts("openai.responses", {"output": [said, *items], "usage": usage, **more}).usage
+    return answer_facts(
+        "openai.responses", {"output": [said, *items], "usage": usage, **more}
+    ).usage
 
 
 def _told(usage: Usage | None, *names: str) -> Any:
@@ -290,16 +291,16 @@ def test_tools_that_a_responses_provider_ran() -> None:
 def test_embeddings_and_the_like() -> None:
     embeddings = {"object": "list", "data": [{"embedding": [0.1]}], "model": "e"}
     told = {"prompt_tokens": 8, "total_tokens": 8}
-    read = facts("openai.embeddings", {**embeddings, "usage": told})
+    read = answer_facts("openai.embeddings", {**embeddings, "usage": told})
     assert read.usage == Usage(8, 0)
     assert read.more_than_text
     assert read.model == "e"
-    assert facts("openai.embeddings", {**embeddings, "usage": {"total_tokens": 8}}).usage == Usage(
-        8, 0
-    )
+    assert answer_facts(
+        "openai.embeddings", {**embeddings, "usage": {"total_tokens": 8}}
+    ).usage == Usage(8, 0)
     zeros = {"prompt_tokens": 0, "total_tokens": 0}
-    assert facts("openai.embeddings", {**embeddings, "usage": zeros}).usage is None
-    assert facts("openai.embeddings", embeddings).usage is None
+    assert answer_facts("openai.embeddings", {**embeddings, "usage": zeros}).usage is None
+    assert answer_facts("openai.embeddings", embeddings).usage is None
     assert not error_in("openai.embeddings", embeddings)
     assert error_in("openai.embeddings", {"error": {"message": "no"}})
     assert error_in("openai.moderations", {"id": "modr-1"})
@@ -308,13 +309,15 @@ def test_embeddings_and_the_like() -> None:
 
 def test_rankings() -> None:
     ranked = {"results": [{"index": 0, "relevance_score": 0.9}]}
-    assert facts("openai.rerank", {**ranked, "usage": {"total_tokens": 9}}).usage == Usage(9, 0)
-    units = facts("openai.rerank", {**ranked, "meta": {"billed_units": {"search_units": 1}}})
+    assert answer_facts("openai.rerank", {**ranked, "usage": {"total_tokens": 9}}).usage == Usage(
+        9, 0
+    )
+    units = answer_facts("openai.rerank", {**ranked, "meta": {"billed_units": {"search_units": 1}}})
     assert (units.usage, units.units) == (None, {"search_units": 1})
     tokens = {"tokens": {"input_tokens": 12, "output_tokens": 3}}
-    assert facts("openai.rerank", {**ranked, "meta": tokens}).usage == Usage(12, 3)
+    assert answer_facts("openai.rerank", {**ranked, "meta": tokens}).usage == Usage(12, 3)
     for meta in (None, {}, [], {"billed_units": {"search_units": True}}, {"billed_units": 1}):
-        read = facts("openai.rerank", {**ranked, "meta": meta})
+        read = answer_facts("openai.rerank", {**ranked, "meta": meta})
         assert (read.usage, read.units) == (None, {})
 
 
@@ -322,16 +325,16 @@ def test_images_and_sound() -> None:
     drawn = {"created": 1, "data": [{"b64_json": "x"}],
              "usage": {"input_tokens": 50, "output_tokens": 1000, "total_tokens": 1050,
                        "input_tokens_details": {"image_tokens": 40}}}  # fmt: skip
-    assert facts("openai.images", drawn).usage == Usage(50, 1000, image_input_tokens=40)
+    assert answer_facts("openai.images", drawn).usage == Usage(50, 1000, image_input_tokens=40)
     spoken = {"text": "Hi", "usage": {"type": "tokens", "input_tokens": 14, "output_tokens": 3,
               "total_tokens": 17, "input_token_details": {"audio_tokens": 14}}}  # fmt: skip
-    read = facts("openai.transcriptions", spoken)
+    read = answer_facts("openai.transcriptions", spoken)
     assert read.usage == Usage(14, 3, audio_input_tokens=14)
     assert (read.text, read.more_than_text) == ("Hi", False)
     timed = {"text": "Hi", "usage": {"type": "duration", "seconds": 2.5}}
-    assert facts("openai.transcriptions", timed).usage is None  # not in tokens
-    assert facts("openai.transcriptions", timed).units == {"seconds": 2.5}
-    assert facts("openai.transcriptions", "Hi there").text == "Hi there"
+    assert answer_facts("openai.transcriptions", timed).usage is None  # not in tokens
+    assert answer_facts("openai.transcriptions", timed).units == {"seconds": 2.5}
+    assert answer_facts("openai.transcriptions", "Hi there").text == "Hi there"
     assert not error_in("openai.transcriptions", "Hi there")
     assert not error_in("openai.speech", None)
     assert error_in("openai.speech", {"error": {"message": "no"}})
@@ -366,7 +369,7 @@ def test_streams_of_images_and_sound() -> None:
 
 
 def test_a_count_of_tokens_costs_nothing() -> None:
-    assert facts("anthropic.count_tokens", {"input_tokens": 2095}).usage == Usage(0, 0)
+    assert answer_facts("anthropic.count_tokens", {"input_tokens": 2095}).usage == Usage(0, 0)
     assert error_in("anthropic.count_tokens", {"input_tokens": "x"})
 
 
@@ -374,9 +377,9 @@ def test_usage_in_other_places() -> None:
     used = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
     choice = {"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}
     groq = {"choices": [choice], "x_groq": {"id": "req_1", "usage": used}}
-    assert _told(facts("openai.chat", groq).usage) == (5, 7)
+    assert _told(answer_facts("openai.chat", groq).usage) == (5, 7)
     moonshot = {"choices": [{**choice, "usage": used}]}
-    assert _told(facts("openai.chat", moonshot).usage) == (5, 7)
+    assert _told(answer_facts("openai.chat", moonshot).usage) == (5, 7)
     total = stream_sum("openai.chat")
     for event in (
         {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]},
@@ -421,7 +424,7 @@ def test_searches_that_only_the_blocks_show() -> None:
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     answer = {"content": [search, {**search, "name": "web_fetch"}, search],
               "usage": {"input_tokens": 5, "output_tokens": 7}}  # fmt: skip
-    usage = facts("anthropic.messages", answer).usage
+    usage = answer_facts("anthropic.messages", answer).usage
     assert usage is not None
     assert usage.server_tool_uses == {"web_search": 2}
 
@@ -430,5 +433,7 @@ def test_a_second_model_that_drew() -> None:
     drawn = {"data": [{}], "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
              "svg_usage": {"input_tokens": 10, "output_tokens": 20, "reasoning_tokens": 3,
                            "total_tokens": 30, "model": "m"}}  # fmt: skip
-    assert _told(facts("openai.images", drawn).usage) == (15, 27)
-    assert facts("openai.images", {**drawn, "svg_usage": {"input_tokens": "x"}}).usage is None
+    assert _told(answer_facts("openai.images", drawn).usage) == (15, 27)
+    assert (
+        answer_facts("openai.images", {**drawn, "svg_usage": {"input_tokens": "x"}}).usage is None
+    )

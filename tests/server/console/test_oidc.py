@@ -16,7 +16,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.agents.tools import tool
 from remit.gateway.auth import Identity, agent_secret
 from remit.kernel.root import Root

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.agents.conversations import opened_runtime
 from benchmarks.console.recorded import Recorded, Script, record
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.gateway.auth import KeyStore
 from remit.ledger import LedgerClient, LedgerEntry, open_root_ledger
 from remit.ledger.sqlite import SqliteStore

@@ -6,7 +6,7 @@ import gzip
 import zlib
 
 from remit.providers.sse import SseParser
-from remit.providers.wire.answers import facts
+from remit.providers.wire import answer_facts
 from tests.server.cases import PATHS, Came, Case, run, without_remits
 from tests.server.running import Served
 from tests.support.raw_provider import RawProvider, pieces, says, whole
@@ -192,7 +192,7 @@ def _wrong_in_stream(each: Came) -> list[str]:
     if metadata["outcome"] == "success":
         if not asked and not stream.startswith(own):
             wrong.append("other bytes")
-        usage = facts(metadata["wire"], metadata["answer"]).usage
+        usage = answer_facts(metadata["wire"], metadata["answer"]).usage
         known = None if usage is None else (usage.input_tokens, usage.output_tokens)
         if known is None and metadata["cost_certainty"] != "upper_bound":
             wrong.append("usage was taken for known")

@@ -20,7 +20,7 @@ from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
 from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.kernel.budget import BudgetLimits
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from tests.server.mcp.running import TOP, Served, serving, variables

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalError, ApprovalQueue
-from remit.agents.tools import Tool
-from remit.agents.tools.mcp import Pins
+from remit.agents import ApprovalError, ApprovalQueue
+from remit.agents.tools import Pins, Tool
 from remit.gateway.auth import Identity
 from remit.kernel.settings import ApprovalSettings, McpServerSettings
 from remit.ledger import LedgerClient

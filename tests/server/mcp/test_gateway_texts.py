@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
-from remit.agents.tools.mcp import Pins
+from remit.agents.tools import Pins
 from remit.ledger import LedgerClient
 from tests.agents.tools.test_pinned_texts import CHANGES, EVIL, TEXTS, _changed
 from tests.server.mcp.running import TOP, Served, serving

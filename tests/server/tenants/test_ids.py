@@ -11,8 +11,8 @@ import pytest
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.objects import objects_named
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import MESSAGES
+from remit.providers import Body
+from remit.providers.wire import MESSAGES
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
 from tests.support.keeping import Keeper, keeping

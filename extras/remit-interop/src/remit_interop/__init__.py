@@ -6,7 +6,7 @@ the run's tools are used through its order. Modules for single frameworks are im
 ``openai_agents``, ``pydantic_ai``, ``langgraph``, ``claude_agent``.
 """
 
-from remit.agents.worker import WorkParkedError
+from remit.agents import WorkParkedError
 from remit_interop.door import Door
 from remit_interop.run import Run
 

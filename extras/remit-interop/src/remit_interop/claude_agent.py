@@ -25,8 +25,8 @@ from claude_agent_sdk import (
     create_sdk_mcp_server,
 )
 
+from remit.agents import WorkParkedError, result_text
 from remit.agents.tools import Tool, ToolError, ToolResult, current_call
-from remit.agents.worker import WorkParkedError, result_text
 from remit.kernel.canonical import canonical_json
 from remit_interop.run import Run
 

@@ -20,8 +20,8 @@ from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 from typing_extensions import override
 
+from remit.agents import WorkParkedError, result_text
 from remit.agents.tools import ToolResult
-from remit.agents.worker import WorkParkedError, result_text
 from remit.kernel.errors import InvalidInputError
 from remit_interop.run import Run
 

@@ -15,8 +15,8 @@ from agents.tool_context import ToolContext
 from openai import AsyncOpenAI
 
 from agents import FunctionTool, Model, OpenAIResponsesModel, RunState
+from remit.agents import WorkParkedError, result_text
 from remit.agents.tools import Tool
-from remit.agents.worker import WorkParkedError, result_text
 from remit_interop.run import Run
 
 

@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Self, TypeVar
 
+from remit.agents import AttachedOrder, WorkFailedError, WorkParkedError
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.worker import AttachedOrder, WorkFailedError, WorkParkedError
 from remit.agents.workorders import WorkOrder
 from remit.gateway.auth import AgentTokens
 from remit.kernel.errors import InvalidInputError

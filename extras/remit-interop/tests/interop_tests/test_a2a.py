@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 from remit.packages.gates import check_gates
 from remit.runtime import Runtime
-from remit.views.journey import prompt_journey
+from remit.views import prompt_journey
 
 _CARD = (
     b'{ "name": "T\\u00e9a",\n "url": "http://elsewhere/", "signatures": [ {"protected":"x"} ] }\n'

@@ -23,7 +23,7 @@ from remit.ledger import LedgerClient
 from remit.packages.gates import check_gates
 from remit.runtime import Agent
 from remit.runtime.state import check_state
-from remit.views.journey import prompt_journey
+from remit.views import prompt_journey
 from remit_interop import Door, Run, WorkParkedError
 
 ORDERED: list[str] = []

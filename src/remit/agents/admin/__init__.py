@@ -1,6 +1,6 @@
 """The ADMIN agent: what it can look at."""
 
-from remit.agents.admin.output import Fitted, GatePort, fit, plain
+from remit.agents.admin.output import Fitted, GatePort, cut_to_fit, plain_value
 from remit.agents.admin.recall import RECALL
 from remit.agents.admin.redaction import HIDDEN, Redactor
 from remit.agents.admin.root import GateTools
@@ -14,6 +14,6 @@ __all__ = [
     "GateTools",
     "Redactor",
     "admin_tools",
-    "fit",
-    "plain",
+    "cut_to_fit",
+    "plain_value",
 ]

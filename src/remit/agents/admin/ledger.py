@@ -9,7 +9,14 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, fit, plain
+from remit.agents.admin.output import (
+    Positive,
+    SessionId,
+    Toolset,
+    caller_session,
+    cut_to_fit,
+    plain_value,
+)
 from remit.agents.sessions import session_overview
 from remit.agents.tools import ToolError, tool
 from remit.kernel.errors import NotFoundError
@@ -175,10 +182,10 @@ class LedgerTools(Toolset):
             except EntryNotFoundError as error:
                 raise ToolError(f"The ledger has no entry {entry_id}.") from error
         rows = [
-            self.redactor.value({name: plain(getattr(entry, name)) for name in _OF_ENTRY})
+            self.redactor.value({name: plain_value(getattr(entry, name)) for name in _OF_ENTRY})
             for entry in found
         ]
-        fitted = fit(rows, self.max_bytes)
+        fitted = cut_to_fit(rows, self.max_bytes)
         output = {"status": "ok", "count": len(rows), "entries": fitted.value}
         if fitted.cut:
             output["cut"] = [_place(rows, path) for path in fitted.cut[:_MAX_PROBLEMS]]
@@ -254,8 +261,8 @@ class LedgerTools(Toolset):
             turns = [_turn(found) for found in islice(journey["turns"], _MAX_TURNS)]
         except NotFoundError as error:
             raise ToolError(error.message) from error
-        shown = self.redactor.value(plain({**journey, "turns": turns}))
-        fitted = fit(shown, self.max_bytes)
+        shown = self.redactor.value(plain_value({**journey, "turns": turns}))
+        fitted = cut_to_fit(shown, self.max_bytes)
         output = {"status": "ok", **fitted.value}
         notes = []
         if (left := journey["totals"]["turns"] - len(turns)) > 0:
@@ -305,7 +312,7 @@ class LedgerTools(Toolset):
             why = explain(self.ledger, entry_id, self.loaded.settings.model.prefixes)
         except NotFoundError as error:
             raise ToolError(error.message) from error
-        fitted = fit(self.redactor.value(plain(why)), self.max_bytes)
+        fitted = cut_to_fit(self.redactor.value(plain_value(why)), self.max_bytes)
         return {"status": "ok", **fitted.value}
 
     def _latest(

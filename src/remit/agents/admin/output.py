@@ -65,7 +65,7 @@ class Toolset:
 
     def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
         """``output`` with its value ``name`` cut to fit, and ``note`` where it had to be."""
-        fitted = fit(output[name], self.max_bytes)
+        fitted = cut_to_fit(output[name], self.max_bytes)
         return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 
 
@@ -91,7 +91,7 @@ class Fitted:
     cut: tuple[str, ...] = ()
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def plain_value(value: Any, depth: int = 0) -> Any:
     """Return a value of the ledger as a tool's result has it; erased content as interfaces show it.
 
     Integers stay exact. Fractions that RFC 8785 cannot carry become texts, lone surrogates ``?``;
@@ -106,13 +106,15 @@ def plain(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         return "…"
     if isinstance(value, dict):
-        return {plain(str(name)): plain(item, depth + 1) for name, item in value.items()}
+        return {
+            plain_value(str(name)): plain_value(item, depth + 1) for name, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [plain(item, depth + 1) for item in value]
+        return [plain_value(item, depth + 1) for item in value]
     return value
 
 
-def fit(value: Any, most_bytes: int) -> Fitted:
+def cut_to_fit(value: Any, most_bytes: int) -> Fitted:
     """Cut texts and lists evenly until the JSON of ``value`` is at most ``most_bytes`` long.
 
     Texts go first, the longest most; then lists lose their ends. Short values stay complete.

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from remit.agents.admin.output import Toolset, caller_session, plain
+from remit.agents.admin.output import Toolset, caller_session, plain_value
 from remit.agents.sessions import SessionManager
 from remit.agents.tools import tool
 
@@ -90,4 +90,4 @@ class RecallTools(Toolset):
         if len(turns) < turns_back:
             return {"speaker": speaker, "turn_number": 0, "text": None}
         said = turns[0].user_message if speaker == "user" else turns[0].response
-        return {"speaker": speaker, "turn_number": turns[0].turn_number, "text": plain(said)}
+        return {"speaker": speaker, "turn_number": turns[0].turn_number, "text": plain_value(said)}

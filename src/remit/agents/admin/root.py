@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import override
 
-from remit.agents.admin.output import Toolset, fit
+from remit.agents.admin.output import Toolset, cut_to_fit
 from remit.agents.admin.redaction import redact_assignments
 from remit.agents.tools import Tool, ToolError, tool
 from remit.kernel.tenant import TENANTS
@@ -217,7 +217,7 @@ class GateTools(Toolset):
         report = self.gates.check(gate)
         failed = [row["gate"] for row in report["gates"] if not row["passed"]]
         summary = {"count": len(report["gates"]), "failed": failed}
-        fitted = fit(self.redactor.value({**report, **summary}), self.max_bytes)
+        fitted = cut_to_fit(self.redactor.value({**report, **summary}), self.max_bytes)
         output: dict[str, Any] = fitted.value
         if fitted.cut:
             output["note"] = "Cut to fit. `remit gate check` prints all of it."
@@ -240,4 +240,4 @@ class GateTools(Toolset):
         """List all installed packages: their ids, versions, titles and what they belong to."""
         assert self.gates is not None
         rows = self.gates.packages()
-        return {"count": len(rows), "packages": fit(rows, self.max_bytes).value}
+        return {"count": len(rows), "packages": cut_to_fit(rows, self.max_bytes).value}

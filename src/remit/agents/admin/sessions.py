@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain
+from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain_value
 from remit.agents.approvals import ApprovalQueue
 from remit.agents.sessions import (
     SessionManager,
@@ -181,8 +181,8 @@ class SessionTools(Toolset):
                     "turn_number": entry.metadata["turn_number"],
                     "timestamp": entry.timestamp,
                     "entry_id": entry.id,
-                    "user_message": plain(entry.metadata["user_message"]),
-                    "response": plain(entry.metadata["response"]),
+                    "user_message": plain_value(entry.metadata["user_message"]),
+                    "response": plain_value(entry.metadata["response"]),
                     **({"outcome": value} if (value := entry.metadata.get("outcome")) else {}),
                 }
             )

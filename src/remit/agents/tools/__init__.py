@@ -4,11 +4,12 @@
 distributions offer theirs as entry points of the group ``remit.tools``.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from remit.agents.tools.decorator import tool
-from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
-from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import Pins
-from remit.agents.tools.tool import (
+from remit.agents.tools.definition import (
     Context,
     OnUnknown,
     Tool,
@@ -21,12 +22,42 @@ from remit.agents.tools.tool import (
     is_tool_id,
     tool_id_of,
 )
+from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
+from remit.agents.tools.installed import TOOL_GROUP
+from remit.agents.tools.pin import Pin, PinnedTool
+from remit.agents.tools.pins import Pins
+from remit.kernel import lazy_names
+
+if TYPE_CHECKING:
+    from remit.agents.tools.mcp import (
+        MCP_LISTS,
+        McpSecrets,
+        McpServer,
+        PinnedTexts,
+        mcp_origin,
+        mcp_schema,
+        mcp_tool_id,
+        mcp_transport,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "mcp": "MCP_LISTS McpSecrets McpServer PinnedTexts"
+            " mcp_origin mcp_schema mcp_tool_id mcp_transport",
+        },
+    )
 from remit.kernel.errors import ConflictError
 
 __all__ = [
+    "MCP_LISTS",
+    "TOOL_GROUP",
     "Context",
+    "McpSecrets",
+    "McpServer",
     "OnUnknown",
     "Pin",
+    "PinnedTexts",
     "PinnedTool",
     "Pins",
     "Tool",
@@ -39,6 +70,10 @@ __all__ = [
     "current_call",
     "given_deps",
     "is_tool_id",
+    "mcp_origin",
+    "mcp_schema",
+    "mcp_tool_id",
+    "mcp_transport",
     "tool",
     "tool_id_of",
 ]

@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
 from typing_extensions import override
 
-from remit.agents.tools.tool import Context, OnUnknown, Tool, ToolError
+from remit.agents.tools.definition import Context, OnUnknown, Tool, ToolError
 from remit.kernel.schemas import schema_problem
 from remit.kernel.validation import validated
 

@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from remit.agents.tools.faults import is_own_fault
-from remit.agents.tools.installed import GROUP, installed_ids, installed_tool
-from remit.agents.tools.output import Illustrated, json_output
-from remit.agents.tools.tool import (
+from remit.agents.tools.definition import (
     Context,
     OutcomeUnknownError,
     Tool,
@@ -23,6 +20,9 @@ from remit.agents.tools.tool import (
     UnknownToolError,
     calling,
 )
+from remit.agents.tools.faults import is_own_fault
+from remit.agents.tools.installed import TOOL_GROUP, installed_ids, installed_tool
+from remit.agents.tools.output import Illustrated, json_output
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets
@@ -145,7 +145,7 @@ class ToolDispatcher:
             raise UnknownToolError(
                 f"There is no tool {tool_id!r}.",
                 next_step=f"{hint}{there}. Give a function with tools=…, or install a "
-                f"distribution with an entry point of that name in the group {GROUP!r}.",
+                f"distribution with an entry point of that name in the group {TOOL_GROUP!r}.",
             )
         return self._tools.setdefault(tool_id, tool)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remit.agents.tools.tool import ToolUnavailableError
+from remit.agents.tools.definition import ToolUnavailableError
 from remit.kernel.errors import RemitError
 
 _OF_ARGUMENTS = (

@@ -10,9 +10,9 @@ import inspect
 from importlib.metadata import EntryPoint, entry_points
 
 from remit.agents.tools.decorator import tool
-from remit.agents.tools.tool import Tool, ToolError
+from remit.agents.tools.definition import Tool, ToolError
 
-GROUP = "remit.tools"
+TOOL_GROUP = "remit.tools"
 
 
 def installed_tool(tool_id: str) -> Tool | None:
@@ -24,7 +24,7 @@ def installed_tool(tool_id: str) -> Tool | None:
         ToolError: two distributions offer it, it cannot be imported, or it is not a tool of
             that id.
     """
-    found = list(entry_points(group=GROUP, name=tool_id))
+    found = list(entry_points(group=TOOL_GROUP, name=tool_id))
     if not found:
         return None
     if len({entry.value for entry in found}) > 1:
@@ -38,7 +38,7 @@ def installed_tool(tool_id: str) -> Tool | None:
 
 def installed_ids() -> set[str]:
     """The ids of the tools that installed distributions offer."""
-    return {entry.name for entry in entry_points(group=GROUP)}
+    return {entry.name for entry in entry_points(group=TOOL_GROUP)}
 
 
 def _loaded(entry: EntryPoint, tool_id: str) -> Tool:

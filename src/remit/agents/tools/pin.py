@@ -85,7 +85,7 @@ class Pin:
         digest: :attr:`remit.Tool.digest`.
         stated: hashes of what else its server stated of it, see :func:`stated_hashes`; ``None``
             in pins of earlier versions, which did not cover that.
-        origin: which server it came from, see :func:`remit.agents.tools.mcp.origin.origin_of`.
+        origin: which server it came from, see :func:`remit.agents.tools.mcp.origin.mcp_origin`.
         at: when it was recorded.
         by: who accepted it; empty for the first use.
         definition: JSON text; ``None`` when it was erased or not read.

@@ -1,5 +1,9 @@
 """Authentication and permissions: virtual keys, roles, agent tokens."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from remit.gateway.auth.directory import (
     Directory,
     Owner,
@@ -27,6 +31,17 @@ from remit.gateway.auth.virtual_key import (
     expiry_of,
     tenant_of_key,
 )
+from remit.kernel import lazy_names
+
+if TYPE_CHECKING:
+    from remit.gateway.auth.audit import check_keys
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "audit": "check_keys",
+        },
+    )
 from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
@@ -49,6 +64,7 @@ __all__ = [
     "OwnerKind",
     "VirtualKey",
     "agent_secret",
+    "check_keys",
     "duration_of",
     "expiry_of",
     "id_of",

@@ -26,8 +26,8 @@ from remit.gateway.auth.keys import KeyStore
 from remit.gateway.auth.virtual_key import check_text, items_of, time_text
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.files import write_new
 from remit.kernel.root import Root
-from remit.ledger.keyfiles import write_new
 
 MAX_TOKEN_CHARS = 512
 """No token that Remit makes is longer; what is longer is ignored."""

@@ -25,9 +25,8 @@ from remit.gateway.objects import provider_id_of
 from remit.gateway.sending import AnyProvider
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
-from remit.providers import ProviderError, Timeouts, UpstreamProvider
-from remit.providers.upstream_errors import error_of
-from remit.providers.wire.endpoint import BATCHES, FILES
+from remit.providers import ProviderError, Timeouts, UpstreamProvider, error_of
+from remit.providers.wire import BATCHES, FILES
 
 __all__ = ["BatchPlan", "BatchRefusedError", "Batches", "Planner", "Results", "hold_name"]
 

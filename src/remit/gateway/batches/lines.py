@@ -10,10 +10,8 @@ from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import value_at
 from remit.ledger import is_plain_text
-from remit.providers import ProviderError, ProviderResponse
-from remit.providers.upstream_errors import error_of
-from remit.providers.wire.body import Body, BodyError, object_in
-from remit.providers.wire.endpoint import ENDPOINTS, MESSAGES, Dialect, Endpoint
+from remit.providers import Body, ProviderError, ProviderResponse, error_of
+from remit.providers.wire import ENDPOINTS, MESSAGES, BodyError, Dialect, Endpoint, object_in
 
 __all__ = [
     "Place", "answer_of", "id_of", "identified", "is_name", "object_of", "place", "read_line",

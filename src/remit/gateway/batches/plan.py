@@ -29,10 +29,8 @@ from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import Content, LedgerClient, Transaction, is_plain_text
-from remit.providers import ProviderResponse
-from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import RESPONSES, Dialect
-from remit.providers.wire.responses import refers
+from remit.providers import Body, ProviderResponse
+from remit.providers.wire import RESPONSES, BodyError, Dialect, is_reference
 
 __all__ = ["BatchPlan", "BatchRefusedError", "Planner"]
 
@@ -236,7 +234,9 @@ class Planner:
             said = f"{at.said}: a request of a batch goes on from no conversation"
             raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
         kept = [("previous_response_id", body.value.get("previous_response_id"))]
-        kept += [(f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if refers(item)]
+        kept += [
+            (f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if is_reference(item)
+        ]
         for param, name in kept:
             if name is not None and not self._is_own(name, owner):
                 said = f"{at.said}: what it goes on from is not there"

@@ -24,10 +24,8 @@ from remit.gateway.validation import Sent
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import load
 from remit.ledger import Content, LedgerClient, Transaction
-from remit.providers import Outgoing, ProviderResponse
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import ENDPOINTS, Dialect
-from remit.providers.wire.form import ObjectBody
+from remit.providers import Body, Outgoing, ProviderResponse
+from remit.providers.wire import ENDPOINTS, Dialect, ObjectBody
 
 __all__ = ["GROUP", "Results"]
 

@@ -1,7 +1,14 @@
 """Budgets: reserve an upper bound, then settle what was used."""
 
 from remit.gateway.budget.accounts import Accounts
-from remit.gateway.budget.audit import BudgetAudit, Difference, audit_budgets
+from remit.gateway.budget.audit import (
+    BudgetAudit,
+    Difference,
+    audit_budgets,
+    carried_accounts,
+    check_budgets,
+    check_usage,
+)
 from remit.gateway.budget.budgeter import TokenBudgeter
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
@@ -35,6 +42,9 @@ __all__ = [
     "TokenBudgeter",
     "TokenUsage",
     "audit_budgets",
+    "carried_accounts",
+    "check_budgets",
+    "check_usage",
     "nano_of",
     "owners_of",
     "usd_of",

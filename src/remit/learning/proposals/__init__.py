@@ -1,10 +1,25 @@
 """Proposals: package versions that learners propose and people adopt."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
 from remit.learning.proposals.additions import additions_of, with_additions
 from remit.learning.proposals.adoption import Governance
 from remit.learning.proposals.change import KINDS, Change, Kind
 from remit.learning.proposals.learner import MIN_EFFECTIVE_SAMPLES, Learner
 from remit.learning.proposals.proposal import Proposal, ProposalError, Proposals
+
+if TYPE_CHECKING:
+    from remit.learning.proposals.erasure import forget_erased
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "erasure": "forget_erased",
+        },
+    )
 
 __all__ = [
     "KINDS",
@@ -17,5 +32,6 @@ __all__ = [
     "ProposalError",
     "Proposals",
     "additions_of",
+    "forget_erased",
     "with_additions",
 ]

@@ -13,8 +13,7 @@ from remit.learning.evidence.feedback import Source, give_feedback
 from remit.learning.routes.fitting import GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
-from remit.routing import Candidate
-from remit.routing.asked import asked_of, new_request
+from remit.routing import Candidate, asked_of, new_request
 
 __all__ = ["Calibration", "Grader", "calibrate"]
 

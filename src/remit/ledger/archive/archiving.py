@@ -27,7 +27,7 @@ from remit.ledger.archived import (
     left_of,
 )
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import Content, content
+from remit.ledger.contents import Content, content
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.report import Progress

@@ -8,12 +8,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from remit.kernel.files import fsync
+from remit.kernel.files import fsync, fsync_tree
 from remit.ledger.archive.files import (
     PART_ENTRIES,
     Kind,
     Line,
-    fsync_tree,
     part_path,
     parts_in,
     range_name,

@@ -17,7 +17,7 @@ from remit.ledger.archive.files import Line, read_part, unfinished_part, write_p
 from remit.ledger.archive.reading import Archive, messages_of
 from remit.ledger.archive.removal import Guard
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import StoredValue, commitments_in
+from remit.ledger.contents import StoredValue, commitments_in
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.entry import parse_entry_id
 from remit.ledger.erasure import Beside, ErasureReport, quotable, quotes

@@ -28,7 +28,7 @@ from remit.ledger.record import columns_of
 from remit.ledger.schema import COLUMNS
 
 __all__ = [
-    "PART_ENTRIES", "Kind", "Line", "Wanted", "fsync_tree", "interrupted_copies",
+    "PART_ENTRIES", "Kind", "Line", "Wanted", "interrupted_copies",
     "kind_there", "part_path", "parts_in", "range_name", "ranges_in", "read_part",
     "unfinished_part", "without_kept", "write_part",
 ]  # fmt: skip
@@ -197,14 +197,6 @@ def read_part(
             f"The part {path} of the archive cannot be read: {error}.",
             next_step="Put back a sound copy of the archive.",
         ) from error
-
-
-def fsync_tree(path: Path) -> None:
-    """Have a directory and all below it on disk."""
-    for place, _, names in os.walk(path):
-        for name in names:
-            fsync(Path(place, name))
-        fsync(Path(place))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, parts_in, ranges_in, read_part
 from remit.ledger.archived import ArchivedRange
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import NO_STEP, Erased, ExactText, StoredValue, commit, fill
+from remit.ledger.contents import NO_STEP, Erased, ExactText, StoredValue, commit, fill
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.errors import (

@@ -9,7 +9,7 @@ from remit.ledger.archive.checking import digest
 from remit.ledger.archive.leaving import sessions_of
 from remit.ledger.archived import Places
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import StoredValue
+from remit.ledger.contents import StoredValue
 from remit.ledger.errors import LedgerError
 from remit.ledger.reader import as_bytes, chunks, marks
 from remit.ledger.report import Progress

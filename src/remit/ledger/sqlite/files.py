@@ -12,14 +12,14 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.owner import OWNER_SQL, is_owner
 from remit.ledger.tlog import VerifierKey
 
-__all__ = ["remove_file", "rename_file"]
+__all__ = ["remove_ledger_file", "rename_ledger_file"]
 
 _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 _TRIES = 100
 _AGAIN_S = 0.02
 
 
-def rename_file(path: Path, to: Path, timeout_s: float) -> None:
+def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
     """Give a ledger's file another name, between two transactions: who had it open finds it gone
     before the next commit.
 
@@ -57,7 +57,7 @@ def rename_file(path: Path, to: Path, timeout_s: float) -> None:
     _remove_beside(path)
 
 
-def remove_file(path: Path, owner: VerifierKey | None) -> None:
+def remove_ledger_file(path: Path, owner: VerifierKey | None) -> None:
     """Remove a ledger's file, where there is one and it is not another's.
 
     Args:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import orjson
 
 from remit.ledger import usage
-from remit.ledger.content import NO_STEP, commitments_in
+from remit.ledger.contents import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.schema import DROPPED, LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS, squeezed

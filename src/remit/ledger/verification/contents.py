@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.contents import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.reader import pages
 from remit.ledger.report import VerificationReport
 from remit.ledger.state import reason_of

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from remit.ledger.content import StoredValue
+from remit.ledger.contents import StoredValue
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import VerificationReport
 from remit.ledger.store import Store

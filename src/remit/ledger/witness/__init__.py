@@ -5,6 +5,8 @@ It knows nothing of ledgers: any log with RFC 6962 trees and Ed25519 note signat
 
 from remit.ledger.witness.client import request_cosignature
 from remit.ledger.witness.state import (
+    FORK,
+    UNPROVEN,
     Evidence,
     Seen,
     WitnessConflictError,
@@ -15,6 +17,8 @@ from remit.ledger.witness.state import (
 from remit.ledger.witness.witness import Answer, Witness, serve, witness_app
 
 __all__ = [
+    "FORK",
+    "UNPROVEN",
     "Answer",
     "Evidence",
     "Seen",

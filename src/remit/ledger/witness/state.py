@@ -17,7 +17,8 @@ from typing import Any
 from typing_extensions import override
 
 from remit.kernel.errors import RemitError
-from remit.ledger.keyfiles import KeyFiles, publish
+from remit.kernel.files import publish
+from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 

@@ -15,6 +15,7 @@ from remit.providers.dialects.endpoints import (
 )
 from remit.providers.dialects.errors import error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
+from remit.providers.dialects.responses.answer import response_object
 from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter, stream_events
 from remit.providers.dialects.usage import reported
@@ -31,6 +32,7 @@ __all__ = [
     "read_answer",
     "read_request",
     "reported",
+    "response_object",
     "sound_answer",
     "stream_events",
     "stream_writer",

@@ -3,3 +3,79 @@
 What is here reads along; it changes nothing. Translation between dialects is in
 :mod:`remit.providers.dialects`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remit.kernel import lazy_names
+from remit.providers.wire.answer import StreamSum, counted_once, read_event
+from remit.providers.wire.answers import answer_facts, error_in, stream_sum
+from remit.providers.wire.body import BodyError, object_in
+from remit.providers.wire.endpoint import (
+    A2A,
+    BATCHES,
+    CHAT,
+    COUNT_TOKENS,
+    EMBEDDINGS,
+    ENDPOINTS,
+    FILES,
+    MESSAGES,
+    RESPONSES,
+    SPEECH,
+    STORED_RESPONSES,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+    Dialect,
+    Endpoint,
+)
+from remit.providers.wire.messages import read_inputs
+from remit.providers.wire.responses import is_reference
+from remit.providers.wire.usage import Usage
+
+if TYPE_CHECKING:
+    from remit.providers.wire.form import FormBody, ObjectBody
+    from remit.providers.wire.passed import Passed
+    from remit.providers.wire.repeats import Repeats
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "form": "FormBody ObjectBody",
+            "passed": "Passed",
+            "repeats": "Repeats",
+        },
+    )
+
+__all__ = [
+    "A2A",
+    "BATCHES",
+    "CHAT",
+    "COUNT_TOKENS",
+    "EMBEDDINGS",
+    "ENDPOINTS",
+    "FILES",
+    "MESSAGES",
+    "RESPONSES",
+    "SPEECH",
+    "STORED_RESPONSES",
+    "TRANSCRIPTIONS",
+    "TRANSLATIONS",
+    "BodyError",
+    "Dialect",
+    "Endpoint",
+    "FormBody",
+    "ObjectBody",
+    "Passed",
+    "Repeats",
+    "StreamSum",
+    "Usage",
+    "answer_facts",
+    "counted_once",
+    "error_in",
+    "is_reference",
+    "object_in",
+    "read_event",
+    "read_inputs",
+    "stream_sum",
+]

@@ -108,7 +108,7 @@ class StreamSum(Protocol):
         """The answer as the stream adds up, also when it broke off."""
 
 
-def read(data: bytes) -> Any:
+def read_event(data: bytes) -> Any:
     """An event's data, as :func:`counted_once` has it; ``None`` where it is not JSON."""
     try:
         value = orjson.loads(data)

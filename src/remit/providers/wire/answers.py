@@ -36,7 +36,7 @@ _READINGS = {
 _OTHER = _Reading(simple.facts, simple.is_any, simple.EventSum)
 
 
-def facts(endpoint: str, answer: Any) -> AnswerFacts:
+def answer_facts(endpoint: str, answer: Any) -> AnswerFacts:
     """Read an answer; never raises.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string, texts
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
 
@@ -68,7 +68,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.answers.facts`."""
+    """See :func:`remit.providers.wire.answers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     choices = answer.get("choices")
@@ -205,7 +205,7 @@ class ChatSum:
             self._done = self.is_last = True
             return None
         self.is_last = False
-        chunk = read(data)
+        chunk = read_event(data)
         if type(chunk) is not dict or self._done:
             return chunk
         head = self._head

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from remit.kernel.json_text import JsonTextError, elements, load_unique, member, value_at
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, continued, read_usage
 
@@ -76,7 +76,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.answers.facts`."""
+    """See :func:`remit.providers.wire.answers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     blocks = answer.get("content")
@@ -144,7 +144,7 @@ class MessageSum:
     def add(self, name: str, data: bytes) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
-        event = read(data)
+        event = read_event(data)
         if type(event) is not dict or self.ended:
             return event
         kind = event.get("type") or name

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from remit.providers.wire.answer import StreamSum, bytes_of, read
+from remit.providers.wire.answer import StreamSum, bytes_of, read_event
 from remit.providers.wire.delta import Pieces
 
 _PROBE = "a text that no model says"
@@ -91,7 +91,7 @@ class Repeats:
             return
         start = data.index(text)
         # Where the text was written in another way, what was found is something else.
-        probe = read(data[:start] + orjson.dumps(_PROBE) + data[start + len(text) :])
+        probe = read_event(data[:start] + orjson.dumps(_PROBE) + data[start + len(text) :])
         again = self._total.appended(probe)
         if again is not None and again[0] == _PROBE:
             at = raw.index(data) + start

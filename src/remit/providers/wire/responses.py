@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
 
@@ -54,7 +54,7 @@ _ITEMS = {
 """The type of the item, where a server did not begin one."""
 
 
-def refers(item: Any) -> bool:
+def is_reference(item: Any) -> bool:
     """Whether an item of an input stands for one that the provider keeps; its type may be left
     out."""
     if type(item) is not dict:
@@ -71,7 +71,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.answers.facts`."""
+    """See :func:`remit.providers.wire.answers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     output = answer.get("output")
@@ -200,7 +200,7 @@ class ResponseSum:
     def add(self, name: str, data: bytes) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
-        event = read(data)
+        event = read_event(data)
         if type(event) is not dict or self.ended:
             return event
         kind = event.get("type") or name

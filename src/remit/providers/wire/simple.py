@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string
 from remit.providers.wire.usage import (
     Usage,
     is_count,
@@ -98,7 +98,7 @@ class EventSum:
     def add(self, name: str, data: bytes) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         self.is_last = False
-        event = read(data)
+        event = read_event(data)
         if type(event) is not dict:
             self.is_last = data.strip() == b"[DONE]"
             return None if self.is_last else event

@@ -5,6 +5,7 @@ from remit.routing.trail.append import (
     create_thought_record,
     thought_beside,
 )
+from remit.routing.trail.chains import prepare_table
 from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
 from remit.routing.trail.record import (
@@ -24,7 +25,7 @@ from remit.routing.trail.table import (
     iter_thought_records,
     list_thought_records,
 )
-from remit.routing.trail.verification import TrailProblem, TrailReport, verify_trail
+from remit.routing.trail.verification import TrailProblem, TrailReport, check_trail, verify_trail
 
 __all__ = [
     "DuplicateThoughtError",
@@ -38,6 +39,7 @@ __all__ = [
     "TrailProblem",
     "TrailReport",
     "acreate_thought_record",
+    "check_trail",
     "create_thought_record",
     "export_thought_records",
     "get_thought_record",
@@ -45,6 +47,7 @@ __all__ = [
     "import_thought_records",
     "iter_thought_records",
     "list_thought_records",
+    "prepare_table",
     "read_input",
     "thought_beside",
     "verify_thought_lines",

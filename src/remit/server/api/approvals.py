@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue
+from remit.agents import Approval, ApprovalError, ApprovalQueue
 from remit.gateway.auth import expiry_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import ApprovalQuery, Decision, Delegation

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from remit.providers.wire.endpoint import BATCHES, ENDPOINTS, FILES, Endpoint
+from remit.providers.wire import BATCHES, ENDPOINTS, FILES, Endpoint
 
 _KEPT = {
     "openai": (

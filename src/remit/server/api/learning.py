@@ -11,9 +11,9 @@ from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings
+from remit.learning import SignalPolicy, current_signals
 from remit.learning.meta import read_report
 from remit.learning.proposals import Proposal, ProposalError, Proposals
-from remit.learning.signals import SignalPolicy, current_signals
 from remit.ledger import LedgerClient
 from remit.runtime.installation import governance
 from remit.server.api.requests import Page

@@ -13,8 +13,7 @@ from remit.gateway.budget import usd_of
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.runtime.tenant_list import ListedTenant, list_names, listed_tenant
-from remit.runtime.tenants import Tenant, open_log
+from remit.runtime.tenants import ListedTenant, Tenant, list_names, listed_tenant, open_log
 from remit.server.api.requests import Page
 from remit.server.api.responses.parties import TenantPage, TenantShape
 from remit.server.api.routes import Routes, slice_of

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from urllib.parse import quote
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.ledger import (

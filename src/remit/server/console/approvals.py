@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from remit.agents.approvals import Approval, ApprovalError
+from remit.agents import Approval, ApprovalError
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import load_exact
 from remit.ledger import Erased, is_authentic

@@ -8,8 +8,8 @@ import hashlib
 from importlib import resources
 from typing import NamedTuple
 
+from remit.views import POSITIONS
 from remit.views.page import style_sheet
-from remit.views.timeline import POSITIONS
 
 ASSETS = "/console/static/"
 

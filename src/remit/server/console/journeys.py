@@ -12,12 +12,15 @@ from remit.ledger import LedgerEntry
 from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, Page, Redirect, Sources, View
 from remit.server.console.rows import call_row
-from remit.views import wording
+from remit.views import (
+    SESSION_EVENTS,
+    examples_of,
+    open_journey,
+    prompt_parts,
+    wording,
+)
 from remit.views.entries import order_of, plain, session_of
-from remit.views.examples import examples_of, prompt_parts
-from remit.views.journey import open_journey
 from remit.views.page import has_focus, sums_of
-from remit.views.places import SESSION_EVENTS
 
 _LISTED = 50
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
-from remit.agents.approvals import ApprovalQueue
+from remit.agents import ApprovalQueue
 from remit.gateway.auth import Directory, Identity
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime

@@ -9,7 +9,7 @@ from remit.learning.proposals import ProposalError, Proposals
 from remit.runtime.installation import governance
 from remit.server.console.kept_report import LATEST
 from remit.server.console.pages import Asked, Page, Redirect, Sources, View
-from remit.views.learned import learned, pictures_of
+from remit.views import learning_shown, pictures_of
 
 _VERBS = ("adopt", "reject", "rollback")
 _LISTED = 100
@@ -23,7 +23,7 @@ def show(sources: Sources, asked: Asked) -> Page:
         return Page("proposals.html.j2", {"proposals": found, "epoch": known.epoch()})
     if asked.rest == "report":
         kept = sources.learned.read()
-        shown = {**learned(kept.report), "latest": LATEST, "read_at": kept.read_at}
+        shown = {**learning_shown(kept.report), "latest": LATEST, "read_at": kept.read_at}
         return Page("learned_report.html.j2", shown)
     try:
         one = known.get(asked.rest)

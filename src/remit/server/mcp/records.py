@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from remit.agents.admin import admin_tools
+from remit.agents import admin_tools
 from remit.agents.tools import Tool
 from remit.runtime import Runtime
 from remit.server.mcp.tools import McpTool, object_schema

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from remit.agents.admin import Redactor, fit, plain
+from remit.agents import Redactor, cut_to_fit, plain_value
 from remit.agents.tools import ToolError
 from remit.kernel.settings import Settings
-from remit.routing.router import Router
+from remit.routing import Router
 from remit.server.mcp.callers import current_caller
 from remit.server.mcp.tools import Name, SessionId, mcp_tool
 
@@ -80,7 +80,7 @@ class RouterTools:
         self._most_bytes = settings.mcp_server.max_output_bytes // 2
 
     def _fitted(self, output: Mapping[str, Any]) -> Any:
-        return fit(plain(dict(output)), self._most_bytes).value
+        return cut_to_fit(plain_value(dict(output)), self._most_bytes).value
 
     @mcp_tool(
         "Answer by the best model",
@@ -209,4 +209,4 @@ class RouterTools:
                 "Which decision is not said.",
                 next_step="Give decision_id, as router_route returned it.",
             )
-        return self._fitted(self._redactor.value(plain(dict(self._router.explain(named)))))
+        return self._fitted(self._redactor.value(plain_value(dict(self._router.explain(named)))))

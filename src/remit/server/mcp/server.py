@@ -18,7 +18,7 @@ from mcp.types import (
 )
 
 from remit import __version__
-from remit.agents.admin import Redactor
+from remit.agents import Redactor
 from remit.agents.tools import ToolDispatcher
 from remit.kernel.json_text import dump
 from remit.kernel.schemas import first_problem

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field
 
-from remit.agents.admin import Redactor, fit, plain
+from remit.agents import Redactor, cut_to_fit, plain_value
 from remit.gateway import MAX_ID_CHARS
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient
@@ -221,10 +221,10 @@ def _fitted(rows: list[dict[str, Any]], most_bytes: int) -> tuple[list[dict[str,
             break
         bare, least, shown = bare + size, least + need, shown + 1
     kept = rows[:shown]
-    fitted = fit([row["content"] for row in kept], max(most_bytes - bare, shown + 1))
+    fitted = cut_to_fit([row["content"] for row in kept], max(most_bytes - bare, shown + 1))
     contents = zip(kept, fitted.value, strict=True)
     return [{**row, "content": text} for row, text in contents], bool(fitted.cut)
 
 
 def _shown(record: ThoughtRecord) -> dict[str, Any]:
-    return {name: plain(getattr(record, name)) for name in _FIELDS}
+    return {name: plain_value(getattr(record, name)) for name in _FIELDS}

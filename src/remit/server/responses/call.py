@@ -11,22 +11,19 @@ from typing import Any
 
 import orjson
 
-from remit.gateway import MAX_ID_CHARS
-from remit.gateway.call import Attempt, Candidate, Failure
-from remit.gateway.keeping import KeptId
+from remit.gateway import MAX_ID_CHARS, Attempt, Candidate, Failure, KeptId
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, dump, elements, load, set_member, spans
 from remit.ledger import Content, is_plain_text
-from remit.providers import ProviderResponse
+from remit.providers import Body, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
     read_answer,
     read_request,
+    response_object,
     write_answer,
 )
-from remit.providers.dialects.responses.answer import response_object
-from remit.providers.wire.body import Body
 from remit.server.answers import billed
 from remit.server.responses.items import (
     BYTES_PER_TOKEN,

@@ -14,9 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from remit.gateway import Identity
-from remit.gateway.keeping import TooLongError
-from remit.gateway.tenancy import NotYoursError, check_session, owner_of
+from remit.gateway import Identity, NotYoursError, TooLongError, check_session, owner_of
 from remit.kernel.json_text import elements, spans
 from remit.kernel.settings import ServerSettings
 from remit.ledger import (
@@ -27,7 +25,7 @@ from remit.ledger import (
     LedgerEntry,
     Transaction,
 )
-from remit.providers.wire.body import BodyError, object_in
+from remit.providers.wire import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, read_body, reply_json

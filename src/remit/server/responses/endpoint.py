@@ -8,19 +8,13 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from remit.gateway import Identity
-from remit.gateway.deletion import entries_of_call
-from remit.gateway.keeping import TooLongError
-from remit.gateway.tenancy import owner_of
+from remit.gateway import Identity, TooLongError, entries_of_call, owner_of
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.json_text import load
 from remit.kernel.settings import ServerSettings
-from remit.ledger import LedgerClient
-from remit.ledger.errors import ErasureError
-from remit.providers.wire.body import Body
-from remit.providers.wire.endpoint import STORED_RESPONSES
-from remit.providers.wire.form import ObjectBody
-from remit.providers.wire.responses import refers
+from remit.ledger import ErasureError, LedgerClient
+from remit.providers import Body
+from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
@@ -90,7 +84,7 @@ class Responses:
         elif named is not None:
             previous = await self._previous(named, owner, identity.session_id)
         asked = body.value.get("input")
-        if type(asked) is list and any(map(refers, asked)):
+        if type(asked) is list and any(map(is_reference, asked)):
             referred = await asyncio.to_thread(self._referred, body, owner, identity.session_id)
         if body.value.get("background") is True and body.value.get("store") is False:
             message = "A response in the background is asked for later, so it has to be stored."
@@ -122,7 +116,7 @@ class Responses:
         found: dict[str, tuple[Turn, bytes]] = {}
         size = 0
         for at, item in enumerate(body.value["input"]):
-            if not refers(item):
+            if not is_reference(item):
                 continue
             name = text_of(item.get("id"))
             named = found.get(name) or self._turns.item(name, owner, session_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from remit.gateway.keeping import CannotContinueError, TooLongError
+from remit.gateway import CannotContinueError, TooLongError
 from remit.kernel.json_text import dump, load
 from remit.ledger import (
     EntryArchivedError,
@@ -18,8 +18,7 @@ from remit.ledger import (
     is_plain_text,
     parse_entry_id,
 )
-from remit.providers.dialects import ModelCall
-from remit.providers.dialects.responses.answer import response_object
+from remit.providers.dialects import ModelCall, response_object
 from remit.server.refusals import HttpError
 from remit.server.responses.items import (
     ErasedItemsError,

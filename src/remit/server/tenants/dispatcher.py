@@ -15,8 +15,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
-from remit.runtime.removal import recover_tenant
-from remit.runtime.tenants import find_tenant, require_recorded, tenant_names
+from remit.runtime.tenants import find_tenant, recover_tenant, require_recorded, tenant_names
 from remit.server import request
 from remit.server.app import App
 from remit.server.guard import replayed

@@ -9,13 +9,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.ledger.log_of_logs import latest_head
-from remit.runtime.tenants import (
-    find_tenant,
-    open_log,
-    root_of,
-    take_checkpoint,
-    tenant_names,
-)
+from remit.runtime.tenants import find_tenant, open_log, root_of, take_checkpoint, tenant_names
 from remit.server.tenants.open_tenants import OpenTenants
 
 __all__ = ["Heads"]

@@ -18,8 +18,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile, is_name
 from remit.runtime import Runtime
-from remit.runtime.moving import hold_open
-from remit.runtime.tenants import find_tenant, open_log, root_of
+from remit.runtime.tenants import find_tenant, hold_open, open_log, root_of
 from remit.server.app import App
 from remit.server.refusals import HttpError
 from remit.server.shares import Shares

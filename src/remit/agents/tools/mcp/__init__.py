@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.definition import ToolError
 
 try:
     import mcp  # noqa: F401 - asked for by name below, so that its absence is reported plainly
@@ -14,27 +14,27 @@ except ImportError as error:
         next_step="pip install 'remit[mcp]'.",
     ) from error
 
-from remit.agents.tools.mcp.origin import origin_of
-from remit.agents.tools.mcp.results import current_schema, identity
-from remit.agents.tools.mcp.secrets import Secrets
+from remit.agents.tools.mcp.origin import mcp_origin
+from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id
+from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.server import McpServer
-from remit.agents.tools.mcp.texts import LISTS, PinnedTexts
-from remit.agents.tools.mcp.transports import transport_to
+from remit.agents.tools.mcp.texts import MCP_LISTS, PinnedTexts
+from remit.agents.tools.mcp.transports import mcp_transport
 from remit.agents.tools.pin import Pin, PinnedTool
 from remit.agents.tools.pins import Pins
 
 __all__ = [
-    "LISTS",
+    "MCP_LISTS",
+    "McpSecrets",
     "McpServer",
     "Pin",
     "PinnedTexts",
     "PinnedTool",
     "Pins",
-    "Secrets",
-    "current_schema",
-    "identity",
-    "origin_of",
-    "transport_to",
+    "mcp_origin",
+    "mcp_schema",
+    "mcp_tool_id",
+    "mcp_transport",
 ]
 
 # The SDK logs what servers say, and the HTTP client complete addresses: both may be secret.

@@ -24,7 +24,7 @@ from mcp.types import (
 )
 
 from remit._version import __version__
-from remit.agents.tools.tool import ToolUnavailableError
+from remit.agents.tools.definition import ToolUnavailableError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking, start_background
 

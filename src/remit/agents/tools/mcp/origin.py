@@ -16,7 +16,7 @@ _GIVEN = re.compile(r"(?P<name>-*[\w.-]+)(?:=|:\s*)")  # --api-key=â€¦, X-Key: â
 _LONGEST = 2000
 
 
-def origin_of(settings: McpServerSettings, redacted: Callable[[str], str]) -> str:
+def mcp_origin(settings: McpServerSettings, redacted: Callable[[str], str]) -> str:
     """Which server it is: its command line or URL, with nothing secret in it.
 
     Args:

@@ -30,7 +30,7 @@ from mcp.types import (
     jsonrpc_message_adapter,
 )
 
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.definition import ToolError
 from remit.kernel.json_text import member, sound
 from remit.kernel.settings import McpServerSettings
 

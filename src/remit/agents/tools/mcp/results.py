@@ -19,8 +19,8 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from remit.agents.tools.definition import ToolError
 from remit.agents.tools.output import Illustrated
-from remit.agents.tools.tool import ToolError
 from remit.kernel.json_text import JsonTextError, load_exact
 
 # Images that providers take, by the bytes with which the data begins.
@@ -36,7 +36,7 @@ _DIGEST = 8
 _DECLINED = "[While it ran, the server asked, and nobody could answer: {}]"
 
 
-def identity(server: str, name: str) -> str:
+def mcp_tool_id(server: str, name: str) -> str:
     """The id of a server's tool: ``{server}__{tool}``, in the characters that providers take.
 
     One that would be too long ends in the start of its hash.
@@ -160,7 +160,7 @@ def _size(base64: str) -> int:
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
-def current_schema(schema: Any) -> Any:
+def mcp_schema(schema: Any) -> Any:
     """Return a server's schema as one of draft 2020-12, without its regular expressions.
 
     Servers may write older drafts, which have boolean ``exclusiveMinimum`` and ``required``, and
@@ -169,7 +169,7 @@ def current_schema(schema: Any) -> Any:
     stranger; it checks by itself what it gets.
     """
     if isinstance(schema, list):
-        return [current_schema(item) for item in schema]
+        return [mcp_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept: dict[str, Any] = {}
@@ -179,11 +179,11 @@ def current_schema(schema: Any) -> Any:
         if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
             value, dict
         ):
-            kept[name] = {key: current_schema(item) for key, item in value.items()}
+            kept[name] = {key: mcp_schema(item) for key, item in value.items()}
         elif name in ("enum", "const", "default", "examples", "required"):
             kept[name] = value
         else:
-            kept[name] = current_schema(value)
+            kept[name] = mcp_schema(value)
     for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(kept.get(exclusive), bool) and kept.pop(exclusive) and limit in kept:
             kept[exclusive] = kept.pop(limit)

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from pydantic import SecretStr
 
-from remit.agents.tools.tool import ToolError
+from remit.agents.tools.definition import ToolError
 from remit.kernel.secrets import redact_secrets
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SHORTEST = 6  # what is shorter (a port, "true") is in every other text
 
 
-class Secrets:
+class McpSecrets:
     """The values of a server's ``env`` and ``headers``."""
 
     def __init__(self, server: str) -> None:

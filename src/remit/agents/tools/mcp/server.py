@@ -19,21 +19,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ER
 from mcp.types import Tool as Offered
 from pydantic import ValidationError
 
-from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
-from remit.agents.tools.mcp.origin import origin_of
-from remit.agents.tools.mcp.process import ServerProcess
-from remit.agents.tools.mcp.resources import (
-    ContextTool,
-    call_context_tool,
-    context_tools,
-    text_lists,
-)
-from remit.agents.tools.mcp.results import current_schema, identity, output
-from remit.agents.tools.mcp.secrets import Secrets
-from remit.agents.tools.mcp.texts import PinnedTexts
-from remit.agents.tools.mcp.transports import transport_to
-from remit.agents.tools.pins import Pins, Refused
-from remit.agents.tools.tool import (
+from remit.agents.tools.definition import (
     Context,
     OutcomeUnknownError,
     Tool,
@@ -41,6 +27,20 @@ from remit.agents.tools.tool import (
     ToolUnavailableError,
     current_call,
 )
+from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
+from remit.agents.tools.mcp.origin import mcp_origin
+from remit.agents.tools.mcp.process import ServerProcess
+from remit.agents.tools.mcp.resources import (
+    ContextTool,
+    call_context_tool,
+    context_tools,
+    text_lists,
+)
+from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id, output
+from remit.agents.tools.mcp.secrets import McpSecrets
+from remit.agents.tools.mcp.texts import PinnedTexts
+from remit.agents.tools.mcp.transports import mcp_transport
+from remit.agents.tools.pins import Pins, Refused
 from remit.kernel.errors import ConfigError
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
@@ -80,7 +80,7 @@ class McpServer(Closeable):
         self._offered: list[Offered] = []  # what it listed when that was checked
         self._checked: tuple[Connection, float] | None = None
         self._settings = settings
-        self._secrets = Secrets(name)
+        self._secrets = McpSecrets(name)
         self._texts = PinnedTexts(name, self._origin, pins)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
@@ -179,7 +179,7 @@ class McpServer(Closeable):
         return connection
 
     def _transport(self) -> Transport:
-        transport, self._process = transport_to(self._settings, self._secrets)
+        transport, self._process = mcp_transport(self._settings, self._secrets)
         return transport
 
     # -- its tools -------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class McpServer(Closeable):
         return made
 
     def _origin(self) -> str:
-        return origin_of(self._settings, self._secrets.redacted)
+        return mcp_origin(self._settings, self._secrets.redacted)
 
     def _is_fresh(self) -> bool:
         """Whether this connection's tools were held against the pins lately."""
@@ -291,11 +291,11 @@ class McpServer(Closeable):
         for tool in offered:
             if allowed and tool.name not in allowed:
                 continue
-            if schema_problem(current_schema(tool.input_schema)):
+            if schema_problem(mcp_schema(tool.input_schema)):
                 _log.warning("left out: tool %s of the MCP server %s: its input schema is not a "
                              "JSON Schema", tool.name, self.name)  # fmt: skip
                 continue
-            tool_id = identity(self.name, tool.name)
+            tool_id = mcp_tool_id(self.name, tool.name)
             if tool_id in made:
                 raise ToolError(
                     f"The tools {names[tool_id]!r} and {tool.name!r} of the MCP server "
@@ -321,7 +321,7 @@ class McpServer(Closeable):
         return Tool(
             tool_id,
             offered.description or offered.title or name,
-            current_schema(offered.input_schema),
+            mcp_schema(offered.input_schema),
             function,
             on_unknown="retry" if repeatable else "ask",
             timeout_s=self._settings.timeout_s,

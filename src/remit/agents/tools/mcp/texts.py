@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from remit.agents.tools.definition import ToolError, definition_digest
 from remit.agents.tools.pins import INSTRUCTIONS, Pins, Refused
-from remit.agents.tools.tool import ToolError, definition_digest
 from remit.kernel.canonical import sha256_hex
 
-LISTS = {
+MCP_LISTS = {
     "prompts/list": ("prompts", "prompt", "name"),
     "resources/list": ("resources", "resource", "uri"),
     "resources/templates/list": ("resourceTemplates", "template", "uriTemplate"),
@@ -42,7 +42,7 @@ class OfferedText:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text, see :func:`remit.agents.tools.tool.definition_digest`."""
+        """SHA-256 of the text, see :func:`remit.agents.tools.definition.definition_digest`."""
         return definition_digest(self.tool_id, self.description, self.input_schema)
 
 
@@ -71,7 +71,7 @@ class PinnedTexts:
         Raises:
             ToolError: they are no list, or an item has no key.
         """
-        _, kind, key = LISTS[request]
+        _, kind, key = MCP_LISTS[request]
         # Of several items with one key the last is shown, as of tools with one name.
         known: dict[str, Mapping[str, Any]] = {}
         for item in items if isinstance(items, list) else [items]:

@@ -6,13 +6,13 @@ from mcp.client.stdio import get_default_environment
 
 from remit.agents.tools.mcp.connection import Transport
 from remit.agents.tools.mcp.process import ServerProcess
-from remit.agents.tools.mcp.secrets import Secrets
+from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.web import web_streams
 from remit.kernel.settings import McpServerSettings
 
 
-def transport_to(
-    settings: McpServerSettings, secrets: Secrets
+def mcp_transport(
+    settings: McpServerSettings, secrets: McpSecrets
 ) -> tuple[Transport, ServerProcess | None]:
     """The transport to a server, and the process that it will start, if it starts one.
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from remit.agents.approvals import ApprovalQueue, Permit, arguments_hash
+from remit.agents import ApprovalQueue, Permit, arguments_hash
 from remit.agents.tools import Tool
 from remit.gateway.auth import Identity
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 
-from remit.agents.approvals import ApprovalError
+from remit.agents import ApprovalError
 from remit.gateway.budget import BudgetRefusedError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem

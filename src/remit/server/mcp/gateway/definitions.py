@@ -11,8 +11,7 @@ from typing import Any
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR
 
-from remit.agents.tools import Tool
-from remit.agents.tools.mcp import Pins, current_schema, identity
+from remit.agents.tools import Pins, Tool, mcp_schema, mcp_tool_id
 
 _FRESH_S = 60.0  # a change that a server does not speak of is seen within this time
 _MOST_PAGES = 100
@@ -126,7 +125,7 @@ class Definitions:
         taken = {}
         for raw in found:
             tool, schema = tools[raw["name"]], raw.get("outputSchema")
-            schema = current_schema(schema) if isinstance(schema, dict) else None
+            schema = mcp_schema(schema) if isinstance(schema, dict) else None
             if (why := refused.get(tool.tool_id)) is None:
                 taken[raw["name"]] = Definition(tool, schema)
                 continue
@@ -154,9 +153,9 @@ def _tools_of(page: Mapping[str, Any], server: str) -> list[dict[str, Any]]:
 def _tool(server: str, raw: Mapping[str, Any]) -> Tool:
     description = raw.get("description") or raw.get("title") or raw["name"]
     return Tool(
-        identity(server, raw["name"]),
+        mcp_tool_id(server, raw["name"]),
         str(description),
-        current_schema(raw["inputSchema"]),
+        mcp_schema(raw["inputSchema"]),
         _none,
         stated={key: raw[key] for key in raw if key not in ("name", "description")},
     )

@@ -13,7 +13,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from remit import __version__
-from remit.agents.tools.mcp import Pins
+from remit.agents.tools import Pins
 from remit.kernel.errors import ConfigError
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.packages import Registry

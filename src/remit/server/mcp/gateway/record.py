@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from remit.agents.approvals import ApprovalError, Permit
-from remit.agents.tools.mcp import identity as tool_id_of
+from remit.agents import ApprovalError, Permit
+from remit.agents.tools import mcp_tool_id as tool_id_of
 from remit.agents.workorders import Journal
+from remit.gateway import default_session
 from remit.gateway.auth import Identity
 from remit.gateway.budget import TokenBudgeter
-from remit.gateway.tenancy import default_session
 from remit.kernel.budget import BudgetScope, TokenUsage
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError

@@ -13,8 +13,8 @@ from mcp.shared.dispatcher import CallOptions, DispatchContext, Outbound
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.types import INTERNAL_ERROR
 
-from remit.agents.approvals import ApprovalQueue
-from remit.agents.tools.mcp import LISTS, PinnedTexts, Pins
+from remit.agents import ApprovalQueue
+from remit.agents.tools import MCP_LISTS, PinnedTexts, Pins
 from remit.gateway.budget import TokenBudgeter
 from remit.kernel.errors import RemitError
 from remit.kernel.secrets import ConfiguredSecrets, redact_secrets
@@ -137,8 +137,8 @@ class Relay:
         """
         if method in ("initialize", "server/discover"):
             return self._texts.initialized(result)
-        if method in LISTS:
-            member = LISTS[method][0]
+        if method in MCP_LISTS:
+            member = MCP_LISTS[method][0]
             return {**result, member: self._texts.listed(method, result.get(member))}
         if method == "resources/read":
             self._texts.require_resource(str(params.get("uri")))

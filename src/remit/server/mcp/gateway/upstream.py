@@ -26,8 +26,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
 from mcp_types import PROTOCOL_VERSION_META_KEY
 
-from remit.agents.tools import ToolError
-from remit.agents.tools.mcp import Secrets, origin_of, transport_to
+from remit.agents.tools import McpSecrets, ToolError, mcp_origin, mcp_transport
 from remit.kernel.settings import McpServerSettings
 
 _LONGEST_S = 3600.0  # of a call whose server says without end that it makes progress
@@ -61,7 +60,7 @@ class Upstream:
         self._on_request = on_request
         self._on_notify = on_notify
         self._hidden = hidden
-        self._secrets = Secrets(name)
+        self._secrets = McpSecrets(name)
         self._problem = ""
         self._stopping = asyncio.Event()
         self._ready: asyncio.Future[JSONRPCDispatcher[Any]] | None = None
@@ -77,7 +76,7 @@ class Upstream:
 
     def origin(self) -> str:
         """Which server it is, for the record, with nothing secret in it."""
-        return origin_of(self._settings, self._secrets.redacted)
+        return mcp_origin(self._settings, self._secrets.redacted)
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None, options: CallOptions
@@ -148,7 +147,7 @@ class Upstream:
     async def _serve(self, ready: asyncio.Future[JSONRPCDispatcher[Any]]) -> None:
         process = None
         try:
-            transport, process = transport_to(self._settings, self._secrets)
+            transport, process = mcp_transport(self._settings, self._secrets)
             async with (
                 transport(self._ended) as (receive, send),
                 anyio.create_task_group() as group,

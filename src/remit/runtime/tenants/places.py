@@ -9,11 +9,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
-from remit.kernel.tenant import HOST, TenantError, TenantFile
-from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
-from remit.ledger.sqlite.files import remove_file, rename_file
+from remit.kernel.tenant import HOST, TenantFile
+from remit.ledger import (
+    KeptHead,
+    LedgerClient,
+    LedgerKeyError,
+    ledger_key,
+    remove_ledger_file,
+    rename_ledger_file,
+)
 from remit.ledger.tlog import VerifierKey
 
 __all__ = ["database_of", "drained", "is_own", "is_there", "location_of", "locked", "open_place",
@@ -36,7 +43,7 @@ def location_of(file: TenantFile, root: Root, host_path: str) -> str:
     """The path or URL by which a client opens a tenant's ledger.
 
     Raises:
-        TenantError: it is in the host's database, and the host names none.
+        RemitError: it is in the host's database, and the host names none.
     """
     place = file.ledger_path(host_path)
     return place if file.database else str(root.path / place)
@@ -45,7 +52,7 @@ def location_of(file: TenantFile, root: Root, host_path: str) -> str:
 def is_there(file: TenantFile, root: Root, host_path: str) -> bool:
     """Whether a place holds anything; raises :class:`LedgerError` where it cannot be seen."""
     if file.database:
-        from remit.ledger.postgres.schemas import has_schema
+        from remit.ledger import has_schema
 
         return has_schema(database_of(file, host_path), file.ledger)
     return Path(location_of(file, root, host_path)).exists()
@@ -94,12 +101,12 @@ def rename_place(
         LedgerError: it cannot be renamed.
     """
     if file.database:
-        from remit.ledger.postgres.schemas import rename_schema
+        from remit.ledger import rename_schema
 
         rename_schema(database_of(file, host_path), file.ledger, to.ledger)
     else:
         old, new = (Path(location_of(one, root, host_path)) for one in (file, to))
-        rename_file(old, new, timeout_s)
+        rename_ledger_file(old, new, timeout_s)
 
 
 def is_own(file: TenantFile, root: Root, host_path: str, owner: VerifierKey) -> bool:
@@ -137,11 +144,11 @@ def remove_place(file: TenantFile, root: Root, host_path: str, owner: VerifierKe
     if not is_own(file, root, host_path, owner):
         return
     if file.database:
-        from remit.ledger.postgres.schemas import drop_schema
+        from remit.ledger import drop_schema
 
         drop_schema(database_of(file, host_path), file.ledger, None)
     else:
-        remove_file(Path(location_of(file, root, host_path)), None)
+        remove_ledger_file(Path(location_of(file, root, host_path)), None)
 
 
 @contextlib.contextmanager
@@ -181,11 +188,11 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
         wait_s: how long to wait for the calls of servers, seconds.
 
     Raises:
-        TenantError: a server still serves it.
+        RemitError: a server still serves it.
     """
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:
-            raise TenantError(
+            raise RemitError(
                 f"A server still serves the tenant {name}, and its calls did not end.",
                 next_step="Nothing was changed. Try again, or wait longer for its calls.",
             )

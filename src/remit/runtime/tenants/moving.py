@@ -15,16 +15,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, load_settings
-from remit.kernel.tenant import HOST, TenantError, TenantFile
-from remit.ledger import KeptHead, LedgerClient, LedgerEntry, LedgerKey
-from remit.ledger.relocation import copy_ledger
-from remit.ledger.sqlite.files import remove_file
+from remit.kernel.tenant import HOST, TenantFile
+from remit.ledger import (
+    KeptHead,
+    LedgerClient,
+    LedgerEntry,
+    LedgerKey,
+    copy_ledger,
+    remove_ledger_file,
+)
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
-from remit.runtime.move_plan import MovePlan, old_plans
-from remit.runtime.places import (
+from remit.runtime.state import check_state
+from remit.runtime.tenants.places import (
     database_of,
     drained,
     is_own,
@@ -33,8 +39,8 @@ from remit.runtime.places import (
     locked,
     rename_place,
 )
-from remit.runtime.state import check_state
-from remit.runtime.tenants import (
+from remit.runtime.tenants.plan import MovePlan, old_plans
+from remit.runtime.tenants.tenant import (
     Tenant,
     find_tenant,
     open_log,
@@ -71,11 +77,11 @@ def hold_open(tenant: Tenant) -> Iterator[None]:
     """Keep a tenant from being moved, as who serves it does.
 
     Raises:
-        TenantError: it is being moved or removed.
+        RemitError: it is being moved or removed.
     """
     with locked(tenant.root.path / ".open.lock", fcntl.LOCK_SH) as is_held:
         if not is_held or TenantFile.is_held_back(tenant.root.path):
-            raise TenantError(f"The tenant {tenant.name} is being moved or removed.")
+            raise RemitError(f"The tenant {tenant.name} is being moved or removed.")
         yield
 
 
@@ -103,14 +109,14 @@ def move_tenant(
         step: called with its name before each step.
 
     Raises:
-        TenantError: it cannot be moved there, or a server serves it; it is as it was.
+        RemitError: it cannot be moved there, or a server serves it; it is as it was.
         LedgerError: a database cannot be used; the old ledger is in force again.
     """
     tenant = find_tenant(host, name)
     root = tenant.root
     with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if not is_held:
-            raise TenantError(f"The ledger of the tenant {name} is being moved already.")
+            raise RemitError(f"The ledger of the tenant {name} is being moved already.")
         _recover(host, ledger, root, host_path)
         before = find_tenant(host, name).file
         require_recorded(ledger, tenant)
@@ -218,7 +224,7 @@ def _copy(plan: MovePlan, root: Root, host_path: str, settings: LedgerSettings) 
     key = LedgerKey(root.keys, settings.origin)
     signer, kept = key.signer(), KeptHead(key)
     if plan.after.database:
-        from remit.ledger.postgres.schemas import make_schema
+        from remit.ledger import make_schema
 
         make_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:
@@ -239,14 +245,14 @@ def _copy(plan: MovePlan, root: Root, host_path: str, settings: LedgerSettings) 
     ) as made:  # fmt: skip
         report = made.verify(checkpoint=signed)
         if not report.verified:
-            raise TenantError(f"The copy does not verify: {report.problems[0]}.")
+            raise RemitError(f"The copy does not verify: {report.problems[0]}.")
         return made.count()
 
 
 def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
     file.ledger_path(host_path)  # there is such a database
     if is_there(file, root, host_path):
-        raise TenantError(
+        raise RemitError(
             f"There is something already: {place_of(file)}.",
             next_step="Name another place. Remit never replaces a ledger.",
         )
@@ -255,8 +261,8 @@ def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
 def _drop(plan: MovePlan, root: Root, host_path: str, owner: VerifierKey) -> None:
     """Remove a copy that was not finished. There was nothing in its place before."""
     if plan.after.database:
-        from remit.ledger.postgres.schemas import drop_schema
+        from remit.ledger import drop_schema
 
         drop_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
     else:
-        remove_file(Path(location_of(plan.after, root, host_path)), owner)
+        remove_ledger_file(Path(location_of(plan.after, root, host_path)), owner)
