@@ -12,8 +12,7 @@ from remit.gateway import LLMGateway
 from remit.gateway.memory import memory
 from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
-from remit.providers import ProviderResponse
-from remit.providers.upstream_reply import MAX_BODY_BYTES
+from remit.providers import MAX_BODY_BYTES, ProviderResponse
 from tests.support.requests import prompt_request
 
 _MIB = 1024 * 1024

@@ -14,9 +14,8 @@ from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.exchange import PromptRequest, TextDelta
 from remit.kernel.loops import call_in_thread
-from remit.providers import ProviderError, ProviderRequest, ProviderResponse
+from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
-from remit.providers.upstream_reply import MAX_BODY_BYTES
 
 __all__ = ["finite", "in_neutral_form", "send"]
 
