@@ -496,22 +496,3 @@ def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
         turns = [entry.metadata for entry in ledger.read_by_event_type("TURN_RECORDED")]
     assert [turn.get("outcome") for turn in turns] == ["cancelled", None]
     assert turns[1]["response"] == "Here I am."
-
-
-def test_ask_says_which_request_an_answer_waits_for() -> None:
-    from remit.agents.supervisor import TurnResult
-    from remit.agents.workorders import ApprovalNeeded
-    from remit.cli.turns import turn_data
-
-    needed = ApprovalNeeded("LED-00000007", "WO-SES-A-001", "refund", {"order": 12}, "approval")
-    result = TurnResult("Waiting.", (), {}, "SES-A", False, waiting_for=(needed,))
-    assert turn_data(result)["waiting_for"] == ["LED-00000007"]
-
-
-def test_costs_are_told_in_words() -> None:
-    from remit.cli.turns import cost_text
-
-    assert cost_text({"cost_usd": None}) == "price unknown"
-    assert cost_text({"cost_usd": 0.0}) == "$0"
-    assert cost_text({"cost_usd": 1.5}) == "$1.50"
-    assert cost_text({"cost_usd": 0.0123}) == "$0.0123"

@@ -35,7 +35,6 @@ from remit.ledger import (
     VerificationReport,
     entry_id,
 )
-from remit.ledger.sqlite.schema import CREATE
 from remit.runtime.state import check_state
 from tests.ledger.rich_root import Rich, make
 from tests.support.postgres import PostgresServer, run_sql
@@ -259,18 +258,23 @@ def _declared(table: str, names: Sequence[str], sqlite: bool) -> Iterator[Mutati
         yield Mutation(table, "declared", kind[:60], sql)
 
 
+@functools.cache
+def _layout() -> dict[str, list[tuple[Any, ...]]]:
+    """Return what SQLite says of the columns of each table of a new ledger."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "ledger.db"
+        LedgerClient(path).close()
+        tables = _query(str(path), "SELECT name FROM sqlite_schema WHERE type = 'table'")
+        return {name: _query(str(path), f"PRAGMA table_info({name})") for (name,) in sorted(tables)}
+
+
 def _tables() -> list[str]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
-        scratch.executescript(CREATE)
-        rows = scratch.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
-        return [name for (name,) in rows]
+    return list(_layout())
 
 
 def _columns(table: str) -> tuple[list[str], list[str]]:
     """All columns of a table, and those that tell its rows apart."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
-        scratch.executescript(CREATE)
-        info = scratch.execute(f"PRAGMA table_info({table})").fetchall()
+    info = _layout()[table]
     names = [row[1] for row in info]
     return names, [row[1] for row in info if row[5]] or names
 

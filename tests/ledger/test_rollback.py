@@ -30,7 +30,6 @@ from remit.ledger import (
     LedgerWriteError,
     fork,
 )
-from remit.ledger import checkpoints as checkpoints_module
 from remit.ledger.tlog import SignedCheckpoint
 from tests.support.postgres import PostgresServer
 from tests.support.stores import empty, outside
@@ -102,6 +101,21 @@ def place(target: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
     made = Place(target, tmp_path / "keys", server)
     yield made
     made.close()
+
+
+def _fail_once_kept(broken: pytest.MonkeyPatch) -> None:
+    """Let the power fail between the write of the kept head and that of the database."""
+    write = KeptHead.write
+
+    def fail(*_: object) -> None:
+        raise LedgerError("the power failed")
+
+    def last_write(kept: KeptHead, signed: SignedCheckpoint) -> None:
+        write(kept, signed)
+        broken.setattr(KeptHead, "read", fail)  # nothing more is signed as the client closes
+        fail()
+
+    broken.setattr(KeptHead, "write", last_write)
 
 
 def _entry(text: str = "x") -> LedgerEntry:
@@ -314,11 +328,7 @@ def test_the_head_is_kept_before_it_is_stored_and_a_crash_between_locks_nobody_o
 ) -> None:
     place.append(4)
     with monkeypatch.context() as broken:
-
-        def fail(*_: object) -> None:
-            raise LedgerError("the power failed")
-
-        broken.setattr(checkpoints_module, "_store", fail)
+        _fail_once_kept(broken)
         with place.open() as client:
             client.write(_entry())
             with pytest.raises(LedgerError, match="power failed"):
@@ -473,10 +483,6 @@ def test_no_sequence_signs_two_histories_on_a_server(
 
 def _run(place: Place, steps: list[str]) -> None:
     copies: list[str] = []
-
-    def fail(*_: object) -> None:
-        raise LedgerError("the power failed")
-
     for number, step in enumerate(steps):
         try:
             if step == "append":
@@ -492,7 +498,7 @@ def _run(place: Place, steps: list[str]) -> None:
                 with place.open() as client:
                     client.write(_entry(f"crash {number}"))
                     with pytest.MonkeyPatch.context() as broken:
-                        broken.setattr(checkpoints_module, "_store", fail)
+                        _fail_once_kept(broken)
                         client.checkpoint()
             elif step == "second":
                 with place.open() as one, place.open() as two:

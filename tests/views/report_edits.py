@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.ledger.tlog import leaf_hash, node_hash, split_point, unlisted_subtrees
-from remit.views.report_page import WHOLE_RANGE, embedded
+from remit.views.wording import visible_json
 
-__all__ = ["Edit", "data_of", "edits_of", "with_data"]
+__all__ = ["Edit", "data_of", "edits_of", "whole_range_of", "with_data"]
 
 _DATA = re.compile(r'(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
 _SCRIPT = re.compile(r"<script>.*?</script>", re.DOTALL)
@@ -46,9 +46,22 @@ def data_of(text: str) -> dict[str, Any]:
     return data
 
 
+def whole_range_of(text: str) -> int:
+    """Return the largest number of entries of a range that a report holds completely."""
+    found = re.search(r'"wholeRange": (\d+)', text)
+    assert found
+    return int(found[1])
+
+
 def with_data(text: str, data: Any) -> str:
     """Return a report with another data set, written as Remit writes one."""
-    return _with_raw(text, embedded(data))
+    return _with_raw(text, _embedded(data))
+
+
+def _embedded(value: Any) -> str:
+    """Return JSON for a ``<script>`` element."""
+    text = visible_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return re.sub(r"[<>&']", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _with_raw(text: str, raw: str) -> str:
@@ -165,7 +178,7 @@ def _less(text: str) -> Iterator[Edit]:
     data = data_of(text)
     tree = _Tree(data)
     first, end = data["first"], data["end"]
-    is_selection = end - first > WHOLE_RANGE
+    is_selection = end - first > whole_range_of(text)
     for seq in tree.records:
         is_edge = seq in (first - 1, end)
         is_true = is_selection if first <= seq < end else not is_edge
@@ -216,7 +229,7 @@ _OF_OTHER_TYPES: tuple[Any, ...] = (None, 0, -1, 1.5, True, "x", [], {}, ["x"], 
 
 def _members(text: str, other: str) -> Iterator[Edit]:
     data = data_of(text)
-    raw = embedded(data)
+    raw = _embedded(data)
     for name in data:
         if name == "stated":
             continue
@@ -227,7 +240,7 @@ def _members(text: str, other: str) -> Iterator[Edit]:
             yield _changed(text, "member retyped", f"{name} {value}",
                            lambda d, n=name, v=value: d.update({n: v}))  # type: ignore[misc]  # fmt: skip
         yield Edit("member twice", name, _with_raw(
-            text, f'{{"{name}":{embedded(data_of(other)[name])},{raw[1:]}'))  # fmt: skip
+            text, f'{{"{name}":{_embedded(data_of(other)[name])},{raw[1:]}'))  # fmt: skip
         moved = {key: value for key, value in data.items() if key != name}
         if list(data)[-1] != name:
             yield Edit("members reordered", name, with_data(text, {**moved, name: data[name]}))
@@ -239,7 +252,7 @@ def _members(text: str, other: str) -> Iterator[Edit]:
                         ("comment", f"<!--{raw}-->"), ("twice", raw + raw)):  # fmt: skip
         yield Edit("data replaced", name, _with_raw(text, whole))
     yield Edit(
-        "data replaced", "of another ledger", _with_raw(text, embedded(data_of(other)) + " ")
+        "data replaced", "of another ledger", _with_raw(text, _embedded(data_of(other)) + " ")
     )
 
 

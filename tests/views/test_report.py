@@ -40,11 +40,11 @@ from remit.ledger.tlog import (
 )
 from remit.views import audit_report, read_usage, report_parts, report_script_hash
 from remit.views.page import script
-from remit.views.report_page import WHOLE_RANGE
 from remit.views.wording import nano_dollars, shown_value, visible
 from tests.ledger.archive.writing import sessions, unguarded
 from tests.support.browser import Browser, find_browser
 from tests.views.audit_story import SAID, tell_auditor
+from tests.views.report_edits import whole_range_of
 
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="there is no chromium")
 
@@ -553,7 +553,7 @@ def test_a_selection_of_a_long_range_says_that_it_is_one(
 ) -> None:
     tell_auditor(client, calls=9)
     note = LedgerEntry("NOTE", "SUB-1", "KEPT", "a note")
-    for _ in range(WHOLE_RANGE // 2_000):
+    for _ in range(whole_range_of(_page(client)) // 2_000):
         client.write_many([note] * 2_000)
     report = _report(client, most=2)
     banner = _opened(browser, tmp_path, _page(client, most=2))

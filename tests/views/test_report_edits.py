@@ -13,12 +13,12 @@ import pytest
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.archive import archive
 from remit.ledger.tlog import SignedCheckpoint, Signer
-from remit.views import audit_report, report_page, report_parts
+from remit.views import audit_report, report_parts
 from tests.ledger.archive.writing import sessions, unguarded
 from tests.support.browser import Browser, find_browser
 from tests.support.soak import SEED, is_soak, sample
 from tests.views.audit_story import tell_auditor
-from tests.views.report_edits import Edit, edits_of
+from tests.views.report_edits import Edit, edits_of, whole_range_of
 from tests.views.test_report import HOSTILE, NOON, written
 
 pytestmark = [
@@ -104,7 +104,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         made["a range"] = _file(client, **limits, verification=client.verify())
         made["no entry"] = _file(client, since=NOON + timedelta(days=1))
         note = LedgerEntry("NOTE", "SUB-1", "KEPT", "a note")
-        for _ in range(report_page.WHOLE_RANGE // 2_000 + 1):
+        for _ in range(whole_range_of(made["everything"]) // 2_000 + 1):
             client.write_many([note] * 2_000)
         made["a selection"] = _file(client, most=2)
     with LedgerClient(place / "three.db", signer=Signer.generate("example.com/log")) as client:

@@ -24,7 +24,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, OrderWorker, load_app
-from remit.runtime.order_turns import Done
 from tests.agents.queue import app
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.commands import run_remit
@@ -174,7 +173,7 @@ def test_a_typed_answer_and_one_that_failed_come_back_as_such(
 def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def gives_up(claim: Row) -> Done:
+    async def gives_up(claim: Row) -> Any:
         raise asyncio.CancelledError
 
     with anthropic_runtime(tmp_path / "root", monkeypatch, flags=FLAGS) as (runtime, server):
