@@ -235,6 +235,7 @@ def test_the_shells_own_session_goes_on_at_once(
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert (told["state"], told["turn"]["response"]) == ("granted", "There is one.")
+    assert told["turn"]["waiting_for"] == []
     (used,) = told["turn"]["tool_results"]
     assert used["output"]["sessions"][0]["session_id"] == turn.session_id
     with LedgerClient(root / "ledger.db") as ledger:
@@ -305,7 +306,7 @@ def test_piped_input_is_told_what_waits_and_goes_on(clerk: Callable[..., Clerk])
     assert "[going on with the unfinished turn: refund order 12]" in result.stderr
     assert "Order 12 is paid back." in result.stdout
     assert result.stdout.index("Order 12 is paid back.") < result.stdout.index("Hello.")
-    assert "3 calls, 33 tokens in, 21 out; " in result.stdout
+    assert "3 calls, 33 tokens in, 21 out; $0.000276" in result.stdout
     assert result.stderr.count("There is no unfinished turn.") == 2
     assert "Traceback" not in result.stderr
     assert it.refunds() == ["12"]

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.gateway import call_bound
-from remit.gateway.bounds import IMAGE_TOKENS, Bound, media_of
 from remit.providers.prices import Price, PriceTable
 
 TABLE = PriceTable.shipped()
@@ -30,11 +29,11 @@ def _price(model: str) -> Price:
 CLAUDE, GPT = _price("claude-sonnet-4-5"), _price("gpt-4o-mini")
 
 
-def _bound(endpoint: str, body: dict[str, Any], price: Price | None = None, **more: Any) -> Bound:
+def _bound(endpoint: str, body: dict[str, Any], price: Price | None = None, **more: Any) -> Any:
     return call_bound(endpoint, body, len(orjson.dumps(body)), price, **more)
 
 
-def _dearest(price: Price, found: Bound) -> int:
+def _dearest(price: Price, found: Any) -> int:
     """What the tokens of a bound cost at the dearest service that an account may default to."""
     percent = 200 if price is GPT else 110
     return -(-price.bound_nano(*found.tokens) * percent // 100)
@@ -183,7 +182,7 @@ def test_where_bytes_say_nothing_the_window_does(block: dict[str, Any]) -> None:
 )
 def test_an_image_counts_for_the_most_that_one_can(image: dict[str, Any]) -> None:
     tokens_in, _ = _bound("openai.chat", _said(image), None).tokens
-    assert IMAGE_TOKENS < tokens_in < IMAGE_TOKENS + 1_000
+    assert 48_169 < tokens_in < 50_000  # as the dearest model counts one in high detail
 
 
 def test_a_long_text_is_bounded_by_the_window() -> None:
@@ -321,7 +320,6 @@ def test_any_shape_of_body_has_a_bound_or_names_a_field(
     assert bound.amount.bounded == (not bound.amount.unbounded)
     assert min(bound.tokens) >= 0
     assert bound.amount.tokens == min(sum(bound.tokens), 2**53 - 1)
-    assert media_of(body).images >= 0
 
 
 @pytest.mark.parametrize(

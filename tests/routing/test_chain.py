@@ -29,8 +29,8 @@ from remit.routing import (
     replay,
     route_request,
 )
-from remit.routing.options import model_timeout_s
 from remit.routing.trail import verify_trail
+from remit.runtime import Runtime
 from tests.routing.models import candidate, emitting, gateway_to, nine
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
@@ -261,13 +261,38 @@ def test_options_that_are_none(ledger: LedgerClient, upstream: Upstream) -> None
             )
 
 
-def test_the_time_for_one_model_comes_from_the_environment() -> None:
-    assert model_timeout_s({}) == 30.0
-    assert model_timeout_s({"REMIT_MODEL_TIMEOUT": "2.5"}) == 2.5
-    assert model_timeout_s({}, default=7.0) == 7.0
-    for wrong in ("0", "-1", "nan", "soon", "inf"):
-        with pytest.raises(InvalidInputError, match="REMIT_MODEL_TIMEOUT"):
-            model_timeout_s({"REMIT_MODEL_TIMEOUT": wrong})
+def test_the_time_for_one_model_comes_from_the_environment(
+    ledger: LedgerClient, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.reset()
+    models = nine({"a": "delay=5", "b": ""})
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = emitting(ledger, gateway, models)
+        monkeypatch.setenv("REMIT_MODEL_TIMEOUT", "0.5")
+        result = route_request("Hello", options)
+        assert result.model_id == "b"
+        failed = explain(ledger, result.decision_id)["candidates"][0]
+        assert (failed["model_id"], failed["code"]) == ("a", "TIMEOUT")
+        for wrong in ("0", "-1", "nan", "soon", "inf"):
+            monkeypatch.setenv("REMIT_MODEL_TIMEOUT", wrong)
+            with pytest.raises(InvalidInputError, match="REMIT_MODEL_TIMEOUT"):
+                route_request("Hello", options)
+
+
+def test_the_time_for_one_model_is_a_setting_unless_the_environment_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REMIT_MODEL_TIMEOUT", raising=False)
+    root = new_root(tmp_path / "root")
+
+    def shown(**flags: Any) -> float:
+        with Runtime.open(root, flags={f"routing.{k}": v for k, v in flags.items()}) as runtime:
+            return float(runtime.router.status()["model_timeout_s"])
+
+    assert shown() == 30.0
+    assert shown(model_timeout_s=7.0) == 7.0
+    monkeypatch.setenv("REMIT_MODEL_TIMEOUT", "2.5")
+    assert shown(model_timeout_s=7.0) == 2.5
 
 
 def test_a_scoring_function_of_ones_own(ledger: LedgerClient, upstream: Upstream) -> None:

@@ -29,7 +29,6 @@ from remit.agents.tools import (
     UnknownToolError,
     current_call,
 )
-from remit.agents.tools.output import Output, json_output
 from remit.kernel.canonical import canonical_json, exact_json
 from remit.kernel.settings import default_settings
 
@@ -43,6 +42,12 @@ def _tool(function: Callable[..., Any], **more: Any) -> ToolDispatcher:
 
 def _run(function: Callable[..., Any], **arguments: Any) -> ToolResult:
     return _tool(function).execute("t", arguments)
+
+
+def _limited(value: Any, limit: int) -> ToolResult:
+    """Return the result of a tool that returns ``value``, of at most ``limit`` bytes."""
+    settings = SETTINGS.model_copy(update={"max_output_bytes": limit})
+    return ToolDispatcher([Tool("t", "d", OPEN, lambda: value)], settings).execute("t", {})
 
 
 def _raise(error: BaseException) -> None:
@@ -233,19 +238,18 @@ async def test_a_tool_that_cancels_itself() -> None:
     assert "cancelled itself" in (await _tool(cancels).aexecute("t", {})).error
 
 
-async def test_the_loop_goes_on_while_an_output_is_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_loop_goes_on_while_an_output_is_measured() -> None:
     threads: list[threading.Thread] = []
 
-    def measured(*arguments: Any) -> Any:
-        threads.append(threading.current_thread())
-        return json_output(*arguments)
+    class Measured(BaseModel):
+        @model_serializer
+        def shown(self) -> str:
+            threads.append(threading.current_thread())
+            return "x"
 
-    monkeypatch.setattr("remit.agents.tools.dispatcher.json_output", measured)
-    assert (await _tool(partial(_later, "x")).aexecute("t", {})).output == "x"
-    assert len(threads) == 1
-    assert threads[0] is not threading.current_thread()
+    assert (await _tool(partial(_later, Measured())).aexecute("t", {})).output == "x"
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 # -- what a tool may ask -------------------------------------------------------------------
@@ -331,12 +335,13 @@ def test_an_output_is_itself_up_to_the_very_byte(value: Any, limit: int) -> None
     try:
         size = len(canonical_json(value))
     except Exception:
-        assert json_output(value, 10_000).note
+        assert _limited(value, 10_000).note
         return
-    assert json_output(value, size) == Output(value)
-    made = json_output(value, limit)
+    exact = _limited(value, size)
+    assert (exact.output, exact.note) == (value, "")
+    made = _limited(value, limit)
     assert bool(made.note) == (size > limit)
-    assert len(canonical_json(made.value)) <= max(limit, len(b"null"))
+    assert len(canonical_json(made.output)) <= max(limit, len(b"null"))
 
 
 odd = st.recursive(
@@ -350,8 +355,8 @@ odd = st.recursive(
 
 @given(odd, st.integers(4, 300))
 def test_any_result_has_a_form_within_the_limit(value: Any, limit: int) -> None:
-    made = json_output(value, limit)
-    assert len(exact_json(made.value)) <= limit
+    made = _limited(value, limit)
+    assert len(exact_json(made.output)) <= limit
 
 
 def _endless() -> Iterator[int]:
