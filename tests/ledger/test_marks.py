@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import TABLES, LedgerClient, LedgerEntry, LedgerKey, VerificationReport
-from remit.ledger.marks import Marks
+from remit.ledger import TABLES, LedgerClient, LedgerEntry, LedgerKey, Marks, VerificationReport
 from tests.support.stores import conversation, outside
 
 _VERIFIED = (

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import LedgerClient, LedgerEntry, LedgerKey, audit_usage, content
-from remit.ledger.marks import Marks
+from remit.ledger import LedgerClient, LedgerEntry, LedgerKey, Marks, audit_usage, content
 from remit.ledger.usage import DIMENSIONS, SUMS, quarter_of, usage_of
 from tests.support.stores import outside
 

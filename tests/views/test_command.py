@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from remit.cli.trace import trace
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
+from tests.support.commands import run_remit
 from tests.views.story import SESSION, Story, tell
 
-Run = Callable[..., Result]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -35,15 +35,15 @@ def told(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(tmp_path: Path, told: dict[str, str]) -> Run:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(trace, [*arguments, "--root", str(tmp_path / "root")])
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_remit("trace", *arguments, "--root", tmp_path / "root", cwd=tmp_path)
 
     return run
 
 
 def test_a_session_a_turn_an_order_an_entry(run: Run, told: dict[str, str]) -> None:
     whole = run(SESSION)
-    assert whole.exit_code == 0, whole.output
+    assert whole.returncode == 0, whole.stderr
     assert whole.stdout.count("─ turn ") == 5
     assert "\x1b" not in whole.stdout
     assert run(SESSION, "--turn", "2").stdout.count("─ turn ") == 1
@@ -70,24 +70,24 @@ def test_json_holds_the_same(run: Run) -> None:
 
 def test_verify_names_a_mismatch(run: Run) -> None:
     forged = run("SES-FORGED0001", "--verify")
-    assert forged.exit_code == 1
+    assert forged.returncode == 1
     assert "DOES NOT AGREE" in forged.stdout
     page = run("SES-FORGED0001", "--verify", "--html", "-")
-    assert page.exit_code == 1
+    assert page.returncode == 1
     assert "1 of 1 trace hashes do not agree" in page.stdout
     assert "DOES NOT AGREE" in page.stderr
     honest = run("SES-EMPTY00001", "--verify")
-    assert honest.exit_code == 0
+    assert honest.returncode == 0
     assert " agrees" in honest.stdout
     none = run(SESSION, "--turn", "5", "--verify")
-    assert none.exit_code == 0
+    assert none.returncode == 0
     assert "There is no trace hash" in none.stdout
 
 
 def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     result = run(SESSION, "--html", str(file))
-    assert result.exit_code == 0
+    assert result.returncode == 0
     assert result.stdout == ""
     assert str(file) in result.stderr
     text = file.read_text("utf-8")
@@ -106,11 +106,11 @@ def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use(run: Run, arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).exit_code == 2
+    assert run(*arguments).returncode == 2
 
 
 @pytest.mark.parametrize("place", ["SES-NONE", "WO-NONE", "LED-0000ffff", "LED-x"])
 def test_what_there_is_not(run: Run, place: str) -> None:
     result = run(place)
-    assert result.exit_code == 1
-    assert "has no" in str(result.exception)
+    assert result.returncode == 1
+    assert "has no" in result.stderr

@@ -45,7 +45,7 @@ from remit.ledger.events import EVENTS, KERNEL_ROWS, Event, is_authentic
 from remit.ledger.handles import LedgerPort, LedgerReader, ScopedLedger
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey, known_as
-from remit.ledger.marks import keep_mark, read_mark
+from remit.ledger.marks import Marks, keep_mark, read_mark
 from remit.ledger.prepared import Prepared
 from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
@@ -123,6 +123,7 @@ __all__ = [
     "LedgerRollbackError",
     "LedgerUnavailableError",
     "LedgerWriteError",
+    "Marks",
     "NoSignerError",
     "Prepared",
     "Problem",

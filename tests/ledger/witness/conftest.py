@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger.tlog import COSIGNATURE, Signer
-from remit.ledger.witness import Witness, WitnessState
-from remit.ledger.witness.state import create_state
+from remit.ledger.witness import Witness, WitnessDirectory, WitnessState
 from tests.ledger.witness.logs import Log
 
 
@@ -20,8 +19,9 @@ def log() -> Log:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[WitnessState]:
-    create_state(tmp_path / "witness.db")
-    opened = WitnessState(tmp_path / "witness.db")
+    directory = WitnessDirectory(tmp_path)
+    directory.create("witness.example/w1")
+    opened = WitnessState(directory.state)
     yield opened
     opened.close()
 

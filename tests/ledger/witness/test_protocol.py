@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import struct
 import time
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.tlog import COSIGNATURE, Checkpoint, NoteSignature, SignedCheckpoint, Signer
-from remit.ledger.witness import Witness, WitnessState
-from remit.ledger.witness.state import create_state
+from remit.ledger.witness import Witness, WitnessDirectory, WitnessState
 from tests.ledger.witness.logs import Log, body
 
 
@@ -280,9 +278,9 @@ def test_keys_of_the_wrong_kind(log: Log, signer: Signer, state: WitnessState) -
 def test_growth_is_always_accepted_and_a_changed_leaf_never(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, steps: list[int]
 ) -> None:
-    path: Path = tmp_path_factory.mktemp("witness") / "witness.db"
-    create_state(path)
-    state = WitnessState(path)
+    directory = WitnessDirectory(tmp_path_factory.mktemp("witness"))
+    directory.create("witness.example/w1")
+    state = WitnessState(directory.state)
     try:
         log = Log.of(sum(steps) + 40)
         key = Signer.generate("witness.example/w1", COSIGNATURE)

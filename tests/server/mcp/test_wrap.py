@@ -9,22 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from remit.cli.mcp import mcp
-from remit.kernel.errors import ConfigError
 from tests.server.mcp.running import TOP, variables
+from tests.support.commands import run_remit
 from tests.support.roots import new_root
 
 SCRIPT = str(TOP / "tests/agents/tools/stdio_server.py")
 
 
 def _wrap(file: Path, root: Path, *more: str) -> Any:
-    return CliRunner().invoke(
-        mcp, ["wrap", str(file), "--root", str(root), *more], catch_exceptions=False
-    )
+    return run_remit("mcp", "wrap", file, "--root", root, *more, cwd=file.parent)
 
 
 async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
@@ -49,9 +45,9 @@ async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
     file.write_text(before)
     file.chmod(0o600)
     done = _wrap(file, root)
-    assert "through the gateway: by hand" in done.output
-    assert "left as it is: old: its transport" in done.output
-    assert "left as it is: workspace" in done.output
+    assert "through the gateway: by hand" in done.stderr + done.stdout
+    assert "left as it is: old: its transport" in done.stderr + done.stdout
+    assert "left as it is: workspace" in done.stderr + done.stdout
     assert file.stat().st_mode & 0o777 == 0o600
     config = json.loads(file.read_text())
     assert config["other"] == [1]
@@ -80,11 +76,11 @@ async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
         result = await client.call_tool("echo", {"value": 1})
         assert result.meta["remit/receipt"]["call"].startswith("LED-")
 
-    assert "Nothing to do" in _wrap(file, root).output
+    assert "Nothing to do" in _wrap(file, root).stdout
     _wrap(file, root, "--undo")
     assert file.read_text() == before
-    with pytest.raises(ConfigError, match="There is no"):
-        _wrap(file, root, "--undo")
+    again = _wrap(file, root, "--undo")
+    assert (again.returncode, "There is no" in again.stderr) == (1, True)
 
 
 def test_what_was_edited_since_stays(tmp_path: Path) -> None:
@@ -105,7 +101,6 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, text: str) -> None
     root, file = new_root(tmp_path / "root"), tmp_path / "mcp.json"
     file.write_text(text)
     toml = (root / "remit.toml").read_text()
-    with pytest.raises(ConfigError):
-        _wrap(file, root)
+    assert _wrap(file, root).returncode == 1
     assert (file.read_text(), (root / "remit.toml").read_text()) == (text, toml)
     assert {path.name for path in tmp_path.iterdir()} == {"root", "mcp.json"}
