@@ -53,9 +53,7 @@ def page() -> str:
 
 def _entry(name: str, value: Any) -> str:
     lines = [f"\n### `{name}`\n\n{_summary(value)}\n"]
-    if inspect.isfunction(value):
-        lines.append(f"\n```text\n{name}{_signature(value)}\n```\n")
-    elif dataclasses.is_dataclass(value):
+    if inspect.isfunction(value) or dataclasses.is_dataclass(value):
         lines.append(f"\n```text\n{name}{_signature(value)}\n```\n")
     members = [
         f"{member}{_signature(raw)}\n    {_summary(raw)}\n"
