@@ -129,6 +129,10 @@ class Asking:
                 return call.last
             await self.make_sure(call)
         except BudgetRefusedError as error:
+            if call.last is None and to is not None and to.uses > 1:
+                call.tool_uses = 1  # with fewer uses the budget may be enough
+                call.passed_over = []
+                return await self.ask(call, sent)
             return call.last or await self.reject(
                 call, error.code, error.message, error.remaining, error.retry_after_s
             )

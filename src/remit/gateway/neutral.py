@@ -7,14 +7,17 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from remit.gateway.sending import AnyProvider
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.exchange import PromptRequest, TextDelta
-from remit.kernel.loops import call_in_thread
+from remit.kernel.loops import abandon, call_in_thread
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
+from remit.providers.wire import ended_by
 
 __all__ = ["finite", "in_neutral_form", "send"]
 
@@ -130,7 +133,8 @@ def _checked(answer: Any) -> ProviderResponse:
             f"the provider gave back a {type(answer).__name__} that is no ProviderResponse",
             maybe_billed=True,
         )
-    return sound_answer(answer)
+    reason, failure = ended_by(answer.finish_reason)
+    return structs.replace(sound_answer(answer), finish_reason=reason, failure=failure)
 
 
 def _is_answer(answer: Any) -> bool:
@@ -171,4 +175,4 @@ async def _in_thread(provider: Any, request: ProviderRequest) -> Any:
 
 def _abandon(task: asyncio.Future[Any]) -> None:
     task.cancel()
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    abandon(task)

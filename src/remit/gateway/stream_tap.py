@@ -258,8 +258,8 @@ class StreamTap:
                 for event in self._reader.feed(chunk.value):
                     if type(event) is TextDelta:
                         self._tell_text(event.text)
-            except RemitError as error:
-                self._fell_silent(error)
+            except RemitError:
+                self._on_text = None  # the answer's own error says why it cannot be read
         passed = None
         if self._sink is not None:
             try:

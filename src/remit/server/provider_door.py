@@ -104,7 +104,11 @@ class ProviderDoor:
             if isinstance(provider, UpstreamProvider) and provider.speaks(endpoint)
         ]
         if not speaking:
-            said = f"No provider that keeps {endpoint.name.partition('.')[2]} is set up."
+            kept, how = (
+                endpoint.name.partition(".")[2],
+                self._gateway.how_to_set_up(endpoint.dialect),
+            )
+            said = f"No provider that keeps {kept} in this form is set up; {how}."
             raise HttpError(404, "provider_not_found", said)
         return endpoint.dialect if endpoint.dialect in speaking else speaking[0]
 

@@ -202,9 +202,11 @@ class Planner:
     ) -> None:
         asked = replace(request, model_id=model, provider_id=None, body=None)
         field = at.field("model")
-        if self._names.router_of(asked) is not None or (
-            self._names.candidates(asked)[0] != (provider_id, model)
-        ):
+        named = self._names.candidates(asked)[0]
+        routed = self._names.router_of(asked) is not None
+        if not routed and (missing := self._names.not_set_up(*named)):
+            raise BatchRefusedError("PROVIDER_NOT_FOUND", f"{at.said}: {missing[:300]}", field)
+        if routed or named != (provider_id, model):
             said = f"{at.said}: {model[:100]} is not what {provider_id} calls a model of its own."
             raise BatchRefusedError("INVALID_INPUT", said, field)
         if not self._names.may_use(identity, asked, None, provider_id, model):
