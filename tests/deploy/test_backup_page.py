@@ -136,7 +136,7 @@ def test_sqlite_everything_is_lost(provider: Upstream, tmp_path: Path) -> None:
     operator = Operator(tmp_path / "machine", provider.url)
     backed_up(operator, provider)
     assert operator.does(ALL_LOST) == 4
-    assert operator.does(LOST[LOST.index("It says which") :]) == 3
+    assert operator.does(LOST[LOST.index("The output names") :]) == 3
     goes_on(operator, provider)
 
 
