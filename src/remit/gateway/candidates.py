@@ -112,7 +112,10 @@ class Candidates:
             owner = owner_of(call.identity)
             other = await asyncio.to_thread(self._objects.of_others, names, owner)
             if other:
-                said = f"there is no file or container {other[:100]}"
+                said = (
+                    f"there is no file or container {other[:100]}; `GET /v1/files` "
+                    f"lists those of the key"
+                )
                 raise NoCandidateError("FILE_NOT_FOUND", said, "file_id")
         return self.make(call, sent, provider_id, model_id, request)
 
@@ -191,7 +194,9 @@ class Candidates:
             and (identity.models or identity.within is not None)
             and not self._names.may_use(identity, call.request, call.routed, provider_id, model_id)
         ):
-            message = f"this key may not use {provider_id}/{model_id}"
+            message = (
+                f"this key may not use {provider_id}/{model_id}; `GET /v1/models` lists its models"
+            )
             raise NoCandidateError("MODEL_NOT_ALLOWED", message)
         if missing := self._names.not_set_up(provider_id, model_id):
             raise NoCandidateError("PROVIDER_NOT_FOUND", missing)
