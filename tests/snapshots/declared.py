@@ -34,11 +34,7 @@ def declared(place: Path) -> dict[str, str]:
         "openapi.json": as_json(json.loads(document())),
         "events.json": as_json(
             {
-                event.name: {
-                    "always": sorted(event.keys),
-                    "sometimes": sorted(event.optional),
-                    "writer": event.writer,
-                }
+                event.name: {"always": sorted(event.keys), "sometimes": sorted(event.optional)}
                 for event in EVENTS.values()
             }
         ),
@@ -91,17 +87,11 @@ def _help_texts() -> dict[str, str]:
     return files
 
 
-def _modules() -> Iterator[str]:
-    """Yield the names of all modules of ``remit``, except what needs an extra."""
-    for found in pkgutil.walk_packages([str(SOURCE)], "remit."):
-        if not found.name.startswith("remit.assets") and not found.name.endswith("__main__"):
-            yield found.name
-
-
 def _exit_codes() -> dict[str, int]:
     """Return the exit code of the command line for each class of error."""
-    for name in _modules():
-        importlib.import_module(name)
+    for module in pkgutil.walk_packages([str(SOURCE)], "remit."):
+        if not module.name.startswith("remit.assets") and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     classes: list[type[RemitError]] = [RemitError]
     for each in classes:
         classes += [one for one in each.__subclasses__() if one not in classes]
@@ -117,19 +107,17 @@ def _http_codes() -> dict[str, list[int]]:
     found: dict[str, set[int]] = {}
     for path in (SOURCE / "server").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                pairs = list(zip(node.args[1:], node.args, strict=False))[:1]
-            elif isinstance(node, ast.Dict):
-                pairs = [(key, value) for key, value in zip(node.keys, node.values, strict=True)
-                         if key is not None]  # fmt: skip
-            else:
-                continue
-            for code, status in pairs:
-                match code, status:
-                    case ast.Constant(value=str(name)), ast.Constant(value=int(number)):
-                        if 400 <= number < 600:
-                            found.setdefault(name, set()).add(number)
-    return {name: sorted(statuses) for name, statuses in found.items()}
+            pairs: list[Any] = []
+            if isinstance(node, ast.Call):  # HttpError(404, "not_found", …)
+                pairs = [tuple(node.args[1::-1])]
+            elif isinstance(node, ast.Dict):  # {"NOT_FOUND": 404}
+                pairs = list(zip(node.keys, node.values, strict=True))
+            for pair in pairs:
+                match pair:
+                    case (ast.Constant(value=str(code)), ast.Constant(value=int(status))):
+                        if 400 <= status < 600:
+                            found.setdefault(code, set()).add(status)
+    return {code: sorted(statuses) for code, statuses in found.items()}
 
 
 def _settings(place: Path) -> str:
@@ -138,11 +126,9 @@ def _settings(place: Path) -> str:
     (root / "remit.toml").write_text("")
     shown = run_remit("config", "show", "--root", root, "--json")
     values = {row["key"]: row["value"] for row in json.loads(shown.stdout)["settings"]}
-    keys = sorted(values.keys() | describe().keys())
     meanings = describe()
     lines = []
-    for key in keys:
+    for key in sorted({*values, *meanings}):
         default = f" = {json.dumps(values[key])}" if key in values else ""
-        lines.append(f"{key}{default.replace(str(root), '<root>')}\n")
-        lines += [f"    {meanings[key]}\n"] if meanings.get(key) else []
-    return "".join(lines)
+        lines += [key + default.replace(str(root), "<root>"), f"    {meanings.get(key, '')}"]
+    return "\n".join(line for line in lines if line.strip()) + "\n"

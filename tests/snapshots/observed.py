@@ -10,7 +10,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.running import Served, new_session, serving
+from remit.ledger import LedgerClient
+from tests.server.running import Served, serving
 from tests.snapshots.declared import as_json, commands
 from tests.support.agents import by_kind
 from tests.support.commands import run_remit
@@ -26,6 +27,8 @@ max_retries = 0
 [gateway.fallbacks]
 "gpt-down" = ["gpt-4o-mini"]
 """
+REQUESTS = Path(__file__).with_name("requests.json")
+"""What is asked of a server: request, case, whose key, body."""
 COMMANDS = Path(__file__).with_name("commands.txt")
 """Command lines, run in this order. ``{SES}`` is the id of that kind that was shown last."""
 _MASKS = (
@@ -51,15 +54,16 @@ def observed(place: Path) -> dict[str, str]:
     with upstream() as provider, serving(root, provider.url) as served:
         headers = {name: _mask(found, root) for name, found in _headers(served)}
         metrics = _metrics(served)
-        done = dict(_run_commands(root))
-        written: dict[str, set[str]] = {}
-        for entry in served.ledger.query():
+    examples = dict(_run_commands(root))  # a running server would take their changes up sometime
+    written: dict[str, set[str]] = {}
+    with LedgerClient(root / "ledger.db") as ledger:
+        for entry in ledger.query():
             written.setdefault(entry.event_type, set()).update(entry.metadata)
     return {
         "headers.json": as_json(headers),
         "metrics.json": as_json(metrics),
         "written.json": as_json({event: sorted(keys) for event, keys in written.items()}),
-        **done,
+        **examples,
     }
 
 
@@ -138,50 +142,13 @@ def _shape(value: Any) -> str:
 
 
 def _headers(served: Served) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the headers of an answer of each kind of endpoint."""
-    auditor = served.key(role="auditor").key
-    poor = served.key(usd_nano=1).key
-    talk = "hi [[tokens=3]]"
-    small = {"model": "gpt-4o-mini", "input": "hi"}
-    for name, answer in {
-        "POST /v1/chat/completions": served.call("openai", talk, session=new_session()),
-        "POST /v1/chat/completions, stream": served.call("openai", talk, stream=True),
-        "POST /v1/chat/completions, another dialect": served.call(
-            "openai", talk, model="claude-haiku-4-5"
-        ),
-        "POST /v1/chat/completions, route": served.call("openai", talk, model="auto"),
-        "POST /v1/chat/completions, fallback": served.call(
-            "openai", "hi [[status=500 once key=f]]", model="gpt-down"
-        ),
-        "POST /v1/chat/completions, refused by the provider": served.call(
-            "openai", "hi [[status=429 retry_after=7]]"
-        ),
-        "POST /v1/chat/completions, over its budget": served.call("openai", "hi", token=poor),
-        "POST /v1/messages": served.call("anthropic", talk, model="claude-haiku-4-5"),
-        "POST /v1/messages, stream": served.call(
-            "anthropic", talk, model="claude-haiku-4-5", stream=True
-        ),
-        "POST /v1/messages, another dialect": served.call("anthropic", talk),
-        "POST /v1/messages/count_tokens": served.ask(
-            "POST",
-            "/v1/messages/count_tokens",
-            {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "hi"}]},
-        ),
-        "POST /v1/responses, unknown to the provider": served.ask("POST", "/v1/responses", small),
-        "POST /v1/embeddings, unknown to the provider": served.ask("POST", "/v1/embeddings", small),
-        "GET /v1/models": served.ask("GET", "/v1/models"),
-        "GET /v1/models, wrong key": served.ask("GET", "/v1/models", token="sk-remit-no"),
-        "GET /v1/nothing": served.ask("GET", "/v1/nothing"),
-        "PATCH /v1/models": served.ask("PATCH", "/v1/models"),
-        "GET /healthz": served.ask("GET", "/healthz", token=""),
-        "GET /readyz": served.ask("GET", "/readyz", token=""),
-        "GET /metrics": served.ask("GET", "/metrics", token=auditor),
-        "GET /api/usage": served.ask("GET", "/api/usage", token=auditor),
-        "GET /api/usage, forbidden": served.ask("GET", "/api/usage"),
-        "GET /": served.ask("GET", "/", token=""),
-    }.items():
-        status, _, found = answer
-        yield name, {"status": str(status), **found}
+    """Yield status and headers of an answer of each kind of endpoint."""
+    keys = {"none": "", "wrong": "sk-remit-no", "agent": served.token}
+    keys |= {"auditor": served.key(role="auditor").key, "poor": served.key(usd_nano=1).key}
+    for request, case, who, body in json.loads(REQUESTS.read_text(encoding="utf-8")):
+        method, path = request.split()
+        status, _, found = served.ask(method, path, body, token=keys[who])
+        yield ", ".join(filter(None, (request, case))), {"status": str(status), **found}
 
 
 def _metrics(served: Served) -> dict[str, Any]:

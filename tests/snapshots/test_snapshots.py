@@ -23,16 +23,6 @@ def test_the_snapshots_are_what_the_code_declares_and_a_run_shows(tmp_path: Path
         )
 
 
-def test_a_difference_names_the_file_and_shows_the_lines() -> None:
-    was = {"help/a.txt": "one\ntwo\n", "same.txt": "same\n", "gone.txt": "old\n"}
-    now = {"help/a.txt": "one\n2\n", "same.txt": "same\n", "new.txt": "new\n"}
-    lines = _difference(was, now).splitlines()
-    assert [line for line in lines if line[:1] in "+-"] == [
-        "--- gone.txt", "+++ gone.txt", "-old", "--- help/a.txt", "+++ help/a.txt", "-two", "+2",
-        "--- new.txt", "+++ new.txt", "+new",
-    ]  # fmt: skip
-
-
 def _difference(was: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Return the diff of all files; empty if there is none."""
     return "".join(
