@@ -48,6 +48,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run a test marked ``any_store`` on SQLite alone."""
+    items[:] = [
+        item
+        for item in items
+        if item.get_closest_marker("any_store") is None
+        or "postgresql" not in item.name
+    ]
+
+
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys and roots of whoever runs the tests are none of the tests' business."""

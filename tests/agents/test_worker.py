@@ -39,6 +39,8 @@ from tests.support.wire import (
     tool_use,
 )
 
+pytestmark = pytest.mark.any_store
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
