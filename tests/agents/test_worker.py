@@ -323,10 +323,10 @@ def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Roo
     with serve(overloaded, overloaded, message("at last")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run()
-    slow = Raw(json.dumps(message("late")).encode(), delay_s=4)
+    slow = Raw(json.dumps(message("late")).encode(), delay_s=60)
     with serve(slow) as server:
         late = WorkerBench(ledger, root, anthropic_provider(server.url)).run(
-            timeout_seconds=1, wo_id=f"WO-{SESSION}-002"
+            timeout_seconds=4, wo_id=f"WO-{SESSION}-002"
         )
     assert (done.state, late.state) == (WorkOrderState.COMPLETED, WorkOrderState.FAILED)
     exchanges = ledger.read_by_event_type("EXCHANGE")
