@@ -16,9 +16,10 @@ import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.state import check_state
 from remit.runtime.tenants import (
@@ -279,7 +280,7 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path
         )  # fmt: skip
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         if TenantFile.moving_path(tenant).exists():  # nobody opens it as it is
-            with pytest.raises(TenantError, match="is being moved"):
+            with pytest.raises(RemitError, match="is being moved"):
                 opened(tenant)
         listed = run_remit("tenant", "list", "--root", host)
         assert listed.returncode == 0, listed.stderr

@@ -13,8 +13,7 @@ from remit.gateway import Failure
 from remit.gateway.batches import lines
 from remit.kernel.json_text import load
 from remit.providers import ProviderResponse
-from remit.providers.wire import FILES, MESSAGES, BodyError, FormBody
-from remit.providers.wire.endpoint import CHAT
+from remit.providers.wire import CHAT, FILES, MESSAGES, BodyError, FormBody
 
 _VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

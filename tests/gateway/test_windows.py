@@ -28,7 +28,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient
 from remit.providers import Body, ProviderRequest, ProviderResponse
-from remit.providers.wire.endpoint import CHAT
+from remit.providers.wire import CHAT
 from tests.support.clocks import shared_clock
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import serve

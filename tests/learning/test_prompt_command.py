@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.learning import grader
-from remit.learning.held_out import is_held_out
+from remit.learning import grader, is_held_out
 from remit.learning.prompts import Quotes, rules_of
 from tests.learning.conftest import CONTRACT, MODEL, becomes_another, record
 from tests.support.commands import run_remit

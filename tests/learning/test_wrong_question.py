@@ -23,8 +23,14 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
-from remit.learning import Replay, ReplayResult, grade_by_test, paired_effect, read_samples
-from remit.learning.held_out import is_held_out
+from remit.learning import (
+    Replay,
+    ReplayResult,
+    grade_by_test,
+    is_held_out,
+    paired_effect,
+    read_samples,
+)
 from remit.learning.meta import EffectReader, Question, attribute, read_questions
 from remit.learning.proposals import Change, Learner, Proposals, with_additions
 from remit.ledger import LedgerEntry

@@ -29,13 +29,13 @@ import asyncpg
 
 from remit.ledger import (
     STATE_TABLES,
+    TABLES,
     LedgerClient,
     LedgerError,
     Problem,
     VerificationReport,
     entry_id,
 )
-from remit.ledger.schema import TABLES
 from remit.ledger.sqlite.schema import CREATE
 from remit.runtime.state import check_state
 from tests.ledger.rich_root import Rich, make

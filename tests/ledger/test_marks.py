@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry, LedgerKey, VerificationReport
+from remit.ledger import TABLES, LedgerClient, LedgerEntry, LedgerKey, VerificationReport
 from remit.ledger.marks import Marks
-from remit.ledger.schema import TABLES
 from tests.support.stores import conversation, outside
 
 _VERIFIED = (

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from remit.ledger import Content, Erased, LedgerClient, LedgerEntry, LedgerLayoutError
-from remit.ledger.schema import LAYOUT_VERSION
+from remit.ledger import (
+    LAYOUT_VERSION,
+    Content,
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerLayoutError,
+)
 from tests.support.stores import conversation, outside
 
 _MADE = Path(__file__).with_name("layout1.db.gz")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger import (
+    LAYOUT_VERSION,
     Erased,
     LedgerClient,
     LedgerEntry,
@@ -26,7 +27,6 @@ from remit.ledger import (
     Transaction,
     content,
 )
-from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.tlog import Signer
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, outside

@@ -26,11 +26,11 @@ from remit.packages import (
     ManifestError,
     PackageError,
     PackError,
+    canonical_targz,
     pack,
     path_problem,
     read_archive,
 )
-from remit.packages.archive import canonical_targz
 from tests.packages.making import (
     FILES,
     LIMITS,

@@ -19,11 +19,11 @@ from remit.packages import (
     Manifest,
     ManifestError,
     Permissions,
+    canonical_targz,
     in_range,
     path_problem,
     precedence,
 )
-from remit.packages.archive import canonical_targz
 from tests.packages.making import FILES, changing, encoded, manifest_of, sha256
 
 RIGHT = manifest_of(FILES)

@@ -17,8 +17,7 @@ import pytest
 
 from remit.kernel.schemas import shipped_schema
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.packages import PackageError, PackageKey
-from remit.packages.errors import TrustError
+from remit.packages import PackageError, PackageKey, TrustError
 from remit.packages.trust import (
     TrustPolicy,
     change_trust,

@@ -10,8 +10,7 @@ import pytest
 from remit.kernel.json_text import dump
 from remit.kernel.settings import default_settings
 from remit.providers import Body, LocalProvider, ProviderError, Timeouts
-from remit.providers.wire import ENDPOINTS
-from remit.providers.wire.endpoint import CHAT
+from remit.providers.wire import CHAT, ENDPOINTS
 from tests.support.requests import provider_request
 
 NAME = "smollm2-135m"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from remit.providers import Body, Outgoing, ProviderError, Timeouts
-from remit.providers.wire import MESSAGES, Endpoint
-from remit.providers.wire.endpoint import CHAT
+from remit.providers.wire import CHAT, MESSAGES, Endpoint
 from tests.support.requests import anthropic_provider, openai_provider, provider_request
 from tests.support.wire import Raw, serve
 

@@ -10,7 +10,7 @@ import pytest
 from remit.gateway import in_neutral_form
 from remit.kernel.canonical import canonical_json
 from remit.providers import Body
-from remit.providers.wire.endpoint import CHAT
+from remit.providers.wire import CHAT
 from remit.routing import new_request
 from remit.routing.asked import asked_plainly
 

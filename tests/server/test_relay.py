@@ -10,10 +10,8 @@ import pytest
 
 from remit.gateway import Dispatched
 from remit.providers import Body, WireChunk
-from remit.providers.wire import RESPONSES
-from remit.providers.wire.endpoint import CHAT
-from remit.server.relay import Relay
-from remit.server.request import Request
+from remit.providers.wire import CHAT, RESPONSES
+from remit.server.extending import Relay, Request
 
 _CHAT, _MESSAGES = "openai.chat", "anthropic.messages"
 _FAILS: dict[str, list[dict[str, Any]]] = {

@@ -21,6 +21,7 @@ import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from remit.ledger.tlog import (
+    COSIGNATURE,
     Checkpoint,
     Signer,
     TlogProof,
@@ -29,7 +30,6 @@ from remit.ledger.tlog import (
     leaf_hash,
     tree_root,
 )
-from remit.ledger.tlog.note import COSIGNATURE
 
 FOLDER = Path(__file__).parents[2] / "docs/vectors"
 SEED = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"

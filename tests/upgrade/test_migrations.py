@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry, LedgerError, LedgerFormatError
+from remit.ledger import LAYOUT_VERSION, LedgerClient, LedgerEntry, LedgerError, LedgerFormatError
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.sqlite.migrations import migrate
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from remit.ledger.tlog import leaf_hash, node_hash, unlisted_subtrees
-from remit.ledger.tlog.merkle import split_point
+from remit.ledger.tlog import leaf_hash, node_hash, split_point, unlisted_subtrees
 from remit.views.report_page import WHOLE_RANGE, embedded
 
 __all__ = ["Edit", "data_of", "edits_of", "with_data"]

@@ -22,17 +22,17 @@ from remit.ledger import (
     proof_bundle,
 )
 from remit.ledger.tlog import (
+    COSIGNATURE,
     SignedCheckpoint,
     Signer,
     VerifierKey,
     leaf_hash,
     node_hash,
+    split_point,
     tree_root,
     unlisted_subtrees,
     verify_inclusion,
 )
-from remit.ledger.tlog.merkle import split_point
-from remit.ledger.tlog.note import COSIGNATURE
 from remit.views.page import script
 from tests.support.browser import Browser, find_browser
 

@@ -30,8 +30,14 @@ from remit.ledger import (
     is_authentic,
 )
 from remit.ledger.archive import archive
-from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey, leaf_hash, verify_inclusion
-from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.tlog import (
+    COSIGNATURE,
+    SignedCheckpoint,
+    Signer,
+    VerifierKey,
+    leaf_hash,
+    verify_inclusion,
+)
 from remit.views import audit_report, read_usage, report_parts, report_script_hash
 from remit.views.page import script
 from remit.views.report_page import WHOLE_RANGE

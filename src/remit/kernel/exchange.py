@@ -28,6 +28,9 @@ from msgspec import Struct
 
 Message = dict[str, Any]
 
+MAX_ID_CHARS = 512
+"""Longest id of any kind: ids are in records as they are, and a record has a limit."""
+
 _ROLES = ("system", "user", "assistant")
 _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "text": {"text": str},
@@ -124,7 +127,7 @@ class PromptRequest:
         tools: definitions offered, each ``{"name", "description", "input_schema"}``.
         auth_token: the caller's credential; never recorded, never shown by ``repr``.
         subject_id: the person that the content is about; stored with the content for erasure.
-        body: a request body in wire form, a :class:`remit.providers.wire.Body`. If given, it is
+        body: a request body in wire form, a :class:`remit.providers.Body`. If given, it is
             sent, and the content fields above are ignored.
         headers: client headers that are forwarded to the provider.
         keeper: a :class:`remit.gateway.keeping.Keeper` if the answer is stored under an id.

@@ -49,7 +49,7 @@ def fsync(path: Path) -> None:
 
 
 def fsync_tree(path: Path) -> None:
-    """Have a directory and all below it on disk."""
+    """Flush a directory and everything below it to disk."""
     for place, _, names in os.walk(path):
         for name in names:
             fsync(Path(place, name))
@@ -57,21 +57,21 @@ def fsync_tree(path: Path) -> None:
 
 
 def write_over(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file, complete and durable, or not at all; raises OSError."""
+    """Replace a file, complete and durable, or not at all; raise OSError if the disk refuses."""
     with _beside(path, data, mode) as temporary:
         temporary.replace(path)
         fsync(path.parent)
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Make a file complete and durable, or not at all; raises OSError, also if it exists."""
+    """Make a file complete and durable, or not at all; raise OSError, also if it exists."""
     with _beside(path, data, mode) as temporary:
         publish(temporary, path)
 
 
 @contextlib.contextmanager
 def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
-    """``data`` in a finished file beside ``path``, gone at the end unless it was renamed."""
+    """Yield a finished file with ``data`` next to ``path``; delete it unless it was renamed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -85,6 +85,6 @@ def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Give a finished file its name, durably; raises OSError if ``path`` exists."""
+    """Give a finished file its name, durably; raise OSError if ``path`` exists."""
     os.link(temporary, path)  # unlike a rename, it never replaces what is there
     fsync(path.parent)

@@ -53,7 +53,7 @@ from remit.ledger.reader import as_bytes, pages
 from remit.ledger.record import is_plain_text, require_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger, remember_place
-from remit.ledger.schema import STATE_TABLES
+from remit.ledger.schema import LAYOUT_VERSION, STATE_TABLES, TABLES
 from remit.ledger.state import (
     Finding,
     Select,
@@ -93,7 +93,9 @@ __all__ = [
     "EVENTS",
     "EXACT",
     "KERNEL_ROWS",
+    "LAYOUT_VERSION",
     "STATE_TABLES",
+    "TABLES",
     "Clock",
     "Content",
     "EncodedValue",

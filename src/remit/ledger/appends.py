@@ -1,7 +1,7 @@
-"""What entries add to the tables, on any engine: chain, content, tree.
+"""Rows that appended entries add to the tables, on any engine: chain, content and tree.
 
-Rows are collected and written in multi-row statements, which is most of the speed of a
-large batch; reading through the transaction flushes them first.
+Rows are collected and written in multi-row statements, which gives a large batch most of its speed.
+Reading through the transaction flushes them first.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def _commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
 
 @dataclass(slots=True)
 class Head:
-    """Where a transaction starts.
+    """The state of the ledger at the start of a transaction.
 
     Attributes:
-        seq: the last entry's sequence number; -1 of an empty ledger.
-        entry_hash: its hash, or the empty string.
-        timestamp: its time, or the empty string.
+        seq: sequence number of the last entry; -1 if the ledger is empty.
+        entry_hash: hash of that entry, or the empty string.
+        timestamp: timestamp of that entry, or the empty string.
         content_id: the greatest content id.
         step_id: the greatest message step id.
-        seen_hash: the hash of the entry that the store has seen last; ``None`` of one that is gone.
+        seen_hash: hash of the entry that the store saw last; ``None`` if that entry is missing.
     """
 
     seq: int
@@ -67,7 +67,7 @@ class Head:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Head:
-        """From a row of these six, all null in an empty ledger."""
+        """Return the head from a row of these six values, all null in an empty ledger."""
         seq, entry_hash, timestamp, content_id, step_id, seen_hash = row
         return cls(
             -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
@@ -116,7 +116,7 @@ class Appends(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Write what was collected."""
+        """Write the collected rows."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """:meth:`~remit.ledger.store.Transaction.execute`."""
@@ -184,10 +184,10 @@ class Appends(ABC):
         return sealed
 
     def _append_content(self, prepared: Prepared, seq: int, timestamp: str) -> Sealed:
-        """Seal an entry with content, and collect the rows of what it shows and to whom it belongs.
+        """Seal an entry with content, and collect the rows of its values and their subjects.
 
-        Of a message list only what is new with this entry is noted by value, so that a long
-        conversation costs rows linear in its length; the list itself is noted by its last step.
+        Only the new messages of a message list are stored by value, so that a long conversation
+        costs rows linear in its length. The list itself is stored by its last step.
         """
         values, new, rows = self._committed(prepared, seq)
         subject, named = prepared.subject, None
@@ -231,8 +231,10 @@ class Appends(ABC):
         beside: dict[bytes, Known] | None,
         rows: list[tuple[Any, ...]],
     ) -> Known:
-        """The value that names an entry's subject, a row of its own; or the same one of those
-        ``beside`` it in its scope."""
+        """Return the value that names an entry's subject, as a row of its own.
+
+        An equal value of the same scope in ``beside`` is reused.
+        """
         if beside and subject.digest in beside:
             return beside[subject.digest]
         nonce, encoded = os.urandom(_NONCE_BYTES), subject.encoded
@@ -245,7 +247,7 @@ class Appends(ABC):
     def _committed(
         self, prepared: Prepared, seq: int
     ) -> tuple[dict[bytes, Known], dict[Key, Known | None], list[tuple[Any, ...]]]:
-        """Every content value by digest; what is not stored yet by key, and rows for that."""
+        """Return all content values by digest, the new ones by key, and the rows for those."""
         values: dict[bytes, Known] = {}
         new: dict[Key, Known | None] = {}
         rows: list[tuple[Any, ...]] = []
@@ -326,7 +328,7 @@ class Appends(ABC):
         self.complete_tile(index, [leaf_hash(as_bytes(row[0])) for row in rows])
 
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
-        """Store what is above the leaf hashes of a tile, where that is all 256."""
+        """Store the levels above the leaf hashes of a tile if all 256 hashes exist."""
         level = 1
         while len(hashes) == TILE_WIDTH:
             self._rows["tree_hashes"].append((level, index, tree_root(hashes)))

@@ -80,7 +80,7 @@ class Places:
         return Places(self.end, bytearray(map(operator.and_, self._bits, other._bits)))
 
     def part(self, first: int, last: int) -> Places:
-        """Those from ``first`` (a multiple of 8) to ``last``, numbered from 0 on."""
+        """Return the places from ``first`` (a multiple of 8) to ``last``, renumbered from 0."""
         bits = self._bits[first // 8 : last // 8 + 1]
         return Places(8 * len(bits), bits)
 
@@ -90,7 +90,7 @@ class Places:
 
     @classmethod
     def of_text(cls, end: int, text: str) -> Places:
-        """From :meth:`to_text`; raises :class:`ValueError` where it is not of this ``end``."""
+        """Read the result of :meth:`to_text`; raise ValueError if it does not fit ``end``."""
         packed, length = zlib.decompressobj(), (end + 7) // 8
         try:
             bits = bytearray(packed.decompress(base64.b64decode(text, validate=True), length + 1))
@@ -105,15 +105,15 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """What one ``ARCHIVED`` entry says.
+    """The content of an ``ARCHIVED`` entry.
 
     Attributes:
-        seq: its own sequence number.
-        first: the first entry of the range; a multiple of 256, as ``end`` is.
-        end: the first after it.
-        root: of the tree of the first ``end`` entries, in hex.
-        count: how many entries left.
-        entry: it, with its content.
+        seq: sequence number of the entry.
+        first: first sequence number of the range; a multiple of 256, like ``end``.
+        end: first sequence number after the range.
+        root: root hash of the tree of the first ``end`` entries, in hex.
+        count: number of archived entries.
+        entry: the entry, with its content.
     """
 
     seq: int
@@ -141,7 +141,7 @@ class ArchivedRange:
 
     @property
     def carried(self) -> dict[str, Any]:
-        """What the entries of the range add up to, for checks that go on from there."""
+        """The sums over the range's entries, from which later checks continue."""
         found = self.entry.metadata.get("carried")
         return found if isinstance(found, dict) else {}
 
@@ -192,7 +192,7 @@ def _range_of(entry: LedgerEntry, seq: int) -> ArchivedRange | None:
 
 
 def left_of(ranges: Sequence[ArchivedRange]) -> Places:
-    """All entries that left; raises :class:`LedgerFormatError` where that is not said."""
+    """Return the places of all archived entries; raise LedgerFormatError if an entry lacks them."""
     places = Places(ranges[-1].end if ranges else 0)
     for one in ranges:
         places.update(one.left)

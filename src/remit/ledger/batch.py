@@ -32,7 +32,7 @@ def keys_of(units: Sequence[Unit]) -> dict[Key, None]:
 
 
 def _kind_of(opener: StageOpener) -> Any:
-    """What openers share whose stages keep the same rows: a method of several objects, say."""
+    """Return the key that openers share if their stages hold the same rows, such as a method."""
     return getattr(opener, "__func__", opener)
 
 
@@ -67,7 +67,7 @@ class Batch(Appends):
         self._find(keys_of(units))
 
     def open_stages(self, units: Sequence[Unit]) -> None:
-        """Let the steps among ``units`` read what they need, all of a kind together."""
+        """Let the steps among ``units`` read their rows, all steps of a kind together."""
         steps: dict[StageOpener, list[Any]] = {}
         for unit in units:
             if unit.opener is not None:
@@ -99,7 +99,7 @@ class Batch(Appends):
 
     def _open(self, opener: StageOpener, step: Any) -> Stage:
         for other in self._of_kind(opener):
-            self._stages.pop(other).write()  # for this one to read
+            self._stages.pop(other).write()  # The new stage reads these rows.
         stage = self._stages[opener] = opener(self, [step])
         return stage
 
@@ -118,7 +118,7 @@ class Batch(Appends):
             else:
                 result = unit.call(self)
             self.flush()
-            self._savepoint("RELEASE")  # what was sent without waiting may be refused only now
+            self._savepoint("RELEASE")  # A pipelined statement may be refused only now.
         except Exception as error:
             if self._is_lost(error):
                 raise

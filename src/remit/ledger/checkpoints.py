@@ -77,10 +77,10 @@ class Checkpoints:
         return None
 
     def problem(self) -> str:
-        """What the ledger lacks of the head that is kept outside of it; empty if nothing.
+        """Return the entries of the externally stored head that the ledger lacks; empty if none.
 
         Raises:
-            LedgerKeyError: that head cannot be read.
+            LedgerKeyError: the head cannot be read.
         """
         return self._contradiction(self._read_kept(), self._store.select)
 
@@ -100,12 +100,12 @@ class Checkpoints:
         return found
 
     def hold(self, execute: Execute) -> None:
-        """Refuse a database that does not lead to the kept head; keep what it leads to since then.
+        """Refuse a database that does not extend the stored head; then advance the head.
 
         Raises:
-            LedgerRollbackError: it is an older copy, or another history.
-            LedgerFormatError: it does not lead to its own checkpoints.
-            LedgerKeyError: the kept head cannot be read.
+            LedgerRollbackError: the database is an older copy, or another history.
+            LedgerFormatError: the database does not extend its own checkpoints.
+            LedgerKeyError: the stored head cannot be read.
         """
         if self.key is None or self._kept is None:
             return
@@ -123,7 +123,7 @@ class Checkpoints:
             )
         try:
             self._kept.move_to(last, self.key)
-        except LedgerWriteError as error:  # it then stops the next signature
+        except LedgerWriteError as error:  # The next signature is refused then.
             _log.warning("%s", error)
 
     def _tip(self, execute: Execute) -> tuple[SignedCheckpoint | None, Checkpoint]:
@@ -205,10 +205,10 @@ class Checkpoints:
         return None if self._kept is None or self.key is None else self._kept.read(self.key)
 
     def fork(self, signer: Signer, entry: LedgerEntry) -> tuple[str, str]:
-        """Go on under another origin from what is there; see :func:`~remit.ledger.forks.fork`.
+        """Continue the present entries under another origin; see :func:`~remit.ledger.forks.fork`.
 
         Returns:
-            The id of ``entry``, which names the history that ends, and the first checkpoint.
+            The id of ``entry``, which names the old history, and the first checkpoint.
         """
         assert self._kept is not None
         self._store.guard = None
@@ -229,7 +229,7 @@ class Checkpoints:
         return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Store the cosignatures of a checkpoint beside the log's own signature.
+        """Store the cosignatures of a checkpoint with the log's own signature.
 
         Raises:
             LedgerError: this ledger has no such checkpoint.
@@ -272,9 +272,9 @@ class Checkpoints:
         return lambda seq: tree.inclusion(seq, size)
 
     def multiproof(self, seqs: Sequence[int], size: int) -> Iterator[bytes]:
-        """Yield the hashes by which the records of ``seqs`` lead to the root of ``size`` entries.
+        """Yield the hashes that prove the records of ``seqs`` in the tree of ``size`` entries.
 
-        These are the roots of the largest subtrees that hold none of the entries, left to right.
+        They are the roots of the largest subtrees without any of the entries, left to right.
 
         Args:
             seqs: sequence numbers below ``size``, ascending.
@@ -294,7 +294,7 @@ class Checkpoints:
         return LedgerTree(self._store.select, self._store).consistency(old, new)
 
     def lacks(self, head: Checkpoint) -> str:
-        """What the ledger lacks of those entries that a head covers; empty if nothing."""
+        """Return the entries covered by a head that the ledger lacks; empty if none."""
         tree = LedgerTree(self._store.select, self._store)
         return contradiction(head, tree, self._store.count(), self._store.location)
 
@@ -314,7 +314,7 @@ class Checkpoints:
             try:
                 self._transact(lambda tx: tx.execute(f"{_BIND} NOTHING", (str(key),)))
             except LedgerRollbackError:
-                return  # so will be all that is written
+                return  # All further writes are refused too.
             owner = self.owner()
         if self._kept is not None:  # under another origin it is refused like an older copy
             require_owner(key, owner, self._store.location)
@@ -375,7 +375,7 @@ class CheckpointSchedule:
 
 
 def _store(signed: SignedCheckpoint, key: VerifierKey, tx: Transaction) -> str:
-    """Store a checkpoint where there is none of its size; returns the one that is there then."""
+    """Store a checkpoint unless one of its size exists; return the stored one."""
     size = signed.checkpoint.size
     rows = tx.execute("SELECT note FROM checkpoints WHERE size = ?", (size,))
     there = _parsed(size, rows[0][0], key) if rows else None
@@ -403,7 +403,7 @@ def stored_notes(store: Store) -> Iterator[tuple[int, str]]:
 
 
 def _parsed(size: int, note: str, key: VerifierKey | None) -> SignedCheckpoint | None:
-    """A stored row, or ``None`` where it is damaged, which verification reports."""
+    """Return a stored checkpoint; ``None`` if it is damaged, which verification reports."""
     try:
         signed = SignedCheckpoint.parse(note)
         if key is not None:

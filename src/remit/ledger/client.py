@@ -1,4 +1,4 @@
-"""The ledger's public face: proofs, export, erasure, beside what writes and reads."""
+"""The ledger's public class: writing, reading, proofs, export and erasure."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         return self.checkpoints.key
 
     def close(self) -> None:
-        """Commit what is waiting and close. Twice, or in two threads at once, is harmless."""
+        """Commit pending entries and close. Closing twice, or in two threads, is harmless."""
         if self._committer.close():
             with self._closing:
                 self._store.close()
@@ -180,7 +180,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         return report
 
     def verify_chain(self) -> tuple[bool, list[str]]:
-        """:meth:`verify` as ``(verified, what is wrong)``."""
+        """Return the result of :meth:`verify` as ``(verified, problems)``."""
         report = self.verify()
         return report.verified, [str(problem) for problem in report.problems]
 
@@ -194,9 +194,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         return self.checkpoints.sign()
 
     def prove(self, entry_id: str) -> str:
-        """A proof that an entry is on record, verifiable offline (C2SP tlog-proof).
+        """Return a proof that an entry is in the log, verifiable offline (C2SP tlog-proof).
 
-        It leads to the smallest stored checkpoint that covers the entry, or to a new one.
+        The proof refers to the smallest stored checkpoint that covers the entry, or to a new one.
 
         Raises:
             EntryNotFoundError: there is no such entry.

@@ -28,7 +28,7 @@ _PUT = (
     "INSERT INTO ledger_info VALUES ('clock', ?) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
-_STEP_S = 1.0  # what is less is no step of a clock, but two clocks that are not quite one
+_STEP_S = 1.0  # Smaller differences are ordinary drift between two clocks.
 _TELL_EVERY_S = 60.0
 _LOOKED_AT = 10_000
 
@@ -58,10 +58,10 @@ class BootClock:
         return time.monotonic_ns() // 1_000_000 + self._offset_ms
 
     def settle(self, connection: sqlite3.Connection, *, write: bool) -> None:
-        """Read where the boot's first writer began to count; to ``write``, be that where none was.
+        """Read the clock offset of the boot's first writer; with ``write``, set a missing one.
 
         Raises:
-            sqlite3.Error: it is not known.
+            sqlite3.Error: the offset is unknown.
         """
         boot = boot_id()
         if self._offset_ms is not None or not boot:
@@ -104,7 +104,7 @@ class _WallWatch:
         )  # fmt: skip
 
     def went_back(self, before: str, now: str) -> None:
-        """An entry's timestamp is earlier than that of the one before it."""
+        """Log that an entry's timestamp is earlier than that of the entry before it."""
         if _steady_s() - self._told < _TELL_EVERY_S:
             return
         behind = _behind_s(before, now)
@@ -133,7 +133,7 @@ def _behind_s(before: str, now: str) -> float:
 
 
 def _steady_s() -> float:
-    """Seconds by a clock that cannot be set, and that goes on while the machine sleeps."""
+    """Return seconds of a clock that cannot be set and that counts while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 

@@ -61,20 +61,20 @@ _Item = tuple[Unit, "_Waiter | _Write"]
 
 
 class GroupCommitter:
-    """One thread that commits all units that came in since the last commit.
+    """A thread that commits together all units submitted since the last commit.
 
-    Units of one thread commit in the order in which they were submitted, or together.
+    Units of one submitting thread are committed in their order of submission, or together.
     """
 
     def __init__(self, store: Store, schedule: CheckpointSchedule | None = None) -> None:
         self._store = store
         self._schedule = schedule
-        # A queue's condition costs more than all else here; and of a SimpleQueue, in CPython 3.11,
-        # a timed get can wait for ever.
+        # The condition of a queue.Queue costs more than all else here, and a timed get of a
+        # SimpleQueue can wait for ever in CPython 3.11.
         self._lock = threading.Lock()
         self._items: deque[_Item] = deque()
         self._look_at = 0.0  # when to compare the wall clock again
-        self._wanted = 0  # for how many items the thread waits; 0 when it does not
+        self._wanted = 0  # Number of items the thread waits for; 0 if it is not waiting.
         self._wake = threading.Lock()  # released to wake it
         self._wake.acquire()
         self._closed = False
@@ -126,9 +126,9 @@ class GroupCommitter:
         self._wake.release()
 
     def close(self) -> bool:
-        """Commit what is waiting, then end the thread; returns when it has ended.
+        """Commit pending units and end the thread; return True when it has ended.
 
-        ``False`` in a forked process: the thread does not exist there.
+        Returns ``False`` in a forked process, which does not have the thread.
         """
         if self._pid != os.getpid():
             return False
@@ -165,7 +165,7 @@ class GroupCommitter:
         if not self._wake.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0.0)):
             with self._lock:
                 is_woken, self._wanted = not self._wanted, 0
-            if is_woken:  # at the last moment
+            if is_woken:  # The wake-up came at the last moment.
                 self._wake.acquire()
 
     def _tick(self, *, closing: bool = False) -> None:

@@ -1,15 +1,16 @@
-"""Content values: what a record commits to without containing it.
+"""Content values: data that a record commits to without containing it.
 
-In a record a content value is represented by a commitment, an HMAC-SHA256 under a random nonce. The
-value and its nonce are kept beside the record, where lawful erasure can delete both and leave
-every hash and proof valid.
+In a record, a content value is represented by a commitment, an HMAC-SHA256 under a random nonce.
+The value and its nonce are stored separately from the record. Lawful erasure deletes both and
+leaves every hash and proof valid.
 
-What the HMAC covers is the value's RFC 8785 encoding, or, marked ``"form": "exact"``, a JSON text
-exactly as it was: of what came over a wire, and of values that RFC 8785 cannot carry.
+The HMAC covers the value's RFC 8785 encoding or, marked ``"form": "exact"``, an unchanged JSON
+text. Exact texts are used for bodies from the wire, and for values that RFC 8785 cannot carry.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import hmac
 import json
@@ -36,8 +37,8 @@ MAX_INFLATED_BYTES = 1 << 28
 
 _sha256 = hashlib.sha256
 _HEX64 = re.compile(r"[0-9a-f]{64}")
-_LONG_TEXT = 65_536  # it is not copied to be hashed
-_DEEPEST = 200  # as deep as RFC 8785 values may be nested
+_LONG_TEXT = 65_536  # Longer texts are hashed without a copy.
+_DEEPEST = 200  # The greatest nesting of RFC 8785 values.
 
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _INNER_REST, _OUTER_REST = b"\x36" * 32, b"\x5c" * 32
@@ -66,17 +67,18 @@ class Content(Struct, eq=False, gc=False):
 
     @classmethod
     def exact(cls, text: bytes) -> Self:
-        """A value given as its JSON text, which goes on record byte for byte.
+        """Return a value given as its JSON text, which is recorded byte for byte.
 
-        The caller has made sure that ``text`` is valid JSON in UTF-8: it is not parsed. White
-        space around it, escapes of lone surrogates, any number and keys given twice stay.
+        The caller guarantees that ``text`` is valid JSON in UTF-8; it is not parsed. Surrounding
+        white space, escapes of lone surrogates, any number and duplicate keys are kept.
         """
         return cls(None, bytes(text), EXACT)
 
     @classmethod
     def exact_list(cls, texts: Sequence[bytes | EncodedValue]) -> Self:
-        """A list given as the JSON text of each element, committed to like a list of messages; or
-        as what was made of them before. Without an element it is the exact text ``[]``.
+        """Return a list given as the JSON text, or encoded value, of each element.
+
+        The list is committed to like a list of messages; an empty list is the exact text ``[]``.
         """
         return cls(None, list(texts), EXACT) if texts else cls.exact(b"[]")
 
@@ -127,7 +129,7 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
-        """From a value's JCS encoding, or its exact JSON text."""
+        """Return the encoded value of a JCS encoding, or of an exact JSON text."""
         return cls(encoded, _sha256(encoded).digest(), is_exact)
 
 
@@ -136,14 +138,14 @@ Encoded = tuple[EncodedValue | list[EncodedValue], str]
 
 
 class StoredValue(NamedTuple):
-    """A row's way of keeping a value: ``text``, ``json``, ``exact``; ``+zlib`` when large."""
+    """A stored value. The codec is ``text``, ``json`` or ``exact``; ``+zlib`` if compressed."""
 
     codec: str
     value: str | bytes
 
     @classmethod
     def encode(cls, value: EncodedValue, compress_above: int) -> StoredValue:
-        """From an encoded value; compressed when longer than ``compress_above`` bytes.
+        """Return the stored form of a value, compressed if longer than ``compress_above`` bytes.
 
         Raises:
             InvalidInputError: an exact text is not JSON in UTF-8.
@@ -155,19 +157,19 @@ class StoredValue(NamedTuple):
                 raise InvalidInputError("An exact JSON text is empty, or holds a NUL character.")
         elif data[:1] == b'"' and b"\\u0000" not in data:
             codec = "text"
+        plain: bytes | memoryview = data
+        if codec == "text":  # one without escapes is its own encoding between the quotes
+            is_plain = b"\\" not in data
+            plain = memoryview(data)[1:-1] if is_plain else orjson.loads(data).encode()
         try:
-            text: str = orjson.loads(data) if codec == "text" else data.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
-        if len(data) > compress_above:
-            plain = text.encode() if codec == "text" else data
             if compress_above < len(plain) <= MAX_INFLATED_BYTES:
-                text = ""  # a long value is not in memory twice while it is compressed
+                _check_utf8(plain)
                 packed = zlib.compress(plain, 1)
                 if len(packed) < len(plain):
                     return cls(f"{codec}+zlib", packed)
-                text = plain.decode()
-        return cls(codec, text)
+            return cls(codec, str(plain, "utf-8"))
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
 
     def decode(self) -> Any:
         """The value; raises :class:`LedgerFormatError` where the row cannot be read."""
@@ -189,8 +191,11 @@ class StoredValue(NamedTuple):
             raise self._unreadable(error) from error
 
     def is_of(self, encoded: bytes) -> bool:
-        """Whether its codec is the one of this RFC 8785 encoding: only texts are kept as texts,
-        and only what reads and writes as the same bytes as JSON."""
+        """Return True if the codec is the right one for an RFC 8785 encoding.
+
+        Only texts are stored as ``text``, and only values that JSON writes as the same bytes
+        again as ``json``.
+        """
         if self._is_text or encoded[:1] == b'"':
             return self._is_text == (encoded[:1] == b'"' and b"\\u0000" not in encoded)
         try:
@@ -239,6 +244,14 @@ class StoredValue(NamedTuple):
         )
 
 
+def _check_utf8(data: bytes | memoryview) -> None:
+    """Raise UnicodeDecodeError unless the bytes are UTF-8. A long text is not decoded at once."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    for at in range(0, len(data), _LONG_TEXT):
+        decode(data[at : at + _LONG_TEXT])
+    decode(b"", True)
+
+
 def commit(nonce: bytes, encoded: bytes) -> str:
     """HMAC-SHA256 of a value's encoding under its nonce, as 64 hex digits."""
     if len(nonce) != 32 or len(encoded) > _LONG_TEXT:
@@ -266,13 +279,13 @@ def is_message_list(value: Any) -> bool:
 
 
 def encode_content(content: Content) -> Encoded:
-    """What stands for a content value.
+    """Return the encoded form of a content value.
 
-    A value that RFC 8785 cannot carry is given as its exact JSON text; a list of messages then as
-    that of every message, of which most are the same bytes as their RFC 8785 encoding.
+    A value that RFC 8785 cannot carry is encoded as its exact JSON text. In a list of messages that
+    applies to each message; most are equal to their RFC 8785 encoding.
 
     Raises:
-        NotCanonicalError: it has no JSON text either (NaN, a key that is no text, a foreign type).
+        NotCanonicalError: the value has no JSON text (NaN, a key that is not text, another type).
     """
     value, known, form = content.value, content.encoded, content.form
     if isinstance(known, EncodedValue):
@@ -307,7 +320,7 @@ def _encode(value: Any) -> EncodedValue:
 
 
 def _json_text(value: Any) -> str | None:
-    """The JSON text of a value that RFC 8785 cannot carry; ``None`` where it has none either."""
+    """Return the JSON text of a value that RFC 8785 cannot carry; ``None`` if it has none."""
     level = [value]
     for _ in range(_DEEPEST):
         below: list[Any] = []
@@ -332,8 +345,10 @@ def _json_text(value: Any) -> str | None:
 
 
 def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
-    """Every text in a content value, in order; object keys are none, and members named in
-    ``but`` are left out where they are no objects."""
+    """Yield every text in a content value, in order; object keys are not yielded.
+
+    Members named in ``but`` are skipped unless they are objects.
+    """
     stack = [value]
     while stack:
         item = stack.pop()

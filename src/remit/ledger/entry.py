@@ -10,22 +10,22 @@ from typing import Any
 
 @dataclass(slots=True)
 class LedgerEntry:
-    """One record of the ledger.
+    """An entry of the ledger.
 
-    The first six fields are the writer's; ``id``, ``timestamp``, ``previous_hash`` and
-    ``entry_hash`` are overwritten by the ledger on write.
+    The writer sets the first six fields. The ledger overwrites ``id``, ``timestamp``,
+    ``previous_hash`` and ``entry_hash`` on write.
 
     Attributes:
-        event_type: what happened, a name of :data:`remit.ledger.EVENTS` or the caller's own.
-        submission_id: what it belongs to: a contract, a session, a work order.
+        event_type: name of the event, from :data:`remit.ledger.EVENTS` or the caller's own.
+        submission_id: id of the contract, session or work order that the entry belongs to.
         decision: the outcome in a word.
-        reason: why, a sentence. Wrap it in :func:`remit.ledger.contents` where it quotes a
+        reason: the reason in a sentence. Wrap it in :func:`remit.ledger.content` if it quotes a
             user or a provider.
         prompts_used: ids of the prompt packs behind the event.
-        metadata: everything specific to the event, JSON values only.
+        metadata: data specific to the event, JSON values only.
         id: ``LED-`` and the sequence number, at least 8 lower-case hex digits.
         timestamp: ISO 8601, UTC, microseconds, ``Z``.
-        previous_hash: the entry before's ``entry_hash``; empty for the first.
+        previous_hash: ``entry_hash`` of the preceding entry; empty for the first.
         entry_hash: SHA-256 of the canonical record, 64 lower-case hex digits.
     """
 
@@ -41,7 +41,7 @@ class LedgerEntry:
     entry_hash: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """All ten fields, as plain data (nested values are shared, not copied)."""
+        """Return all ten fields as plain data; nested values are shared, not copied."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -64,7 +64,7 @@ def entry_id(seq: int) -> str:
 
 
 def parse_entry_id(value: str) -> int | None:
-    """The sequence number behind an entry id, or ``None`` where it is not one."""
+    """Return the sequence number in an entry id; ``None`` if ``value`` is not an entry id."""
     digits = value[4:]
     if not value.startswith("LED-") or len(digits) < 8:
         return None

@@ -42,8 +42,8 @@ _BY_ENTRY = """
     SELECT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
     WHERE s.content_id IS NOT NULL"""
 
-# A manifest too long for a record is content, and says what is installed; what an archive took is
-# what verification goes by.
+# A manifest too long for a record is content and defines the installed files; verification relies
+# on the ranges that archives took.
 _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 
 # A value that quotes an erased text of at least this length is erased with it.
@@ -56,13 +56,13 @@ _PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id
 
 @dataclass(slots=True)
 class Beside:
-    """What of an erasure is in an archive.
+    """The archived part of an erasure.
 
     Attributes:
-        commitments: of the values.
-        sessions: whose they are.
-        entries: how many entries showed one of them first.
-        texts: by scope, what quotes of them in the database are erased with them.
+        commitments: commitments of the archived values.
+        sessions: sessions of the values.
+        entries: number of entries that showed one of the values first.
+        texts: by scope, texts whose quotes in the database are erased too.
     """
 
     commitments: set[str] = field(default_factory=set)
@@ -73,14 +73,14 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """What an erasure did, or with ``dry_run`` would do.
+    """The result of an erasure; with ``dry_run``, the result that it would have.
 
     Attributes:
-        erasure_id: the ``ERASURE`` entry; empty when nothing was erased.
-        values: how many content values are gone.
-        entries: how many entries showed one of them first.
-        sessions: of which sessions.
-        remainder: what could not be done at once, and how it can be; empty when all was.
+        erasure_id: id of the ``ERASURE`` entry; empty if nothing was erased.
+        values: number of erased content values.
+        entries: number of entries that showed one of them first.
+        sessions: sessions of the values.
+        remainder: content that could not be erased yet, and the way to erase it; empty if none.
     """
 
     erasure_id: str
@@ -91,7 +91,7 @@ class ErasureReport:
 
 
 def erasure_digest(commitments: list[str]) -> str:
-    """What an ``ERASURE`` entry says of the values it erased: SHA-256 over their commitments.
+    """Return the digest of erased values for an ``ERASURE`` entry: SHA-256 over their commitments.
 
     The commitments (64 hex digits each) are sorted and concatenated.
     """
@@ -230,7 +230,7 @@ class Eraser:
         return reports
 
     def quoted(self, query: str, parameters: tuple[Any, ...]) -> dict[str, set[str]]:
-        """By scope, the texts of the content that a query finds whose quotes go with them."""
+        """Return by scope the texts of the content found by a query whose quotes are erased too."""
         rows = self._store.select(query, parameters)
         return self._texts_of(self._store.select, {int(row[0]) for row in rows})
 
@@ -242,17 +242,17 @@ class Eraser:
         dry_run: bool = False,
         archived: Callable[[str, str], Beside] | None = None,
     ) -> list[ErasureReport]:
-        """Erase what is older than its class of event may be kept; an ``ERASURE`` per class.
+        """Erase content older than the limit of its event type; write an ``ERASURE`` per type.
 
-        A value is as old as the entry that first showed it, and belongs to that entry's class.
+        A value has the age and the event type of the entry that first showed it.
 
         Args:
-            days_by_event: days by event type; ``*`` means every other.
-            archived: gives what of an event type (``*``: every other) that is older than a time is
-                in an archive.
+            days_by_event: days by event type; ``*`` means every other type.
+            archived: returns the archived content of an event type (``*``: every other) that is
+                older than a time.
 
         Raises:
-            InvalidInputError: an event type is named that says what is installed.
+            InvalidInputError: an event type is named that defines the installed files.
         """
         if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
             raise InvalidInputError(
@@ -356,7 +356,7 @@ class Eraser:
 
     @staticmethod
     def _texts_of(execute: Execute, ids: set[int]) -> dict[str, set[str]]:
-        """By scope, the texts of values whose quotes are erased with them."""
+        """Return by scope the texts of values whose quotes are erased too."""
         found: dict[str, set[str]] = {}
         for chunk in chunks(sorted(ids)):
             for scope, codec, value in execute(
@@ -367,8 +367,10 @@ class Eraser:
         return found
 
     def _containing(self, tx: Transaction, ids: set[int], beside: dict[str, set[str]]) -> set[int]:
-        """Values of the same scopes that contain one of the texts to be erased, or one of those
-        ``beside`` them."""
+        """Return the ids of values that contain a text to be erased of the same scope.
+
+        ``beside`` gives further texts by scope.
+        """
         texts_by_scope = self._texts_of(tx.execute, ids)
         for scope, texts in beside.items():
             texts_by_scope.setdefault(scope, set()).update(texts)
@@ -403,7 +405,7 @@ def _feedback_on(tx: Transaction, ids: set[int]) -> set[int]:
 
 
 def _stored(tx: Transaction, beside: Beside) -> set[int]:
-    """Those of an archive's values that the database keeps too."""
+    """Return the ids of an archive's values that the database also holds."""
     return {
         int(content_id)
         for name in beside.sessions

@@ -15,11 +15,11 @@ class LedgerError(RemitError):
 
 
 class LedgerWriteError(LedgerError):
-    """The entry is not on record: the store refused it (disk full, I/O error, lock)."""
+    """The store refused an entry (full disk, I/O error, lock); the entry is not recorded."""
 
 
 class LedgerRollbackError(LedgerWriteError):
-    """The database lacks what was signed or recorded in it, or has other entries in its place."""
+    """The database lacks signed or recorded entries, or has others in their place."""
 
     def __init__(self, message: str, *, next_step: str = "") -> None:
         super().__init__(
@@ -32,7 +32,7 @@ class LedgerRollbackError(LedgerWriteError):
 
 
 def missing(location: str, size: int, seen: int, how: str) -> str:
-    """What to say of a ledger of ``size`` entries that had ``seen``, as ``how`` shows."""
+    """Return the message about a ledger of ``size`` entries that had ``seen`` before."""
     which = f"{entry_id(size)} to {entry_id(seen - 1)} are"
     return (
         f"The ledger {location} was cut off, or is an older copy: it has {size} entries, and "
@@ -73,7 +73,7 @@ class EntryNotFoundError(LedgerError, NotFoundError, KeyError):
 
 
 class EntryArchivedError(EntryNotFoundError):
-    """The entry has left the database for an archive."""
+    """The entry was moved from the database to an archive."""
 
     def __init__(self, entry_id: str) -> None:
         super().__init__(

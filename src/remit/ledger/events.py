@@ -1,7 +1,7 @@
-"""The event types: writer, metadata keys, meaning; and who may write what.
+"""The event types: writer, metadata keys and meaning, and the rights of each tier.
 
-This table is the source of the one in ``docs/events.md``; a test holds them together and
-holds every entry that the suite writes to it. The rights of a tier follow from its writers.
+``docs/events.md`` shows this table; tests compare the page, and every entry that the suite writes,
+with it. A tier may write the events of its own writers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["EVENTS", "KERNEL_ROWS", "Event", "is_authentic", "may_write"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event type.
+    """An event type.
 
     Attributes:
-        writer: the part of Remit that writes it; empty while none does yet.
-        keys: metadata keys that are always there.
-        meaning: one line.
-        optional: metadata keys that are there when they apply.
+        writer: the part of Remit that writes the event; empty if none does yet.
+        keys: metadata keys that are always present.
+        meaning: the meaning in one line.
+        optional: metadata keys that are present if they apply.
     """
 
     name: str
@@ -262,7 +262,7 @@ _WRITERS = {
     "ho1": frozenset({"worker", "trail"}),
     "ho2": frozenset({"supervisor", "sessions", "trail"}),
 }
-_OF_ANY_TIER = frozenset({"gateway", "trail"})  # in the name of who called
+_OF_ANY_TIER = frozenset({"gateway", "trail"})  # Written in the name of the caller.
 _OPERATOR = "OPERATOR"
 _BETWEEN = re.compile(", | or ")
 
@@ -282,17 +282,18 @@ def may_write(tier: str, event_type: str) -> bool:
 
 
 def is_authentic(entry: LedgerEntry) -> bool:
-    """Whether who wrote an entry, by what is on record, may write such entries.
+    """Return True if the recorded writer of an entry may write such entries.
 
-    Who acts on an entry (an approval, an installation, a key, a limit, a waiver) asks this first:
-    one that a worker wrote counts for nothing.
+    Code that acts on an entry (an approval, installation, key, limit or waiver) calls this first,
+    so that an entry written by a worker has no effect.
     """
     event = EVENTS.get(entry.event_type)
     if event is None:
         return True
     writers = _writers(event)
     tier = columns_of(entry.metadata).tier
-    if "approvals" in writers and tier in _WRITERS:  # of the tier that waits for them
+    # Approvals are written for the tier that waits.
+    if "approvals" in writers and tier in _WRITERS:
         provenance = entry.metadata.get("provenance")
         return isinstance(provenance, dict) and provenance.get("agent_class") == _OPERATOR
     if tier is None or tier == "hot":

@@ -88,7 +88,7 @@ class Exporter:
         raise AssertionError("unreachable")
 
     def _checkpoint(self, can_sign: bool) -> SignedCheckpoint | None:
-        """What the export leads to: a new checkpoint, or the latest where none can be stored."""
+        """Return the export's checkpoint: a new one, or the latest if none can be stored."""
         if can_sign:
             try:
                 return SignedCheckpoint.parse(self._checkpoints.sign())
@@ -160,8 +160,11 @@ class Exporter:
         return replace(checkpoint, extensions=(f"{STATEMENT}{digest}",)).sign(signer)
 
     def _plain(self, line: EntryLine, has_archive: bool) -> dict[str, Any]:
-        """The members of a line; of an erasure, if some entries were archived, all that it
-        erased, as archived entries may be the only ones to show some of it."""
+        """Return the members of a line.
+
+        If entries were archived, the line of an erasure lists all erased commitments, because
+        only archived entries may show some of them.
+        """
         plain = {
             "seq": line.row.seq,
             "entry_hash": line.row.entry_hash,
@@ -288,8 +291,10 @@ class Exporter:
 
 
 def _require_all(seqs: list[int], after: int, size: int, archived: int) -> None:
-    """Raise LedgerError unless all entries after ``after`` are among the next ones, but for those
-    before ``archived``."""
+    """Raise LedgerError unless ``seqs`` holds all next entries after ``after``.
+
+    Entries before ``archived`` may be missing.
+    """
     first = max(after + 1, archived)
     there = sum(seq >= archived for seq in seqs)
     if not seqs or seqs[-1] + 1 - min(first, seqs[-1] + 1) != there:

@@ -1,7 +1,7 @@
-"""Forks: a ledger that lost what its key signed goes on under a new origin, on record.
+"""Forks: a ledger that lost signed entries continues under a new origin, which is recorded.
 
-The key stays. Under another origin it is another verifier key to everybody else, so that no two
-histories are ever signed under one name; checkpoints from before are still verified by it.
+The key stays. Under another origin it is another verifier key to everybody else, so no two
+histories are ever signed under one name. Earlier checkpoints are still verified by it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ EVENT = "CONFIG_CHANGED"
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What a fork did.
+    """The result of a fork.
 
     Attributes:
-        entry_id: of the entry that names what was left behind.
-        old_origin: under which nothing is signed any more.
-        old_size: of the last head that was signed under it.
-        entries: how many went on.
-        verifier_key: to check what is signed from now on by.
-        checkpoint: the first of the new origin.
+        entry_id: id of the entry that names the old history.
+        old_origin: the origin under which nothing is signed any more.
+        old_size: size of the last head signed under the old origin.
+        entries: number of entries that continue.
+        verifier_key: verifier key of new signatures.
+        checkpoint: the first checkpoint of the new origin.
     """
 
     entry_id: str
@@ -41,18 +41,18 @@ class Fork:
 
 
 def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
-    """Go on from what is there, under a new origin.
+    """Continue the present entries under a new origin.
 
     Args:
-        ledger: opened with its key, by this process alone.
-        kept: the head that it does not lead to.
-        reason: for the record.
-        by: who acts, for the record.
+        ledger: the ledger, opened with its key by this process alone.
+        kept: the stored head that the ledger does not extend.
+        reason: the reason, for the record.
+        by: the person who acts, for the record.
 
     Raises:
-        LedgerError: the ledger leads to its head, so that nothing is lost; or there is none.
+        LedgerError: the ledger extends its head, so that nothing is lost; or there is no head.
         LedgerKeyError: the key files cannot be read.
-        LedgerWriteError: they, or the ledger, cannot be written.
+        LedgerWriteError: the key files or the ledger cannot be written.
         InvalidInputError: there is no reason.
     """
     if not reason.strip():
@@ -81,7 +81,7 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
                 "verifier_key": str(signer.verifier_key),
                 "old_origin": old_origin,
                 "old_size": old_size,
-                "old_head": "" if head is None else str(head),  # with its root
+                "old_head": "" if head is None else str(head),  # The head includes its root hash.
                 "entries": entries,
                 "problem": problem,
                 # What they cost is unknown: budgets begin with what is here.
@@ -91,6 +91,6 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
         },
     )  # fmt: skip
     name, note = checkpoints.fork(signer, entry)
-    if ledger.marks is not None:  # it says that entries were verified which are gone
+    if ledger.marks is not None:  # The mark covers entries that are lost.
         ledger.marks.path("verification").unlink(missing_ok=True)
     return Fork(name, old_origin, old_size, entries, str(signer.verifier_key), note)

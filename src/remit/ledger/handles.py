@@ -1,4 +1,4 @@
-"""Handles on a ledger: one restricted to a tier, one that writes in order."""
+"""Handles of a ledger: a handle restricted to a tier, and a writer that keeps order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LedgerReader(Protocol):
         ...
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Those of these entries that there are, in ledger order."""
+        """Yield the existing entries among these ids, in ledger order."""
         ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -68,7 +68,7 @@ class LedgerPort(Protocol):
         ...
 
     def has_left(self, session_id: str) -> bool:
-        """Whether what a session did has left for an archive."""
+        """Return True if the session is archived."""
         ...
 
     @property
@@ -170,7 +170,7 @@ class ScopedLedger:
         return self._visible(filters, filters.pop("limit", None))
 
     def _visible(self, filters: dict[str, Any], limit: int | None) -> Iterator[LedgerEntry]:
-        """What is visible, asking for no more than is still wanted."""
+        """Yield visible entries, reading no more of them than ``limit`` still allows."""
         left = limit
         while left is None or left > 0:
             last = None
@@ -199,7 +199,8 @@ class ScopedLedger:
         scope = _object(entry.metadata, "scope")
         named = columns.tier or ("" if "tier" in entry.metadata else None)
         if named is None:
-            if "tier" in _object(entry.metadata, "provenance"):  # it would stand before the scope's
+            # A tier in the entry's provenance would precede that of the scope.
+            if "tier" in _object(entry.metadata, "provenance"):
                 raise ScopeError("The tier in the entry's provenance is no text.")
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
         elif named != self._tier:

@@ -47,15 +47,15 @@ _NOTHING = "Nothing was imported. Get the export again from its source."
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What was imported.
+    """The result of an import.
 
     Attributes:
-        entries: how many.
-        contents: content values that came with them.
-        erased: content values that were erased before the export.
-        checkpoint: ``held`` when the entries lead to the export's signed checkpoint,
-            ``unsigned`` when there was none or no key to check it by.
-        unsigned_subjects: values whose persons no record and no signature vouches for.
+        entries: number of imported entries.
+        contents: number of imported content values.
+        erased: number of content values erased before the export.
+        checkpoint: ``held`` if the entries lead to the export's signed checkpoint, ``unsigned`` if
+            there was no checkpoint or no key to check it.
+        unsigned_subjects: number of values whose subjects no record and no signature confirms.
     """
 
     entries: int
@@ -99,10 +99,10 @@ class Import:
         self._next_seq = 0
         self._last_hash: str | None = ""  # None after an archived entry
         self._away: list[int] = []  # archived entries
-        self._left = Places(0)  # entries that the record says were archived
-        self._roots: dict[int, str] = {}  # by end of an archived range, the recorded root
-        self._hours: dict[str, str] = {}  # by archived hour, the recorded digest of its usage
-        self._leaves: list[bytes] = []  # of the present tile
+        self._left = Places(0)  # Archived entries, by the record.
+        self._roots: dict[int, str] = {}  # Recorded root hash, keyed by end of the archived range.
+        self._hours: dict[str, str] = {}  # Recorded digest of usage, keyed by archived hour.
+        self._leaves: list[bytes] = []  # Leaf hashes of the present tile.
 
     def read(self, source: IO[bytes], progress: Progress | None) -> ImportReport:
         """Read all of it.
@@ -217,7 +217,7 @@ class Import:
         self._leaf(seq, leaf_hash(data))
 
     def _check_erased_member(self, found: CheckedLine, line: dict[str, Any]) -> None:
-        """An erasure lists its commitments if entries that showed some of them were archived."""
+        """Check that an erasure lists its commitments if entries were archived, and only then."""
         record = found.record
         count = record["metadata"].get("erased_count")
         is_erasure = record["event_type"] == "ERASURE" and found.is_kernels
@@ -247,7 +247,7 @@ class Import:
         tx.restore("entries", (seq, *own, *columns))
 
     def _leaf(self, seq: int, leaf: bytes) -> None:
-        """Store the leaf hashes of a tile from which entries are away, and what is above them."""
+        """Store the leaf hashes of a tile with archived entries, and the levels above."""
         self._leaves.append(leaf)
         if (seq + 1) % TILE_WIDTH:
             return
@@ -258,7 +258,7 @@ class Import:
         self._leaves = []
 
     def _note_archived(self, found: CheckedLine) -> None:
-        """Note what an ``ARCHIVED`` entry says, if its range joins those before."""
+        """Note the range of an ``ARCHIVED`` entry if it continues the ranges before."""
         metadata = found.record["metadata"]
         first, end, count = (metadata.get(name) for name in ("first", "end", "entries"))
         is_range = (
@@ -304,7 +304,7 @@ class Import:
             require(is_root, "archived-root", f"the first {end} entries have another root")
 
     def _check_erasures(self) -> None:
-        """Each entry named by an erased value must account for exactly what it erased."""
+        """Check that each entry named by an erased value accounts for exactly its erased values."""
         by_entry: dict[int, list[str]] = defaultdict(list)
         for commitment, seq in self._reader.erased.items():
             self._tx.restore("erasures", (commitment, seq))

@@ -1,9 +1,9 @@
-"""The last head that a root's key signed, kept beside the key ("Never two histories").
+"""The last head that a root's key signed, stored with the key.
 
-It is a signed checkpoint in a file, outside the ledger's database: a database that was put back to
-an older state shows by it. It only moves forward, and is written before anybody sees the
-checkpoint. Only committed entries are signed, so that no crash leaves a head that a sound ledger
-does not lead to.
+The head is a signed checkpoint in a file outside the ledger's database, so a database restored from
+an older copy is detected. The head only moves forward and is written before anybody sees the
+checkpoint. Only committed entries are signed, so no crash leaves a head that a sound ledger does
+not extend.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from remit.ledger.tree import LedgerTree
 
 
 class KeptHead:
-    """The file of the head beside a root's key, ``ledger.head``."""
+    """The file ``ledger.head``, which holds the last head that the root's key signed."""
 
     def __init__(self, files: LedgerKey) -> None:
         self.files = files
@@ -28,10 +28,10 @@ class KeptHead:
         self._seen = files.directory / "ledger.seen"
 
     def read(self, key: VerifierKey) -> SignedCheckpoint | None:
-        """The head; ``None`` where none was kept yet.
+        """Return the head; ``None`` if none is stored yet.
 
         Raises:
-            LedgerKeyError: the file is damaged, or of another key.
+            LedgerKeyError: the file is damaged, or belongs to another key.
             LedgerRollbackError: the ledger was forked since ``key`` was read.
         """
         try:
@@ -96,7 +96,7 @@ class KeptHead:
                 write_over(self._seen, f"{seq} {entry_hash}\n".encode(), 0o600)
 
     def seen(self) -> tuple[int, str]:
-        """Sequence number and hash of that entry; ``(-1, "")`` where none was missed."""
+        """Return sequence number and hash of the missing entry; ``(-1, "")`` if none is missing."""
         try:
             seq, _, entry_hash = self._seen.read_text("ascii").strip().partition(" ")
             return int(seq), entry_hash
@@ -104,12 +104,12 @@ class KeptHead:
             return -1, ""
 
     def forget_seen(self) -> None:
-        """What was missed is left behind; raises OSError."""
+        """Forget the missing entry; raise OSError if the file cannot be removed."""
         self._seen.unlink(missing_ok=True)
 
 
 def contradiction(head: Checkpoint, tree: LedgerTree, size: int, location: str) -> str:
-    """What a ledger of ``size`` entries lacks of those under ``head``; empty if nothing.
+    """Return the way in which a ledger of ``size`` entries fails to extend ``head``; empty if none.
 
     Raises:
         LedgerFormatError: the tree cannot be computed.

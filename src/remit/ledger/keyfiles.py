@@ -61,12 +61,12 @@ class KeyFiles:
         Raises:
             OSError: one cannot be written, or there is a private key already.
         """
-        self.public.unlink(missing_ok=True)  # of an attempt that did not get to the private key
+        self.public.unlink(missing_ok=True)  # Left by an attempt that wrote no private key.
         write_new(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
         write_new(self.private, signer.to_pem(), 0o600)
 
     def verifier_key(self) -> VerifierKey | None:
-        """The public key; ``None`` where none was made yet. Raises ``error`` for a damaged file."""
+        """Return the public key; ``None`` if there is none. Raise ``error`` if it is damaged."""
         try:
             key = VerifierKey.parse(self.public.read_text("utf-8"))
         except FileNotFoundError:
@@ -161,7 +161,7 @@ class LedgerKey(KeyFiles):
         return key
 
     def rename(self, signer: Signer) -> None:
-        """Give the key the name that it has in ``signer``; under :meth:`locked`; raises OSError."""
+        """Rename the key to its name in ``signer``, inside :meth:`locked`; may raise OSError."""
         write_over(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
 
 
@@ -178,6 +178,6 @@ def next_origin(*names: str) -> str:
 
 
 def _parts(origin: str) -> tuple[str, int]:
-    """What an origin was at first, and how many forks ago."""
+    """Return the original origin and the number of forks in an origin."""
     found = _FORK.fullmatch(origin)
     return (found[1], int(found[2])) if found else (origin, 0)

@@ -104,8 +104,11 @@ class NewValue(NamedTuple):
 
 
 class NewStep(NamedTuple):
-    """A message step that is new with a line; ``parent`` is the number of the step before, or 0;
-    ``content`` the number of the message, or ``None`` if it was erased."""
+    """A message step that is new with a line.
+
+    ``parent`` is the number of the preceding step, or 0. ``content`` is the number of the message;
+    ``None`` if the message was erased.
+    """
 
     number: int
     step: str
@@ -187,7 +190,7 @@ def is_canonical(encoded: bytes) -> bool:
 
 
 def read_head(value: Any) -> ExportHead:
-    """Return the first line of an export; raise ValueError where it is malformed."""
+    """Return the first line of an export; raise ValueError if it is malformed."""
     is_export = type(value) is dict and value.get("format") == EXPORT_FORMAT
     require(is_export, "head-format", "this is not an export of a ledger")
     plain = {name: item for name, item in value.items() if item is not None}
@@ -226,8 +229,11 @@ def _check_usage(row: Any) -> None:
 
 
 def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, list[str]]]) -> bytes:
-    """Return the digest that the checkpoint of an export signs: over the members of its first
-    line, without the checkpoint, and the subjects for which no record vouches."""
+    """Return the digest that the checkpoint of an export signs.
+
+    The digest covers the members of the first line except the checkpoint, and the subjects that no
+    record confirms.
+    """
     stated = {name: item for name, item in members.items() if name != "checkpoint"}
     stated["subjects"] = sorted([commitment, *names] for commitment, names in subjects)
     text = json.dumps(stated, sort_keys=True, separators=(",", ":"))

@@ -90,7 +90,7 @@ class _Lines:
     def _new_contents(
         self, seqs: list[int], named: Mapping[int, list[dict[str, Any]]]
     ) -> tuple[dict[int, set[str]], dict[int, list[dict[str, Any]]]]:
-        """By entry: the commitments of all that it shows by value, and its new values."""
+        """Return by entry the commitments of its values, and its new values."""
         shown: dict[int, set[str]] = defaultdict(set)
         new: dict[int, list[dict[str, Any]]] = defaultdict(list)
         at = f"WHERE s.seq IN ({marks(seqs)})"
@@ -129,7 +129,7 @@ class _Lines:
     def _new_steps(
         self, seqs: list[int], named: Mapping[int, list[dict[str, Any]]]
     ) -> dict[int, list[dict[str, Any]]]:
-        """By entry: its new message steps, in the order of the record's lists."""
+        """Return by entry its new message steps, in the order of the record's lists."""
         new: dict[int, list[dict[str, Any]]] = defaultdict(list)
         ends: dict[int, list[int]] = defaultdict(list)
         for seq, step_id in self._store.select(

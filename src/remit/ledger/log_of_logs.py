@@ -72,15 +72,15 @@ class TakenHead:
 
     @property
     def entry_id(self) -> str:
-        """Of the entry that took it."""
+        """Id of the entry that took the head."""
         return entry_id(self.seq)
 
 
 def latest_head(host: LedgerClient, name: str) -> TakenHead | None:
-    """The last head that was taken of a tenant's log; ``None`` where none was.
+    """Return the last head taken of a tenant's log; ``None`` if none was.
 
     Raises:
-        LedgerError: the entry that took it cannot be read.
+        LedgerError: the entry that took the head cannot be read.
     """
     return _latest(host.select, name)
 
@@ -123,9 +123,11 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
 
 
 def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """A :data:`~remit.ledger.StateCheck`: each head that was taken is signed by the key that its
-    tenant was made with, and shown to extend the one of its log before. One that goes on from a
-    mark leaves them out."""
+    """Yield findings about heads taken of tenants' logs, as a :data:`~remit.ledger.StateCheck`.
+
+    Each head must be signed by the key with which its tenant was made, and must extend the head
+    before it. A check that continues from a mark skips the heads.
+    """
     last: dict[str, Checkpoint] = {}
     if since_mark:
         return
@@ -204,7 +206,7 @@ def _signer_of(signed: SignedCheckpoint, now: VerifierKey, made_with: VerifierKe
 def _extension(
     name: str, log: LedgerClient, last: TakenHead | None, head: Checkpoint
 ) -> list[bytes] | None:
-    """The proof that a head extends the one taken last; ``None`` where it is that one."""
+    """Return the proof that a head extends the last one; ``None`` if both are equal."""
     old = last.checkpoint if last is not None else None
     if old == head:
         return None
@@ -221,8 +223,10 @@ def _extension(
 
 
 def _begun(log: LedgerClient, last: TakenHead | None, head: Checkpoint) -> list[bytes]:
-    """What shows that a log begins with a head: the first one, or that of a fork, which is on
-    record in both logs under a name of its own."""
+    """Return the proof that a log begins with a head: the first head, or the first after a fork.
+
+    Both logs record a fork under a name of its own.
+    """
     if last is not None:
         forked = replace(last.key, name=head.origin)
         if known_as(forked, last.checkpoint.origin) is None:
@@ -236,7 +240,7 @@ def _take(
     host: LedgerClient, name: str, last: TakenHead | None, signed: SignedCheckpoint,
     key: VerifierKey, path: list[bytes], tx: Transaction,
 ) -> str:  # fmt: skip
-    """The id of the new entry; empty where another process took a head meanwhile."""
+    """Append the entry that takes a head; return its id, empty if another process took one."""
     now = _latest(tx.execute, name)
     if (now.seq if now else -1) != (last.seq if last else -1):
         return ""

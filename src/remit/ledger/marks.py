@@ -1,9 +1,8 @@
-"""What a check found, kept beside the root's key for the next check to go on from.
+"""Marks: results of a check, stored with the root's key, from which the next check continues.
 
-A mark is no record and proves nothing to anybody else: it saves this root's own checks from reading
-again what they read. It lies outside the ledger's database and is authenticated by the ledger's
-private key: write access to the database is not enough to make one, or to bring one from another
-root.
+A mark is not part of the record and proves nothing to others; it saves this root's own checks from
+reading entries twice. It lies outside the ledger's database and is authenticated by the ledger's
+private key: write access to the database is not enough to make a mark or to move one between roots.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Marks:
 
     @functools.cached_property
     def _secret(self) -> bytes:
-        """The key of the marks' MAC; empty where there is none."""
+        """The key of the marks' MAC; empty if the root has no key."""
         try:
             signer = self._key.signer()
         except RemitError:
@@ -55,8 +54,10 @@ class Marks:
         return hashlib.sha256(_PURPOSE + signer.to_pem() + self._place.encode()).digest()
 
     def read(self, name: str) -> dict[str, Any]:
-        """The mark of a kind of check; empty where there is none, where it is not this root's, or
-        where another version of Remit made it, whose checks may have been others."""
+        """Return the mark of a kind of check; empty if there is no valid one.
+
+        Marks of other roots, and of other versions of Remit with other checks, are not valid.
+        """
         try:
             mac, _, data = self.path(name).read_bytes().partition(b"\n")
         except OSError:
@@ -67,7 +68,7 @@ class Marks:
         return found
 
     def write(self, name: str, mark: dict[str, Any]) -> None:
-        """Replace the mark of a kind of check; does nothing where it cannot be written."""
+        """Replace the mark of a kind of check; a failure to write is ignored."""
         if not self._secret:
             return
         data = orjson.dumps(mark)
@@ -93,8 +94,10 @@ class Marks:
 
 
 def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
-    """What :func:`keep_mark` kept of the first ``size`` entries of a ledger; empty where there is
-    nothing, or where these entries are not there, or others."""
+    """Return the mark that :func:`keep_mark` wrote; empty if there is none.
+
+    A mark over entries that are missing or differ is ignored.
+    """
     found = ledger.marks.read(name) if ledger.marks is not None else {}
     size = found.get("size", 0)
     if not 0 < size <= ledger.count():
@@ -106,7 +109,7 @@ def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
 
 
 def keep_mark(ledger: LedgerClient, name: str, size: int, found: dict[str, Any]) -> None:
-    """Keep what a check found of the first ``size`` entries of a ledger, and when."""
+    """Write the result of a check over the first ``size`` entries of a ledger, with the time."""
     if ledger.marks is not None and size:
         of = {"size": size, "entry_hash": _hash_before(ledger, size), "verified": utc_now()}
         ledger.marks.write(name, {**found, **of})

@@ -14,11 +14,11 @@ _NEVER = -1e9
 
 
 class Outage:
-    """What the last transaction came to. Set by the writer's thread, read by any.
+    """The outcome of the latest transaction. The writer's thread sets it; any thread may read it.
 
     Attributes:
-        reason: why it was not written; empty when it was.
-        ended: when the store answered again the last time, by the monotonic clock.
+        reason: the reason for which it failed; empty if it was committed.
+        ended: time of the monotonic clock at which the store last became reachable again.
     """
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class Outage:
         self._is_retrying = False
 
     def failed(self, reason: str, *, is_retrying: bool = False) -> None:
-        """The store did not take a transaction, or its writer tries again now."""
+        """Note that the store refused a transaction, or that its writer is retrying."""
         self._failed = time.monotonic()
         if not self.reason:
             self._began = self._failed
         self.reason, self._is_retrying = reason, is_retrying
 
     def over(self) -> None:
-        """It took one."""
+        """Note that the store committed a transaction."""
         if self.reason:
             self.ended = time.monotonic()
         self.reason, self._is_retrying = "", False

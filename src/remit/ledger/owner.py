@@ -1,4 +1,4 @@
-"""Whose ledger a database holds: the row of ``ledger_info`` that names the log's key."""
+"""The owner of a ledger's database: the row of ``ledger_info`` with the log's key."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ class Prepared:
     keys: Sequence[Key]
     usage: tuple[Any, ...] | None
     made_key: tuple[Any, ...] | None
-    _pieces: list[bytes]  # of the record; what fills a hole at every other place
-    _holes: Sequence[int]  # the places of commitments
+    _pieces: list[bytes]  # Parts of the record; every other one fills a hole.
+    _holes: Sequence[int]  # Indexes of the commitments among the parts.
     _previous: int  # the place of the previous hash
 
     def seal(
@@ -283,7 +283,7 @@ class _Walk:
             return item
         if kind is float and -1e15 < item < 1e15:
             if abs(item) >= 1e-3 and not item.is_integer():
-                return item  # as ``orjson`` writes it
+                return item  # orjson writes this number as RFC 8785 does.
             return orjson.Fragment(number_text(item))
         if kind is Content:
             return self.hole(item)
@@ -303,7 +303,7 @@ class _Walk:
         return self._value(key, plain, depth)
 
     def hole(self, content: Content) -> dict[str, Any]:
-        """What stands for a content value: its commitment, but for the digits."""
+        """Return the member for a content value: its commitment, with the digits left open."""
         parts, form = encode_content(content)
         number = len(self.contents)
         self.contents.append(parts)
@@ -322,7 +322,7 @@ class _Walk:
         return stands
 
     def subject(self, value: EncodedValue) -> dict[str, Any]:
-        """What stands for whom the entry speaks of, which is none of its ``values``."""
+        """Return the member for the entry's subject, which is not one of its ``values``."""
         self.contents.append(value)
         return {"$content": _content(len(self.contents) - 1), "bytes": len(value.encoded)}
 

@@ -1,4 +1,4 @@
-"""All that somebody needs to check one entry elsewhere, as plain data."""
+"""A proof bundle: the data with which a stranger checks an entry elsewhere."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from remit.ledger.store import Filter, Store
 Order = Literal["asc", "desc"]
 
 _GREATEST = (1 << 63) - 1  # a 64-bit integer column
-_NARROW = {"work_order_id", "session_id"}  # of one of them no more is read for a bound in time
+_NARROW = {"work_order_id", "session_id"}  # Filters that make a bound in time unnecessary.
 _QUERY = re.compile(r"\s*(SELECT|WITH|VALUES)\b", re.IGNORECASE)
 _PAGE = 500  # entries that a query fetches at once
 _FIRST_PAGE = 16  # small, for callers that want only the first match
@@ -46,7 +46,7 @@ class Equalities(TypedDict, total=False):
 
 
 class LedgerQueries:
-    """What a :class:`~remit.ledger.LedgerClient` reads."""
+    """The reading methods of :class:`~remit.ledger.LedgerClient`."""
 
     _store: Store
     _index: TextIndex
@@ -63,21 +63,25 @@ class LedgerQueries:
 
     @property
     def archived_to(self) -> int:
-        """The first sequence number that no archive has: of what is before, some entries may have
-        left the database. 0 where nothing was archived."""
+        """The first sequence number after all archived ranges; 0 if nothing was archived.
+
+        Entries with lower numbers may be missing in the database.
+        """
         return archived_to(self.select)
 
     def archived_ranges(self) -> list[ArchivedRange]:
-        """What the ``ARCHIVED`` entries say, from the first entry on.
+        """Return the ranges of the ``ARCHIVED`` entries, in order.
 
         Raises:
-            LedgerFormatError: they do not say what ``ledger_info`` does.
+            LedgerFormatError: the entries and ``ledger_info`` differ.
         """
         return archived_ranges(self._store)
 
     def has_left(self, session_id: str) -> bool:
-        """Whether what a session did has left for an archive, or may have: of one without a
-        ``SESSION_START``, which stays, nothing says so."""
+        """Return True if the session is archived.
+
+        Sessions without a ``SESSION_START`` cannot be told apart and count as archived.
+        """
         end = self.archived_to
         sql = "SELECT min(seq) FROM entries WHERE session_id = ? AND event_type = 'SESSION_START'"
         ((began,),) = self.select(sql, (session_id,)) if end else ((None,),)
@@ -91,7 +95,7 @@ class LedgerQueries:
         return not rows
 
     def steps_back(self) -> list[int]:
-        """Where among the latest entries a clock went back: their sequence numbers."""
+        """Return the sequence numbers among the latest entries at which a clock went back."""
         return steps_back(self.select, self.count())
 
     def back_for_ms(self) -> int:
@@ -101,19 +105,19 @@ class LedgerQueries:
 
     @property
     def now_ms(self) -> int:
-        """:attr:`~remit.ledger.store.Clock.now_ms`; asks the server where there is one."""
+        """The time of :attr:`~remit.ledger.store.Clock.now_ms`, from the database server if any."""
         return self._store.now_ms
 
     @property
     def wall_ms(self) -> int:
-        """:attr:`~remit.ledger.store.Clock.wall_ms`; asks the server where there is one."""
+        """The time of :attr:`~remit.ledger.store.Clock.wall_ms`, from a database server if any."""
         return self._store.wall_ms
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
-        """The entry with that id, its content in place, or commitments where that is not wanted.
+        """Return the entry with that id; without ``with_content``, commitments replace content.
 
         Raises:
-            EntryNotFoundError: there is none.
+            EntryNotFoundError: there is no such entry.
         """
         return self._store.entries([self._row(entry_id)], with_content)[0]
 
@@ -150,15 +154,15 @@ class LedgerQueries:
         return self._store.exact(self._row(entry_id), names)
 
     def read_all(self) -> list[LedgerEntry]:
-        """All entries, in ledger order."""
+        """Return all entries, in ledger order."""
         return list(self.query())
 
     def read_by_event_type(self, event_type: str) -> list[LedgerEntry]:
-        """All entries of one event type, in ledger order."""
+        """Return the entries of an event type, in ledger order."""
         return list(self.query(event_type=event_type))
 
     def read_by_submission(self, submission_id: str) -> list[LedgerEntry]:
-        """All entries of one submission, in ledger order."""
+        """Return the entries of a submission, in ledger order."""
         return list(self.query(submission_id=submission_id))
 
     def query(
@@ -207,11 +211,11 @@ class LedgerQueries:
         self._index.catch_up(progress)
 
     def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
-        """How many entries there are of each event type. Reads all of the index."""
+        """Return the number of entries of each event type. Reads the whole index."""
         return self._store.count_by_event()
 
     def head(self) -> tuple[int, str] | None:

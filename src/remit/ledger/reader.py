@@ -1,4 +1,4 @@
-"""Reading in portable SQL: entries with their content, or what marks it as erased; counts."""
+"""Reading in portable SQL: entries with their content or erasure marks, and counts."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class EntryRow:
 
 
 class Reader(ABC):
-    """What every store reads in the same way."""
+    """The reading that all stores share."""
 
     location: str
     """The path of the file, or the URL of the database without its password."""
 
     record_sql: str
-    """How a statement reads ``record`` so that no damage of it stops the statement."""
+    """The expression that reads ``record`` so that a damaged one does not stop the statement."""
 
     @abstractmethod
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -62,12 +62,12 @@ class Reader(ABC):
         return (rows[0][0], rows[0][1]) if rows else None
 
     def count(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         head = self.head()
         return min(head[0] + 1, GREATEST) if head else 0
 
     def count_by_event(self) -> dict[str, int]:
-        """How many entries there are of each event type."""
+        """Return the number of entries of each event type."""
         rows = self.select(
             "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
         )
@@ -81,7 +81,7 @@ class Reader(ABC):
         return {content_id: StoredValue(codec, value) for content_id, codec, value in rows}
 
     def shown(self, seqs: Iterable[int]) -> dict[str, int]:
-        """By commitment, the content ids that entries show by value."""
+        """Return the content ids that entries show by value, keyed by commitment."""
         return dict(
             self._in(
                 "SELECT c.commitment, c.content_id FROM shown_contents AS s "
@@ -91,7 +91,7 @@ class Reader(ABC):
         )
 
     def lists(self, seqs: Iterable[int]) -> dict[str, MessageList]:
-        """By last step's hash, the message lists that entries show."""
+        """Return the message lists that entries show, keyed by the last step's hash."""
         found: dict[str, MessageList] = {}
         last_steps = dict(
             self._in(
@@ -116,7 +116,7 @@ class Reader(ABC):
         return found
 
     def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
-        """By commitment, the sequence number of the entry under which it was erased."""
+        """Return the sequence numbers of the erasing entries, keyed by commitment."""
         return dict(self._in("SELECT commitment, seq FROM erasures WHERE commitment", commitments))
 
     def _in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
@@ -220,7 +220,7 @@ class Reader(ABC):
 
 
 def decode_record(row: EntryRow) -> dict[str, Any]:
-    """The parsed record; raises :class:`LedgerFormatError` where it is none."""
+    """Return the parsed record; raise LedgerFormatError if it cannot be parsed."""
     try:
         record: dict[str, Any] = orjson.loads(row.record)
         if problem := record_problem(record):
@@ -283,5 +283,5 @@ def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
 
 
 def marks(values: Sequence[Any]) -> str:
-    """As many placeholders as there are values."""
+    """Return SQL placeholders, one for each value."""
     return ", ".join("?" * len(values))

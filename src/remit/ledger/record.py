@@ -1,4 +1,4 @@
-"""The canonical record: its members, which of them are columns, what may be wrong with it."""
+"""The canonical record: its members, its columns and its possible faults."""
 
 from __future__ import annotations
 
@@ -168,5 +168,5 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
 
 
 def content_scope(session_id: str | None, seq: int) -> str:
-    """Where an entry's values are looked for again: its session, or itself alone."""
+    """Return the scope in which an entry's values are reused: its session, or itself."""
     return f"s:{session_id}" if session_id else f"e:{seq}"

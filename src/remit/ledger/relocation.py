@@ -1,5 +1,8 @@
-"""A whole ledger in another database: the record through an export, which is checked line by line,
-and all that is kept beside it."""
+"""Copying a whole ledger to another database.
+
+The record is copied through an export, which is checked line by line; the other tables are copied
+directly.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +30,20 @@ _ROWS = 5_000
 
 
 def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> SignedCheckpoint:
-    """Copy a ledger that nobody writes: record, content, erasures, checkpoints, keys, budgets and
-    what else is kept beside the record, in one transaction.
+    """Copy a ledger that nobody writes: record, content, erasures, checkpoints and all tables.
+
+    The copy is one transaction.
 
     Args:
-        source: opened with its key.
-        target: empty, opened without a key.
-        file: for the export, which holds content; it is there afterwards.
+        source: the ledger, opened with its key.
+        target: an empty ledger, opened without a key.
+        file: path of the export, which holds content and remains afterwards.
 
     Returns:
-        The head that both lead to.
+        The head of both ledgers.
 
     Raises:
-        LedgerError: calls are in flight in the source, or the target does not take it.
+        LedgerError: calls are in flight in the source, or the target refuses the copy.
     """
     if source.select("SELECT 1 FROM in_flight LIMIT 1"):
         raise LedgerError(

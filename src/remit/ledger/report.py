@@ -1,4 +1,4 @@
-"""What verification found."""
+"""The result of a verification."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MAX_PROBLEMS = 100
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """A problem that verification found.
 
     Attributes:
-        seq: the sequence number of the entry it shows at; ``None`` when it is of no entry.
-        kind: ``unreadable`` (also of a check that could not be finished), ``gap``, ``hash``,
-            ``link``, ``column``, ``field``, ``content``, ``messages``, ``erasure``, ``tree``,
-            ``checkpoint``, ``archive``, ``store`` or ``state``.
+        seq: sequence number of the entry; ``None`` if the problem concerns no entry.
+        kind: ``unreadable`` (also if a check could not be finished), ``gap``, ``hash``, ``link``,
+            ``column``, ``field``, ``content``, ``messages``, ``erasure``, ``tree``, ``checkpoint``,
+            ``archive``, ``store`` or ``state``.
         message: a sentence.
     """
 
@@ -45,29 +45,29 @@ class Problem:
 
 @dataclass(slots=True)
 class VerificationReport:
-    """What verification found.
+    """The result of a verification.
 
     Attributes:
-        entries: how many were looked at.
-        first_seq: the first of them; more than 0 when older ones were left out on request.
-        unread: those of them that an earlier verification of this root found sound, with all they
-            show, and that were not read again.
-        last_full: when everything was checked the last time, ISO 8601; empty where it was now.
-        archived: how many left for an archive, by the record, and are held against the tree by
-            their hashes alone; ``--archive`` reads them.
-        contents: content values checked against their commitments.
-        erased: content values that are gone and that an ``ERASURE`` entry accounts for.
-        erasures: by ``ERASURE`` entry id, how many of them went under it.
+        entries: number of entries covered.
+        first_seq: sequence number of the first; above 0 if older ones were left out on request.
+        unread: number of these entries that an earlier verification of this root found sound, with
+            their content, and that were not read again.
+        last_full: time of the last full verification, ISO 8601; empty if this one was full.
+        archived: number of archived entries, by the record. Only their hashes are checked against
+            the tree; ``--archive`` reads them.
+        contents: number of content values checked against their commitments.
+        erased: number of missing content values that an ``ERASURE`` entry accounts for.
+        erasures: number of these values, keyed by the id of the ``ERASURE`` entry.
         first_bad_seq: the lowest sequence number with a problem.
-        problems: at most 100 of them, in ledger order; ``problem_count`` counts all.
-        checkpoint: how far signed tree heads vouch for the ledger:
-            ``none`` (there is none: a ledger cut off at its end, or rewritten completely, looks
-            the same as a sound one), ``unchecked`` (there are, but no key to check them by),
-            ``stored`` (those in the database hold: the owner of key and disk could still have
-            rewritten everything), ``outside`` (the one given by the caller holds) or ``failed``.
-        checkpoint_size: entries under the greatest checkpoint that holds.
-        witnesses: names of the witnesses whose cosignatures on it hold.
-        notes: what could not be checked, as older versions put less on record.
+        problems: at most 100 problems, in ledger order; ``problem_count`` counts all.
+        checkpoint: the assurance that signed tree heads give. ``none``: there is no head, so a
+            ledger cut off at its end, or rewritten completely, looks like a sound one.
+            ``unchecked``: there is no key to check the heads. ``stored``: the heads in the database
+            are valid, but the owner of key and disk could have rewritten everything. ``outside``:
+            the head that the caller gave is valid. ``failed``: a head is not.
+        checkpoint_size: number of entries under the greatest valid checkpoint.
+        witnesses: names of the witnesses with valid cosignatures on it.
+        notes: checks that were not possible, because older versions recorded less.
     """
 
     entries: int = 0
@@ -108,7 +108,7 @@ class VerificationReport:
                                          f"{reason_of(error)}")  # fmt: skip
 
     def take(self, kind: str, findings: Iterable[Finding]) -> None:
-        """Note what a check of tables found."""
+        """Add the findings of a check of tables."""
         for seq, said in findings:
             if isinstance(said, Uncheckable):
                 self.notes.append(said)
@@ -124,7 +124,7 @@ class VerificationReport:
             self.problems.append(Problem(seq, kind, message))
 
     def merge(self, part: VerificationReport) -> None:
-        """Take over what was found in another range."""
+        """Add the results of another range."""
         self.entries += part.entries
         self.archived += part.archived
         self.contents += part.contents

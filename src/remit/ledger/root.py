@@ -66,9 +66,10 @@ def open_root_ledger(
 
 
 def remember_place(root: Root, settings: LedgerSettings) -> None:
-    """Keep beside the root that its ledger is in PostgreSQL; refuse to look for a file then.
+    """Note in the root that its ledger is in PostgreSQL; refuse to open a file in its place later.
 
-    Without this a forgotten variable looks like a lost ledger, and a second one would be begun.
+    Without the note, a forgotten variable would look like a lost ledger, and a second one would
+    begin.
 
     Raises:
         LedgerError: the ledger is in a database, and the settings name none.

@@ -21,7 +21,7 @@ from remit.ledger.store import Store, Transaction
 Run = Callable[[Callable[[Transaction], Any]], Any]
 
 _BATCH = 200
-_MAX_WORDS = 16_383  # of one value: the greatest place of a word in PostgreSQL's index
+_MAX_WORDS = 16_383  # PostgreSQL's index has no greater position in a value.
 _LONGEST_WORD = 48  # longer runs are data, not words
 _MAX_SOUGHT = 100
 _INDEXED_TO = "text_indexed_to"
@@ -31,8 +31,10 @@ _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
 def _words_of(text: str) -> list[str]:
-    """The words of a text as the index knows them: folded, without marks; CJK signs singly;
-    runs of more than 48 letters or digits are data and no words."""
+    """Return the words of a text as the index holds them: case-folded, without punctuation.
+
+    CJK characters are words of their own. Runs of over 48 letters or digits are data, not words.
+    """
     folded = unicodedata.normalize("NFKC", text).casefold()
     words = _NOT_A_WORD.sub(" ", _ALONE.sub(r" \1 ", folded)).split()
     return [word for word in words if len(word) <= _LONGEST_WORD]
@@ -46,12 +48,12 @@ class TextIndex:
         self._run = run
 
     def expression(self, query: str) -> str:
-        """What a :class:`~remit.ledger.store.Filter` needs to find ``query``.
+        """Return the text condition of a :class:`~remit.ledger.store.Filter` for ``query``.
 
-        All words must be there, in any order; words in double quotes in that order.
+        All words must occur, in any order; words in double quotes in the given order.
 
         Raises:
-            InvalidInputError: there is no word in it.
+            InvalidInputError: ``query`` holds no word, or too many.
         """
         terms = [_words_of(quoted or plain) for quoted, plain in _TERM.findall(query)]
         terms = [words for words in terms if words]
@@ -65,10 +67,10 @@ class TextIndex:
         return self._store.search_expression(terms)
 
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Index what was written since the last search.
+        """Index the content written since the last search.
 
         Raises:
-            LedgerWriteError: the ledger is where it cannot be written, and not all is indexed.
+            LedgerWriteError: content is not indexed, and the ledger cannot be written.
         """
         try:
             self._catch_up(progress)

@@ -1,11 +1,11 @@
-"""Checks of the tables next to the record, on a ledger that others may write to meanwhile."""
+"""Checks of the tables next to the record, on a ledger that others may be writing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import RemitError, excerpt
 from remit.ledger.reader import info_number
 from remit.ledger.schema import Column
 
@@ -34,10 +34,10 @@ class Uncheckable(str):
 
 
 def until_failure(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield what a check finds. If the check fails, yield one more finding that says so.
+    """Yield the findings of a check, and one more finding if the check fails.
 
-    Stored values are not trusted, so a check can fail in any way. A failure ends this check alone:
-    the next one runs, and the report is made.
+    Stored values are not trusted, so a check can fail in any way. A failure ends only this check;
+    the next one runs, and the report is complete.
     """
     try:
         yield from find()
@@ -63,8 +63,11 @@ def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
 
 
 def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) -> list[Finding]:
-    """Return what a check finds. A check that finds anything is repeated in a transaction, as
-    another process may have been writing."""
+    """Return the findings of a check, confirmed in a transaction.
+
+    A check that finds anything is repeated in a transaction, because another process may have been
+    writing.
+    """
     found = list(check(ledger.select))
     if any(not isinstance(said, Uncheckable) for _, said in found):
         return locked(ledger, lambda select: list(check(select)))
@@ -102,7 +105,7 @@ def _of_other_types(
 
 def readable(value: Any) -> str:
     """Return a stored value, whatever it is, in a form for messages."""
-    return repr(value) if len(text := repr(value)) <= 200 else f"{text[:200]}…"
+    return excerpt(repr(value))
 
 
 def imported_size(select: Select) -> int:

@@ -1,7 +1,7 @@
-"""What a store must do, whatever engine it is written for.
+"""The interface of a store, for any database engine.
 
-A store is small: it commits units, answers portable SQL, and does what engines do
-differently. What is possible in portable SQL is written once, in :mod:`remit.ledger.reader`.
+A store is small: it commits units, answers portable SQL, and covers the differences between
+engines. Reading that portable SQL can express is in :mod:`remit.ledger.reader`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _BEYOND = (1 << 63) - 1
 
 
 class Clock(Protocol):
-    """What says the time: a transaction, or the ledger, which asks the server for it."""
+    """A source of time: a transaction, or the ledger, which asks the database server."""
 
     @property
     def now_ms(self) -> int:
-        """Milliseconds since 1970 by the clock that all writers of the ledger share, which no
-        process can set: for leases and limits (see :mod:`remit.ledger.clock`)."""
+        """Milliseconds since 1970 by the clock that all writers of the ledger share.
+
+        No process can set this clock; leases and limits use it (see :mod:`remit.ledger.clock`).
+        """
         ...
 
     @property
@@ -40,9 +42,9 @@ class Clock(Protocol):
 
 
 class Transaction(Clock, Protocol):
-    """One atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
+    """An atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
 
-    What is appended and executed commits together or not at all.
+    All appended entries and executed statements commit together or not at all.
     """
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
@@ -51,7 +53,7 @@ class Transaction(Clock, Protocol):
 
     @property
     def last_timestamp(self) -> str:
-        """Of the entry that was appended last: ISO 8601, UTC, microseconds, ``Z``."""
+        """Timestamp of the last appended entry: ISO 8601, UTC, microseconds, ``Z``."""
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -59,8 +61,10 @@ class Transaction(Clock, Protocol):
         ...
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """As :meth:`execute`, of a statement that only reads: what is asked before any of the rows
-        are looked at may take one round trip together."""
+        """Execute a statement that only reads, as :meth:`execute` does.
+
+        Statements issued before any rows are read may share a round trip.
+        """
         ...
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -76,14 +80,14 @@ Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
 
 
 class Stage(Protocol):
-    """What steps of one kind share within one transaction: state read once, written once."""
+    """State that steps of one kind share within a transaction: read once, written once."""
 
     def do(self, step: Any) -> Any:
-        """Do one step in memory. Raises before it has changed anything, or not at all."""
+        """Do a step in memory; an error is raised only before any change."""
         ...
 
     def write(self) -> None:
-        """Write what the steps changed since the last time, by ``execute_many`` alone."""
+        """Write the changes since the last call, by ``execute_many`` alone."""
         ...
 
 
@@ -108,7 +112,7 @@ class Unit:
     opener: StageOpener | None = None
 
     def finish(self, result: Any) -> Any:
-        """The submitter's result: the ids of entries, or what the call or step returned."""
+        """Return the submitter's result: the ids of entries, or the result of the call or step."""
         if self.call is not None or self.opener is not None:
             return result
         for entry, sealed in zip(self.entries, result, strict=True):
@@ -168,12 +172,12 @@ class RawStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A query. Equalities by column, bounds by time, a cursor by sequence number.
+    """A query: equalities by column, bounds by time, and a cursor by sequence number.
 
     Attributes:
-        first: no entry before this number is from ``since`` on; ``last``: none after it is from
-            before ``until``. See :meth:`Store.bounded`.
-        text: what the store's ``search_expression`` gave for the words sought.
+        first: no entry with a lower number is at or after ``since``.
+        last: no entry with a higher number is before ``until``. See :meth:`Store.bounded`.
+        text: the store's ``search_expression`` of the words sought.
     """
 
     equals: Mapping[str, str] = field(default_factory=dict)
@@ -187,20 +191,20 @@ class Filter:
 
 
 class Store(Reader):
-    """One database that holds one ledger.
+    """A database that holds a ledger.
 
     :meth:`run` is called from one thread only; the readers may be called from any.
 
     Attributes:
-        location: where it is, for people to read; no password in it.
-        size: entries after this store's own last commit; 0 before one.
-        seen: sequence number and hash of the last entry then; ``(-1, "")`` before one. A database
-            that has it no longer is written no more.
-        guard: called in the first transaction, and again where the database may be another one;
-            raises where it is.
-        missed: called once with ``seen`` when that is found to be gone.
-        is_held: whether the guard has passed this database.
-        outage: whether it could be written the last time.
+        location: the place of the database for people, without a password.
+        size: number of entries after this store's own last commit; 0 before the first.
+        seen: sequence number and hash of the last entry then; ``(-1, "")`` before the first commit.
+            A database that lacks this entry is not written again.
+        guard: called in the first transaction, and again if the database may have been replaced;
+            raises if it was.
+        missed: called once with ``seen`` if that entry is missing.
+        is_held: True if the guard has accepted this database.
+        outage: the outcome of the latest write.
     """
 
     outage: Outage
@@ -370,10 +374,10 @@ class Store(Reader):
 
     @abstractmethod
     def integrity_problems(self, *, deep: bool) -> list[str]:
-        """What is wrong with the database or its layout, a sentence each.
+        """Return the faults of the database and its layout, a sentence each.
 
         Args:
-            deep: have the engine check every page and index as well.
+            deep: have the engine check every page and index too.
         """
 
     @abstractmethod
@@ -392,8 +396,10 @@ class Store(Reader):
     def unindex_texts(
         self, tx: Transaction, texts: Sequence[tuple[int, str]], *, merge: bool
     ) -> None:
-        """Take ``(content_id, text)`` out of the text index, inside a transaction; with ``merge``
-        nothing of what was taken out is left in it."""
+        """Remove ``(content_id, text)`` pairs from the text index, inside a transaction.
+
+        With ``merge`` the index is rewritten, so that no trace of the texts remains.
+        """
 
     @abstractmethod
     def compact(self) -> str:

@@ -1,4 +1,4 @@
-"""Which store a path or URL names."""
+"""The store that a path or URL names."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whom content speaks of: named beside it for erasure, vouched for by the record.
+"""Subjects of content: the persons whom content is about, stored for erasure.
 
-An entry that came with a subject commits to it under ``metadata.subject_id`` as to any content, in
-a scope of its own: the record does not show who it is, and the commitments of one person's entries
-have nothing in common. ``content_subjects`` finds these values by the person. Rows of entries
-before ``subjects_before`` name every value of an entry, and no record vouches for them.
+An entry with a subject commits to the subject under ``metadata.subject_id`` as to any content, in a
+scope of its own. The record does not reveal the subject, and the commitments of one person's
+entries have nothing in common. ``content_subjects`` finds the values of a person. Rows of entries
+before ``subjects_before`` name every value of an entry, and no record confirms them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BY_SUBJECT = """
 
 
 def commitment_in(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a record's metadata commits to as its subject."""
+    """Return the commitment to the subject in a record's metadata; ``None`` if there is none."""
     item = metadata.get(KEY)
     return item if isinstance(item, dict) and "$content" in item else None
 

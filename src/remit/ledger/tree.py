@@ -1,9 +1,9 @@
-"""The ledger's Merkle tree, read from what is stored of it.
+"""The ledger's Merkle tree, read from its stored hashes.
 
-Stored are the roots of complete subtrees of 256, 65,536, … leaves: what C2SP tlog-tiles calls
-the hashes of level 1 and above. Leaf hashes are computed from the records, at most a few
-hundred for a proof, so that an append costs nothing but one hash row in 256. Of what was archived
-the leaf hashes are stored too, 256 in a row: level 0, by the number of the tile.
+The roots of complete subtrees of 256, 65,536, … leaves are stored, which C2SP tlog-tiles calls the
+hashes of level 1 and above. Leaf hashes are computed from the records, at most a few hundred for a
+proof, so an append costs one hash row in 256 entries. Leaf hashes of archived entries are stored
+too, 256 in a row: level 0, keyed by the number of the tile.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LedgerTree:
             yield self._range(start, end)
 
     def _look_up(self, size: int, *leaves: int) -> None:
-        """Read what a proof is made of in one go: the tiles above leaves, and the tree's edge."""
+        """Read all parts of a proof together: the tiles above the leaves, and the tree's edge."""
         wanted: dict[tuple[int, int], None] = {}
         level, places, edge = 0, leaves, size
         while edge:
@@ -108,7 +108,8 @@ class LedgerTree:
                 found[0, place // TILE_WIDTH][:] = split_tile(bytes(value))
         for level, place, value in rows:
             index, offset = divmod(place, TILE_WIDTH)
-            if level == 0 and index in archived:  # of those that are here, the records count
+            # Entries in the database are hashed from their records.
+            if level == 0 and index in archived:
                 found[0, index][offset] = leaf_hash(as_bytes(value))
             elif level >= 0:
                 tile = found[level, index]
@@ -143,7 +144,7 @@ class LedgerTree:
 
 
 def split_tile(hashes: bytes) -> list[bytes]:
-    """The 256 leaf hashes that are stored in one row; raises where it holds others."""
+    """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for other contents."""
     try:
         return read_tile(hashes)
     except TlogError as error:

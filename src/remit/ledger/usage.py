@@ -1,8 +1,8 @@
-"""What calls used and cost, added up by quarter of an hour: the table ``usage``.
+"""Usage and cost of calls by quarter hour: the table ``usage``.
 
-Every row follows from the entries alone: :func:`usage_of` says what one entry adds to which row,
-in the transaction that writes it, in a migration, and when the table is checked. So do the rows of
-``usage_keys``: whose key it is never changes.
+Every row follows from the entries alone. :func:`usage_of` states the amounts that an entry adds; it
+is used in the transaction that writes the entry, in a migration, and when the table is checked. The
+rows of ``usage_keys`` follow likewise: the owner of a key never changes.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ def quarter_of(timestamp: str) -> int:
 
 
 def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> Row | None:
-    """What one entry adds: dimensions and sums; ``None`` where it adds nothing.
+    """Return the dimensions and amounts that an entry adds; ``None`` if it adds nothing.
 
     Args:
-        event_type: of the entry.
-        metadata: as it is on record, commitments in place of content.
-        given: the same before it was encoded: of some numbers ``metadata`` has the text already.
+        event_type: event type of the entry.
+        metadata: the recorded metadata, with commitments in place of content.
+        given: the metadata before encoding; some numbers are text in ``metadata``.
     """
     if event_type not in USAGE_EVENTS or (event_type == "BUDGET_DEBIT" and not _is_own(metadata)):
         return None
@@ -169,7 +169,7 @@ def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
 
 
 def _is_own(metadata: Mapping[str, Any]) -> bool:
-    """Whether no worker wrote it: what such an entry says that was spent, or made, counts not."""
+    """Return True if no worker wrote the entry; amounts stated by a worker do not count."""
     return columns_of(metadata).tier in (None, "hot")
 
 
@@ -212,9 +212,9 @@ def added(rows: Iterable[Row]) -> list[Row]:
 
 
 def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[str, Row]]:
-    """What entries add to which table, by their time, event type and record.
+    """Yield the table and row that each entry adds, given its time, event type and record.
 
-    What cannot be read adds nothing: verification says what is wrong with it.
+    Unreadable entries add nothing; verification reports them.
     """
     for timestamp, event_type, record in entries:
         try:

@@ -75,13 +75,13 @@ _OUTSIDE = f"SELECT DISTINCT quarter {_OUTSIDE_OF}"
 
 
 class UsageDifference(NamedTuple):
-    """One figure of one row that differs from what the entries add up to.
+    """A value of a row that differs from the sum of the entries.
 
     Attributes:
-        row: its quarter of an hour and what it is of.
-        field: which sum; ``row`` where one is missing, or is there and should not be.
-        live: the figure, or whether the row is there.
-        ledger: what the entries say.
+        row: the row's quarter hour and dimensions.
+        field: the column; ``row`` if a whole row is missing or superfluous.
+        live: the value in the table, or whether the row exists.
+        ledger: the value by the entries.
     """
 
     row: str
@@ -196,7 +196,7 @@ def _live(select: Select, hour: int) -> dict[Row, Row]:
 
 
 def _expected(select: Select, hour: int, first: int, end: int) -> dict[Row, Row]:
-    """Return what the entries of an hour from ``first`` to before ``end`` add up to."""
+    """Return the rows that the entries of an hour add up to, from ``first`` to before ``end``."""
     sums: list[Row] = []
     low, high = _text(hour), _text(hour + 1)
     last = -1
@@ -249,7 +249,7 @@ def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
 
 
 def _archived(ledger: LedgerClient) -> tuple[int, dict[str, str]]:
-    """The end of what was archived, and the digest of each of its hours."""
+    """Return the end of the archived entries, and the digest of each of their hours."""
     ranges = ledger.archived_ranges()
     return ranges[-1].end if ranges else 0, _hours_of(ranges)
 
@@ -262,20 +262,21 @@ def _hours_of(ranges: Sequence[ArchivedRange]) -> dict[str, str]:
 
 
 def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[Row]:
-    """The rows of the hours whose entries were archived, which do not follow from what is here."""
+    """Yield rows of archived hours, which do not follow from the present entries."""
     for text in _hours_of(ranges):
         for key, sums in _live(select, quarter_of(f"{text}:00") // _IN_HOUR).items():
             yield *key, *sums
 
 
 def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -> str:
-    """Return the difference of the table from what the record carries of archived entries; empty
-    if there is none. No other hour may have rows.
+    """Return a difference between the table and the recorded digests of archived hours.
+
+    The text is empty if there is none. Hours without archived entries must have no rows.
 
     Args:
         select: reads the ledger.
-        end: the end of what was archived.
-        hours: by hour, the recorded digest.
+        end: first sequence number after the archived entries.
+        hours: the recorded digest of each hour.
     """
     for (quarter,) in select("SELECT DISTINCT quarter FROM usage", ()):
         if not _OUTER[0] <= quarter < _OUTER[1] or _text(quarter // _IN_HOUR) not in hours:

@@ -1,4 +1,4 @@
-"""A call over HTTP, its body and its answer, as bytes again from what is on record."""
+"""Bodies and answers of calls over HTTP, restored byte for byte from the record."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EMPTY = b"[]"
 
 
 class CallReader(Protocol):
-    """What calls are read from: a ledger, or its archive."""
+    """The source of recorded calls: a ledger, or its archive."""
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """The entry with that id."""
+        """Return the entry with that id."""
         ...
 
     def read_record(self, entry_id: str) -> bytes:
@@ -32,12 +32,12 @@ class CallReader(Protocol):
 
 
 def call_body(ledger: CallReader, entry_id: str) -> bytes:
-    """What was sent in the call of an ``EXCHANGE``, byte for byte.
+    """Return the request body of an ``EXCHANGE``, byte for byte.
 
     Raises:
         EntryNotFoundError: there is no such entry.
-        InvalidInputError: it has no body on record: it is no call, or none in a provider's dialect.
-        LedgerError: a part of it was erased.
+        InvalidInputError: the entry has no recorded body: it is not a call in a provider's dialect.
+        LedgerError: a part of the body was erased.
     """
     entry = ledger.read(entry_id)
     cut = entry.metadata.get("cut")
@@ -51,13 +51,13 @@ def call_body(ledger: CallReader, entry_id: str) -> bytes:
 
 
 def call_answer(ledger: CallReader, entry_id: str) -> bytes:
-    """What came back in the call of an ``EXCHANGE``: its bytes, or of a stream what it adds up to.
+    """Return the answer of an ``EXCHANGE``: its bytes, or the assembled answer of a stream.
 
-    An answer that was no JSON is given as its text in UTF-8.
+    An answer that is not JSON is returned as UTF-8 text.
 
     Raises:
         EntryNotFoundError: there is no such entry.
-        InvalidInputError: it has no answer on record.
+        InvalidInputError: the entry has no recorded answer.
         LedgerError: the answer was erased.
     """
     entry = ledger.read(entry_id)

@@ -1,9 +1,9 @@
-"""Which values a caller's own deletion erases: those that no other entry shows.
+"""Values that a caller's own deletion erases: values that no remaining entry shows.
 
 An operator's erasure removes a value wherever its session shows it. A caller's deletion, such as
-``DELETE /v1/responses/{id}``, withdraws the entries of one call. A value of these entries is
-erased if every entry that shows it is withdrawn, now or by an earlier deletion. So a text that
-several calls share is erased together with the last of them.
+``DELETE /v1/responses/{id}``, withdraws the entries of one call. A value of these entries is erased
+if every entry that shows it is withdrawn, now or by an earlier deletion. So a text that several
+calls share is erased together with the last of them.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def erasable(
     earlier: Collection[int] = (),
     digests: Collection[bytes] | None = None,
 ) -> set[int]:
-    """Return the content that is shown by these entries of one session and by no other entry.
+    """Return the content that only these entries of a session show.
 
     Args:
         tx: the transaction that erases the content.
         session_id: the session of the entries; empty for entries without one.
-        seqs: the entries that are withdrawn now.
+        seqs: entries that are withdrawn now.
         earlier: entries of the session that were withdrawn before; they show nothing.
         digests: SHA-256 of the only values to consider; None for all values.
     """

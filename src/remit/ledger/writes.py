@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class LedgerWrites:
-    """What of a :class:`~remit.ledger.LedgerClient` writes, each in one durable transaction."""
+    """The writing methods of :class:`~remit.ledger.LedgerClient`; each is a durable transaction."""
 
     _store: Store
     _committer: GroupCommitter
@@ -128,8 +128,10 @@ class LedgerWrites:
     def step_both(
         self, first: tuple[StageOpener, Any], second: tuple[StageOpener, Any]
     ) -> Sequence[asyncio.Future[Any]]:
-        """:meth:`step` of two, the second done right after the first and in its transaction, but
-        where that is full: what must be together asks whether it is."""
+        """Submit two steps that run in succession, in one transaction unless it is full.
+
+        A step that needs both in one transaction must check that.
+        """
         return self._committer.submit_both(
             Unit(step=first[1], opener=first[0]), Unit(step=second[1], opener=second[0])
         )
@@ -144,7 +146,7 @@ class LedgerWrites:
 
     @property
     def outage(self) -> Outage:
-        """Whether this ledger could be written the last time."""
+        """The outcome of the latest write to this ledger."""
         return self._store.outage
 
     def probe(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.packages.admission import Candidate, IncomingArchive, admit
-from remit.packages.archive import Archive, pack, read_archive
+from remit.packages.archive import Archive, canonical_targz, pack, read_archive
 from remit.packages.documents import AgentDocument, Framework
 from remit.packages.errors import (
     ArchiveError,
@@ -27,6 +27,7 @@ from remit.packages.errors import (
     PackageKeyError,
     PackError,
     SignatureError,
+    TrustError,
 )
 from remit.packages.files import Operation, disk_errors, remove_file, replace_file
 from remit.packages.learned import LEARNED_PACKAGES, policy_epoch
@@ -110,10 +111,12 @@ __all__ = [
     "RecordedPrices",
     "Registry",
     "SignatureError",
+    "TrustError",
     "TrustPolicy",
     "admit",
     "archive_path",
     "build_bundle",
+    "canonical_targz",
     "change_prices",
     "check_envelope",
     "check_prices",

@@ -150,10 +150,8 @@ class OrderWorker:
                 done = await handler(claim)
         except RemitError as error:
             done = _failed(error, error.message)
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # This order is set aside; others continue.
+        except (Exception, asyncio.CancelledError) as error:
+            # This order is set aside; others continue.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise  # the worker itself was cancelled, not something within the order
             _log.error("an order failed: %s", type(error).__name__)

@@ -16,8 +16,7 @@ from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableE
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.server.authentication import Authenticator
-from remit.server.refusals import HttpError
+from remit.server.extending import Authenticator, HttpError
 from tests.support.stores import files_hold, outside
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)

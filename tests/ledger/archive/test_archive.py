@@ -37,7 +37,7 @@ from remit.ledger.archive import (
 )
 from remit.ledger.archive.files import Kind, write_part
 from remit.ledger.tlog import Checkpoint, SignedCheckpoint, TlogProof, leaf_hash
-from remit.server.refusals import HttpError
+from remit.server.extending import HttpError
 from remit.server.responses.turns import Turns
 from tests.ledger.archive.writing import sessions, unguarded
 from tests.support.stores import SIGNER, conversation, files_hold, outside

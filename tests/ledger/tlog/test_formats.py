@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.ledger.tlog import (
+    COSIGNATURE,
     Checkpoint,
     Note,
     NoteError,
@@ -25,7 +26,6 @@ from remit.ledger.tlog import (
     read_tile,
     tile_path,
 )
-from remit.ledger.tlog.note import COSIGNATURE
 
 SIGNER = Signer.generate("example.com/log")
 WITNESS = Signer.generate("witness.example/w1", COSIGNATURE)

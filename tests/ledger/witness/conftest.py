@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.ledger.tlog import Signer
-from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.tlog import COSIGNATURE, Signer
 from remit.ledger.witness import Witness, WitnessState
 from remit.ledger.witness.state import create_state
 from tests.ledger.witness.logs import Log

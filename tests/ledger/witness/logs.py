@@ -13,8 +13,8 @@ from remit.ledger.tlog import (
     consistency_proof,
     leaf_hash,
     node_hash,
+    split_point,
 )
-from remit.ledger.tlog.merkle import split_point
 
 
 class Log:

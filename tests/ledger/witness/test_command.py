@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.ledger.tlog import SignedCheckpoint, VerifierKey
-from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, VerifierKey
 from remit.ledger.witness import WitnessConflictError, WitnessError, request_cosignature
 from tests.ledger.witness.logs import Log
 from tests.support.commands import run_remit

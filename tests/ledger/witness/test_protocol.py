@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.tlog import Checkpoint, SignedCheckpoint, Signer
-from remit.ledger.tlog.note import COSIGNATURE, NoteSignature
+from remit.ledger.tlog import COSIGNATURE, Checkpoint, NoteSignature, SignedCheckpoint, Signer
 from remit.ledger.witness import Witness, WitnessState
 from remit.ledger.witness.state import create_state
 from tests.ledger.witness.logs import Log, body

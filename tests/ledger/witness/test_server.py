@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.tlog import SignedCheckpoint, Signer
-from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.tlog import COSIGNATURE, SignedCheckpoint, Signer
 from remit.ledger.witness import (
     Witness,
     WitnessConflictError,

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from remit.ledger import wire_body
 from remit.providers import Body
-from remit.providers.wire import MESSAGES, RESPONSES, BodyError
+from remit.providers.wire import CHAT, EMBEDDINGS, MESSAGES, RESPONSES, BodyError
 from remit.providers.wire.body import Cut
-from remit.providers.wire.endpoint import CHAT, EMBEDDINGS
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

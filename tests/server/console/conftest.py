@@ -12,8 +12,9 @@ import pytest
 
 from remit.ledger import LedgerClient
 from remit.runtime import Runtime
-from remit.server.authentication import Authenticator, open_keys
+from remit.server.authentication import open_keys
 from remit.server.console import Console
+from remit.server.extending import Authenticator
 from tests.server.console.client import Answered
 from tests.support.roots import new_root
 

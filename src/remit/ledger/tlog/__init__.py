@@ -11,12 +11,13 @@ from remit.ledger.tlog.merkle import (
     inclusion_proof,
     leaf_hash,
     node_hash,
+    split_point,
     tree_root,
     unlisted_subtrees,
     verify_consistency,
     verify_inclusion,
 )
-from remit.ledger.tlog.note import Note, Signer, VerifierKey
+from remit.ledger.tlog.note import COSIGNATURE, Note, NoteSignature, Signer, VerifierKey
 from remit.ledger.tlog.tiles import (
     TILE_WIDTH,
     bundle,
@@ -27,11 +28,13 @@ from remit.ledger.tlog.tiles import (
 )
 
 __all__ = [
+    "COSIGNATURE",
     "EMPTY_ROOT",
     "TILE_WIDTH",
     "Checkpoint",
     "Note",
     "NoteError",
+    "NoteSignature",
     "ProofError",
     "SignedCheckpoint",
     "Signer",
@@ -46,6 +49,7 @@ __all__ = [
     "node_hash",
     "read_bundle",
     "read_tile",
+    "split_point",
     "tile_path",
     "tree_root",
     "unlisted_subtrees",

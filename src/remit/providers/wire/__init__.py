@@ -15,16 +15,21 @@ from remit.providers.wire.body import BodyError, object_in
 from remit.providers.wire.endpoint import (
     A2A,
     BATCHES,
+    CHAT,
     COUNT_TOKENS,
+    EMBEDDINGS,
     ENDPOINTS,
     FILES,
     MESSAGES,
     RESPONSES,
     SPEECH,
     STORED_RESPONSES,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
     Dialect,
     Endpoint,
 )
+from remit.providers.wire.finish import ended_by
 from remit.providers.wire.messages import read_inputs
 from remit.providers.wire.responses import is_reference
 from remit.providers.wire.usage import Usage
@@ -46,13 +51,17 @@ else:
 __all__ = [
     "A2A",
     "BATCHES",
+    "CHAT",
     "COUNT_TOKENS",
+    "EMBEDDINGS",
     "ENDPOINTS",
     "FILES",
     "MESSAGES",
     "RESPONSES",
     "SPEECH",
     "STORED_RESPONSES",
+    "TRANSCRIPTIONS",
+    "TRANSLATIONS",
     "BodyError",
     "Dialect",
     "Endpoint",
@@ -64,6 +73,7 @@ __all__ = [
     "Usage",
     "answer_facts",
     "counted_once",
+    "ended_by",
     "error_in",
     "is_reference",
     "object_in",

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, load_settings
-from remit.kernel.tenant import HOST, TenantError, TenantFile
+from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import (
     KeptHead,
     LedgerClient,
@@ -76,11 +77,11 @@ def hold_open(tenant: Tenant) -> Iterator[None]:
     """Keep a tenant from being moved, as who serves it does.
 
     Raises:
-        TenantError: it is being moved or removed.
+        RemitError: it is being moved or removed.
     """
     with locked(tenant.root.path / ".open.lock", fcntl.LOCK_SH) as is_held:
         if not is_held or TenantFile.is_held_back(tenant.root.path):
-            raise TenantError(f"The tenant {tenant.name} is being moved or removed.")
+            raise RemitError(f"The tenant {tenant.name} is being moved or removed.")
         yield
 
 
@@ -108,14 +109,14 @@ def move_tenant(
         step: called with its name before each step.
 
     Raises:
-        TenantError: it cannot be moved there, or a server serves it; it is as it was.
+        RemitError: it cannot be moved there, or a server serves it; it is as it was.
         LedgerError: a database cannot be used; the old ledger is in force again.
     """
     tenant = find_tenant(host, name)
     root = tenant.root
     with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if not is_held:
-            raise TenantError(f"The ledger of the tenant {name} is being moved already.")
+            raise RemitError(f"The ledger of the tenant {name} is being moved already.")
         _recover(host, ledger, root, host_path)
         before = find_tenant(host, name).file
         require_recorded(ledger, tenant)
@@ -244,14 +245,14 @@ def _copy(plan: MovePlan, root: Root, host_path: str, settings: LedgerSettings) 
     ) as made:  # fmt: skip
         report = made.verify(checkpoint=signed)
         if not report.verified:
-            raise TenantError(f"The copy does not verify: {report.problems[0]}.")
+            raise RemitError(f"The copy does not verify: {report.problems[0]}.")
         return made.count()
 
 
 def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
     file.ledger_path(host_path)  # there is such a database
     if is_there(file, root, host_path):
-        raise TenantError(
+        raise RemitError(
             f"There is something already: {place_of(file)}.",
             next_step="Name another place. Remit never replaces a ledger.",
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.installation import Step
@@ -45,14 +46,14 @@ def remove_old_places(
         The places that are gone.
 
     Raises:
-        TenantError: the tenant is being moved, or its ledger lacks something of an old one.
+        RemitError: the tenant is being moved, or its ledger lacks something of an old one.
         LedgerError: an old ledger is another's, or cannot be removed.
     """
     tenant = find_tenant(host, name)
     removed = []
     with locked(tenant.root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if not is_held or TenantFile.is_held_back(tenant.root.path):
-            raise TenantError(f"The ledger of the tenant {name} is being moved or removed.")
+            raise RemitError(f"The ledger of the tenant {name} is being moved or removed.")
         key = require_recorded(ledger, tenant)
         plans = old_plans(tenant.root)
         for plan in plans:
@@ -86,17 +87,17 @@ def remove_old_place(
 
 
 def _require_copied(plan: MovePlan, root: Root, host_path: str) -> None:
-    """Raise TenantError if the tenant's ledger lacks an entry of the old one or is damaged."""
+    """Raise RemitError if the tenant's ledger lacks an entry of the old one or is damaged."""
     settings = load_settings(root.config).settings.ledger
     tenant = find_tenant(Root(root.path.parent.parent), root.path.name)
     with open_place(plan.aside, root, host_path, settings) as old, open_log(tenant) as log:
         if problem := log.checkpoints.lacks(old.checkpoints.head()):
-            raise TenantError(
+            raise RemitError(
                 f"The old ledger {place_of(plan.aside)} is not removed: {problem}",
                 next_step="`remit ledger verify` of the tenant checks its ledger.",
             )
         if problems := log.verify().problems:
-            raise TenantError(
+            raise RemitError(
                 f"The old ledger {place_of(plan.aside)} is not removed: the ledger in force does "
                 f"not verify ({problems[0]}).",
                 next_step="Keep the old ledger: it may be the only sound copy.",

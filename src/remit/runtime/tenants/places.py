@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
-from remit.kernel.tenant import HOST, TenantError, TenantFile
+from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import (
     KeptHead,
     LedgerClient,
@@ -42,7 +43,7 @@ def location_of(file: TenantFile, root: Root, host_path: str) -> str:
     """The path or URL by which a client opens a tenant's ledger.
 
     Raises:
-        TenantError: it is in the host's database, and the host names none.
+        RemitError: it is in the host's database, and the host names none.
     """
     place = file.ledger_path(host_path)
     return place if file.database else str(root.path / place)
@@ -187,11 +188,11 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
         wait_s: how long to wait for the calls of servers, seconds.
 
     Raises:
-        TenantError: a server still serves it.
+        RemitError: a server still serves it.
     """
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:
-            raise TenantError(
+            raise RemitError(
                 f"A server still serves the tenant {name}, and its calls did not end.",
                 next_step="Nothing was changed. Try again, or wait longer for its calls.",
             )

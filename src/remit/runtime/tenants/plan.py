@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from remit.kernel.errors import RemitError
 from remit.kernel.files import write_over
 from remit.kernel.root import Root
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 
 __all__ = ["MovePlan", "old_plans"]
 
@@ -50,7 +51,7 @@ class MovePlan:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """That in a file of a tenant's root; ``None`` where there is no such file; raises
-        :class:`TenantError` where it is damaged, or of another tenant."""
+        :class:`RemitError` where it is damaged, or of another tenant."""
         try:
             said, root = json.loads(path.read_text("utf-8")), path.parent
             before, after = (TenantFile.planned(said[one], root) for one in ("before", "after"))
@@ -61,25 +62,25 @@ class MovePlan:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TenantError(f"{path} cannot be read: {error}.") from error
+            raise RemitError(f"{path} cannot be read: {error}.") from error
 
     def write(self, path: Path) -> None:
-        """Write it, durably; raises :class:`TenantError` where it cannot be written."""
+        """Write it, durably; raises :class:`RemitError` where it cannot be written."""
         data = json.dumps(asdict(self), indent=1).encode() + b"\n"
         try:
             write_over(path, data, 0o600)  # an address may hold a password
         except OSError as error:
-            raise TenantError(f"{path} cannot be written: {error.strerror or error}.") from error
+            raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def old_plans(root: Root) -> list[MovePlan]:
     """The moves of a tenant whose old ledgers were not removed yet.
 
     Raises:
-        TenantError: a file is damaged.
+        RemitError: a file is damaged.
     """
     found = {path: MovePlan.read(path) for path in sorted(root.path.glob("moved-*.json"))}
     for path, plan in found.items():
         if plan is not None and plan.kept_as != path.name:
-            raise TenantError(f"{path} cannot be read: it is the plan of another move.")
+            raise RemitError(f"{path} cannot be read: it is the plan of another move.")
     return [plan for plan in found.values() if plan is not None]

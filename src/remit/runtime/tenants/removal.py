@@ -19,7 +19,7 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.log_of_logs import latest_head
 from remit.runtime.installation import Step
@@ -76,14 +76,14 @@ class _Plan:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TenantError(f"{path} cannot be read: {error}.") from error
+            raise RemitError(f"{path} cannot be read: {error}.") from error
 
     def write(self, root: Root) -> None:
         path = TenantFile.removing_path(root.path)
         try:
             write_over(path, json.dumps(asdict(self), indent=1).encode() + b"\n", 0o600)
         except OSError as error:
-            raise TenantError(f"{path} cannot be written: {error.strerror or error}.") from error
+            raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def remove_tenant(
@@ -113,7 +113,7 @@ def remove_tenant(
 
     Raises:
         InvalidInputError: there is no reason.
-        TenantError: there is no such tenant, a server serves it, a move's plan is damaged, or the
+        RemitError: there is no such tenant, a server serves it, a move's plan is damaged, or the
             export cannot be written; nothing was changed.
         LedgerError: a ledger cannot be used. Where the removal is on the host's record by then, the
             next `remit tenant` command finishes it.
@@ -124,7 +124,7 @@ def remove_tenant(
     root = tenant.root
     with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
         if not is_held or TenantFile.is_held_back(root.path):
-            raise TenantError(f"The tenant {name} is being moved or removed.")
+            raise RemitError(f"The tenant {name} is being moved or removed.")
         key = require_recorded(ledger, tenant)
         for move in old_plans(root):
             is_own(move.aside, root, host_path, key)  # else it could not be ended
@@ -160,7 +160,7 @@ def removed_before(host: Root, ledger: LedgerClient, host_path: str, name: str) 
         name: the tenant.
 
     Raises:
-        TenantError: another process removes the tenant now, or its root cannot be removed.
+        RemitError: another process removes the tenant now, or its root cannot be removed.
         LedgerError: the tenant's ledger cannot be removed.
     """
     entry = removals(ledger).get(name)
@@ -169,7 +169,7 @@ def removed_before(host: Root, ledger: LedgerClient, host_path: str, name: str) 
     recover_tenant(host, ledger, host_path, name)
     root = root_of(host, name).path
     if TenantFile.removing_path(root).exists():
-        raise TenantError(f"The tenant {name} is being removed by another process.")
+        raise RemitError(f"The tenant {name} is being removed by another process.")
     if TenantFile.path(root).exists():  # somebody put a copy back
         return None
     _remove_empty(root)
@@ -222,7 +222,7 @@ def _record(
 ) -> Removed:
     head = latest_head(ledger, tenant.name)
     if head is None:
-        raise TenantError(f"The log of the tenant {tenant.name} has no head.")
+        raise RemitError(f"The log of the tenant {tenant.name} has no head.")
     checkpoint = head.checkpoint
     entry = LedgerEntry(
         REMOVED, tenant.name, "REMOVED", reason.strip(),
@@ -265,7 +265,7 @@ def _erase(ledger: LedgerClient, root: Root, plan: _Plan, host_path: str) -> Non
         kept.unlink()
         _remove_empty(root.path)
     except OSError as error:
-        raise TenantError(
+        raise RemitError(
             f"{root.path} cannot be removed: {error.strerror or error}.",
             next_step="The tenant is removed on record. `remit tenant list` goes on with it.",
         ) from error

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from remit.kernel.errors import RemitError
 from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import HOST, TENANTS, TenantError, TenantFile, check_name, is_name
+from remit.kernel.tenant import HOST, TENANTS, TenantFile, check_name, is_name
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,
@@ -94,21 +95,21 @@ def find_tenant(host: Root, name: str) -> Tenant:
     """A tenant.
 
     Raises:
-        TenantError: there is none of that name, or it was not made to the end.
+        RemitError: there is none of that name, or it was not made to the end.
     """
     root = root_of(host, name)
     file = TenantFile.read(root.path)
     if file is None:
-        raise TenantError(
+        raise RemitError(
             f"There is no tenant {name}.", next_step="`remit tenant list` shows all there are."
         )
     if not file.ready:
-        raise TenantError(
+        raise RemitError(
             f"The tenant {name} was not made to the end.",
             next_step=f"`remit tenant create {name}` goes on with it.",
         )
     if file.name != name:
-        raise TenantError(
+        raise RemitError(
             f"{TenantFile.path(root.path)} is of the tenant {file.name}.",
             next_step="A tenant's root is not copied or renamed: put its own file back.",
         )
@@ -149,28 +150,28 @@ def create_tenant(
         step: called with its name before each step.
 
     Raises:
-        TenantError: there is one of that name, or the host is itself a tenant.
+        RemitError: there is one of that name, or the host is itself a tenant.
         RemitError: its root or ledger cannot be made; doing it again goes on.
     """
     root = root_of(host, name)
     if TenantFile.read(host.path) is not None:
-        raise TenantError("A tenant has no tenants.", next_step="Name the root of the host.")
+        raise RemitError("A tenant has no tenants.", next_step="Name the root of the host.")
     if ledger.verifier_key is None:
         raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
     file = TenantFile.read(root.path)
     if file is not None and file.ready:
-        raise TenantError(f"There is a tenant {name} already.")
+        raise RemitError(f"There is a tenant {name} already.")
     if file is None:
         _require_not_removed(ledger, name)
         if recorded_key(ledger, name) is not None:
-            raise TenantError(
+            raise RemitError(
                 f"There was a tenant {name}, whose root {root.path} is gone.",
                 next_step="Put a copy of it back from a backup, or choose another name.",
             )
         if "://" in database or (not database and "://" in host_path):
             where = (database or HOST, schema_of(name))
         elif database:
-            raise TenantError("A tenant's database is named by a postgresql:// URL.")
+            raise RemitError("A tenant's database is named by a postgresql:// URL.")
         else:
             where = ("", _LEDGER)
         origin = f"{ledger.verifier_key.name}/{TENANTS}/{name}"
@@ -207,13 +208,13 @@ def save_file(root: Root, file: TenantFile) -> None:
     """Write what a root says of its tenant, durably, in one step.
 
     Raises:
-        TenantError: it cannot be written.
+        RemitError: it cannot be written.
     """
     path = TenantFile.path(root.path)
     try:
         write_over(path, file.encoded(), 0o600)  # an address may hold a password
     except OSError as error:
-        raise TenantError(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
@@ -232,19 +233,19 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
         tenant: whose root it is.
 
     Raises:
-        TenantError: the host has no record of it, or of another key, or one of its removal.
+        RemitError: the host has no record of it, or of another key, or one of its removal.
         LedgerKeyError: the key's file is damaged, or of another log.
     """
     _require_not_removed(ledger, tenant.name)
     recorded = recorded_key(ledger, tenant.name)
     if recorded is None:
-        raise TenantError(
+        raise RemitError(
             f"The host's ledger does not say that there is a tenant {tenant.name}.",
             next_step="A root that was put there by hand is no tenant.",
         )
     key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
     if key is None or known_as(key, recorded.name) != recorded:
-        raise TenantError(
+        raise RemitError(
             f"The key in {tenant.root.keys} is not the one that the tenant {tenant.name} was made "
             "with.",
             next_step="Keep a copy of these files, and put the tenant's own back from a backup.",
@@ -259,7 +260,7 @@ def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
 
 def _require_not_removed(ledger: LedgerClient, name: str) -> None:
     for entry in ledger.query(event_type=REMOVED, submission_id=name, limit=1):
-        raise TenantError(
+        raise RemitError(
             f"The tenant {name} was removed, by {entry.id} of the host.",
             next_step="Its log has ended, and no other can have its name: choose another one.",
         )
