@@ -53,8 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [
         item
         for item in items
-        if item.get_closest_marker("any_store") is None
-        or "postgresql" not in item.name
+        if item.get_closest_marker("any_store") is None or "postgresql" not in item.name
     ]
 
 
