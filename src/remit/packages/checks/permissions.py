@@ -189,6 +189,6 @@ def _may_use_model(agent: AgentDocument, patterns: tuple[str, ...], view: Packag
     if not agent.model or (patterns and agent.model in view.routes):
         return True
     provider_id, model_id = _named(patterns, agent.model)
-    if provider_id and not model_id:  # it means the provider's default model
+    if provider_id and not model_id:  # The name means the provider's default model.
         model_id = "*"
     return allows_model(patterns, provider_id, model_id or agent.model)
