@@ -244,9 +244,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     ),
     "declared outside": (
         lambda: archive_of(members_of({}, encoded(manifest_of({"HO1/../../x": b""})))),
-        "parent_path", "line"),
+        "parent_path", "assets/0/path"),
     "declared twins": (
-        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})), "twin_paths", "line"),
+        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})), "twin_paths", "assets/1/path"),
     "another id": (
         lambda: archive_of(members_of({}, encoded(manifest_of({}, package_id="PKG-OTHER-001")))),
         "wrong_id", "PKG-OTHER-001"),

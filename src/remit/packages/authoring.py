@@ -14,7 +14,7 @@ from remit.packages.archive import paths_in, plain_file
 from remit.packages.errors import PackError
 from remit.packages.files import replace_file
 from remit.packages.manifest import MANIFEST_NAME, Manifest
-from remit.packages.manifest_file import PLACES, ManifestFile
+from remit.packages.manifest_file import PLACES, read_manifest
 from remit.packages.paths import path_problem
 
 __all__ = ["new_package", "update_hashes"]
@@ -39,7 +39,7 @@ def update_hashes(directory: Path) -> Manifest:
     file = directory / MANIFEST_NAME
     try:
         before = plain_file(file, MANIFEST_NAME)
-        value = ManifestFile(before, str(file)).value
+        value = read_manifest(before, str(file), check=False)
         if isinstance(value, dict):
             stated = value.get("assets")
             known = {

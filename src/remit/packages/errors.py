@@ -19,19 +19,7 @@ class PackageError(RemitError):
 
 
 class ManifestError(PackageError):
-    """``manifest.json`` is not a manifest.
-
-    Attributes:
-        line: where in the file, from 1; 0 when the place has no meaning.
-        column: where in that line, in characters, from 1; 0 likewise.
-    """
-
-    def __init__(
-        self, code: str, message: str, *, line: int = 0, column: int = 0, next_step: str = ""
-    ) -> None:
-        super().__init__(code, message, next_step=next_step)
-        self.line = line
-        self.column = column
+    """``manifest.json`` is not a manifest; the message names the field."""
 
 
 class PackError(PackageError):

@@ -10,7 +10,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.packages.manifest_file import ManifestFile
+from remit.packages.manifest_file import read_manifest
 from remit.packages.paths import MANIFEST_NAME
 
 __all__ = ["MANIFEST_NAME", "Asset", "Dependency", "Manifest", "Permissions"]
@@ -102,12 +102,10 @@ class Manifest:
             source: its name, for the errors.
 
         Raises:
-            ManifestError: it is not a manifest; the message names line and column and says what
-                is expected there.
+            ManifestError: it is not a manifest; the message names the field, and the next step
+                says what is expected there.
         """
-        file = ManifestFile(data, source)
-        file.check()
-        return _manifest(file.value)
+        return _manifest(read_manifest(data, source))
 
     @classmethod
     def recorded(cls, data: bytes) -> Manifest:
