@@ -246,7 +246,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
         lambda: archive_of(members_of({}, encoded(manifest_of({"HO1/../../x": b""})))),
         "parent_path", "assets/0/path"),
     "declared twins": (
-        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})), "twin_paths", "assets/1/path"),
+        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})), "twin_paths",
+        "assets/1/path"),
     "another id": (
         lambda: archive_of(members_of({}, encoded(manifest_of({}, package_id="PKG-OTHER-001")))),
         "wrong_id", "PKG-OTHER-001"),
@@ -409,7 +410,7 @@ def test_the_page_names_the_codes_that_there_are() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
     source = "".join((top / f"src/remit/packages/{name}.py").read_text() for name in FORMAT)
-    used = set(re.findall(r"(?:_refuse|PackError|_fail)\(\s*\"(\w+)\"", source))
+    used = set(re.findall(r"(?:_refuse|PackageError|_fail)\(\s*\"(\w+)\"", source))
     used |= set(re.findall(r"return \"(\w+)\", f?\"", source))
     used |= set(re.findall(r"TYPE\w*: \(\"(\w+)\", ", source))
     assert {"link", "fifo", "bad_path", "ratio", "manifest_text"} < used

@@ -18,18 +18,6 @@ class PackageError(RemitError):
         self.code = code
 
 
-class ManifestError(PackageError):
-    """``manifest.json`` is not a manifest; the message names the field."""
-
-
-class PackError(PackageError):
-    """A directory is not what its manifest says, so it is not packed."""
-
-
-class ArchiveError(PackageError):
-    """An archive is not a package, or is not safe to unpack."""
-
-
 class PackageKeyError(PackageError):
     """A key that signs packages cannot be made, read or understood."""
 
@@ -38,5 +26,5 @@ class SignatureError(PackageError):
     """A package's signature does not show that someone who is trusted vouches for it."""
 
 
-class TrustError(PackageError):
-    """Which keys are trusted cannot be read, or not be changed in that way; nothing was."""
+# Earlier names, until 1.0: the code says what is wrong.
+ManifestError = PackError = ArchiveError = TrustError = PackageError

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 from jsonschema import Draft202012Validator, ValidationError
 
 from remit.kernel.schemas import shipped_schema
-from remit.packages.errors import ManifestError
+from remit.packages.errors import PackageError
 from remit.packages.paths import folded, path_problem, shown, unseen
 
 __all__ = ["PLACES", "read_manifest"]
@@ -54,15 +54,15 @@ def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
             understands alike.
 
     Raises:
-        ManifestError: names the first problem's field and what is expected there.
+        PackageError: names the first problem's field and what is expected there.
     """
     try:
         value = _load(data)
         if check:
             _check(value)
-    except ManifestError as error:
+    except PackageError as error:
         message = f"{source}, {error.message}"
-        raise ManifestError(error.code, message, next_step=error.next_step) from error
+        raise PackageError(error.code, message, next_step=error.next_step) from error
     return value
 
 
@@ -136,7 +136,7 @@ def _fail(code: str, place: Place, problem: str, expected: str = "") -> NoReturn
     where = "".join(f"{part!s:.100}/" for part in place)[:-1]
     problem = problem if len(problem) <= _MAX_MESSAGE else f"{problem[:_MAX_MESSAGE]}…"
     where = where if where.isprintable() else ascii(where)
-    raise ManifestError(code, f"{where or 'the file'}: {problem}.", next_step=expected)
+    raise PackageError(code, f"{where or 'the file'}: {problem}.", next_step=expected)
 
 
 def _fail_schema(problem: ValidationError) -> NoReturn:

@@ -14,10 +14,7 @@ from remit.packages.checks.ownership import (
     check_running_code,
 )
 from remit.packages.checks.permissions import (
-    allows_model,
-    allows_named,
     boundary_model,
-    budget_problem,
     check_ceilings,
     reserved_agents,
 )
@@ -36,10 +33,7 @@ __all__ = [
     "Overlay",
     "PackageView",
     "RootDisk",
-    "allows_model",
-    "allows_named",
     "boundary_model",
-    "budget_problem",
     "check_acceptance",
     "check_attestation",
     "check_ceilings",
