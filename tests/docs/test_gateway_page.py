@@ -55,7 +55,7 @@ SAME = tuple(
         (r'"created": ?\d+', "created"),
         (r"(content-length|retry-after): \d+", r"\1"),
         (r"Remit runs from an editable install: .*\n", ""),
-        (r"(\S+/\.?\w+|alone): \d+ files made", "files made"),
+        (r"(\S+/\.?\w+|alone) is made\.", "is made."),
         (r"up to \d+ entries", "up to N entries"),
         (r"Set by \S+,", "Set by USER,"),
         (r"verified: \d+ entries", "verified: N entries"),

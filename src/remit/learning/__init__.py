@@ -1,4 +1,4 @@
-"""Learning: evidence, signals and proposals, and whether adopted proposals did what they predicted.
+"""Learning: evidence, signals, proposals, and the comparison of their effects with predictions.
 
 The room owns the reading of evidence, the statistics and the life of a proposal. The room owns no
 agent: people or their policy adopt a proposal, and packages carry the change.

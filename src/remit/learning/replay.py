@@ -24,15 +24,15 @@ _NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
-        pairs: of the exchanges that were asked again, those of earlier runs included.
-        wanted: how many held-out exchanges there were.
-        failed: how many calls had no answer, or one that cannot be graded.
-        calls: over all runs.
-        spent_nano: in billionths of a US dollar, over all runs.
-        ended: ``complete``, or ``budget``: it ended in the middle.
+        pairs: pairs of all runs.
+        wanted: number of held-out exchanges.
+        failed: number of calls without an answer that can be graded.
+        calls: number of calls over all runs.
+        spent_nano: cost over all runs in nano-dollars.
+        ended: ``complete``, or ``budget`` if the budget ended the replay early.
     """
 
     pairs: tuple[Pair, ...]
@@ -167,7 +167,7 @@ class Replay:
         )
 
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
-        """Those that are held out, or those that are not; erased ones are neither."""
+        """Return the exchanges that are held out, or that are not; erased ones are neither."""
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))
         return [one for one in ids if self._sides.get(one) == held_out]

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast
 
 from jsonschema import Draft202012Validator, ValidationError
 
+from remit.kernel.errors import excerpt
 from remit.kernel.schemas import shipped_schema
 from remit.packages.errors import PackageError
 from remit.packages.paths import folded, path_problem, shown, unseen
@@ -134,9 +135,10 @@ def _check(value: Any) -> None:
 
 def _fail(code: str, place: Place, problem: str, expected: str = "") -> NoReturn:
     where = "".join(f"{part!s:.100}/" for part in place)[:-1]
-    problem = problem if len(problem) <= _MAX_MESSAGE else f"{problem[:_MAX_MESSAGE]}…"
     where = where if where.isprintable() else ascii(where)
-    raise PackageError(code, f"{where or 'the file'}: {problem}.", next_step=expected)
+    raise PackageError(
+        code, f"{where or 'the file'}: {excerpt(problem, _MAX_MESSAGE)}.", next_step=expected
+    )
 
 
 def _fail_schema(problem: ValidationError) -> NoReturn:

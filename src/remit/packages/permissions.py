@@ -71,15 +71,6 @@ class Permissions:
         models = (one.partition("/")[2] if "/" in one else one for one in self.models)
         return permits(models, model_id)
 
-    def allows_named(self, name: str) -> bool:
-        """Return whether everything that ``name`` can mean may be used.
-
-        ``name`` is ``provider/model``; a provider, which means its default model; or a model
-        alone, which has to be allowed for every provider.
-        """
-        names = (name,) if "/" in name else (name, f"{name}/*", f"*/{name}")
-        return any(permits(self.models, one) for one in names)
-
     def budget_problem(self, name: str, value: int | str | None) -> str:
         """Return why a budget exceeds the one here, ending a sentence; empty if it does not.
 

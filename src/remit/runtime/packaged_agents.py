@@ -12,7 +12,7 @@ from remit.kernel.errors import NotFoundError
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import AgentDocument, Framework, Permissions, Registry
-from remit.packages.checks import boundary_model, reserved_agents
+from remit.packages.checks import allows_named, boundary_model, reserved_agents
 
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"
@@ -135,7 +135,7 @@ def _check_model(
     for name in dict.fromkeys(name for name in (stated, asked) if name):
         means = [name] if meaning is None else ["/".join(pair) for pair in meaning(name)]
         if granted.models:
-            right = all(granted.allows_named(model) for model in means)
+            right = all(allows_named(granted, model) for model in means)
         else:  # the root's default model alone, and only when a person asks for it
             right = name != stated and means == [answers]
         if not right:
@@ -144,7 +144,7 @@ def _check_model(
                 next_step="Choose another model, as provider/model, or add it to the models of "
                 "the package's permissions.",
             )
-    if not (stated or asked) and granted.models and not granted.allows_named(answers):
+    if not (stated or asked) and granted.models and not allows_named(granted, answers):
         raise NotFoundError(
             f"{who} may use {permitted}, not {answers}, which is the model here.",
             next_step="Choose another model: as `model`, or in [model] default.",
@@ -162,7 +162,7 @@ def _check_contracts(
         if PurePosixPath(path).stem.partition("@")[0] != contract_id:
             continue
         fixed = boundary_model(PromptContract.parse(files.read(path), path))
-        if fixed and not granted.allows_named(fixed):
+        if fixed and not allows_named(granted, fixed):
             raise NotFoundError(
                 f"{who} answers under {contract_id}, which fixes the model {fixed}; the package "
                 "is not permitted it.",

@@ -14,6 +14,7 @@ from remit.packages.checks.ownership import (
     check_running_code,
 )
 from remit.packages.checks.permissions import (
+    allows_named,
     boundary_model,
     check_ceilings,
     reserved_agents,
@@ -33,6 +34,7 @@ __all__ = [
     "Overlay",
     "PackageView",
     "RootDisk",
+    "allows_named",
     "boundary_model",
     "check_acceptance",
     "check_attestation",

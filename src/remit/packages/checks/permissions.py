@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remit.contracts import PromptContract
+from remit.gateway import split_name
 from remit.kernel.settings import default_settings
 from remit.packages.checks.files import Finding
 from remit.packages.checks.view import PackageView
@@ -12,6 +13,7 @@ from remit.packages.documents import AgentDocument
 from remit.packages.permissions import BUDGETS, KINDS, Permissions, permits
 
 __all__ = [
+    "allows_named",
     "boundary_model",
     "check_agents",
     "check_ceilings",
@@ -82,7 +84,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
             yield Finding(problem, fix)
         for contract, _ in view.documents.contracts.get(agent.contract_id, ()):
             fixed = boundary_model(contract)
-            if fixed and not permissions.allows_named(fixed):
+            if fixed and not allows_named(permissions, fixed):
                 problem = (
                     f"{who} answers under {contract.contract_id} {contract.version}, which fixes "
                     f"the model {fixed}; the package is not permitted it."
@@ -119,6 +121,24 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
             yield Finding(problem, fix)
 
 
+def allows_named(granted: Permissions, name: str) -> bool:
+    """Return whether everything that a model's name can mean is permitted.
+
+    ``name`` is ``provider/model``; a provider, which means its default model; or a model alone,
+    which has to be permitted for every provider.
+    """
+    provider_id, model_id = _named(granted, name)
+    if provider_id:
+        return permits(granted.models, f"{provider_id}/{model_id or '*'}")
+    return any(permits(granted.models, one) for one in (name, f"*/{name}"))
+
+
+def _named(granted: Permissions, name: str) -> tuple[str, str]:
+    """Return the provider that a model's name states, and the model behind it."""
+    heads = {one.partition("/")[0] for one in granted.models}
+    return split_name(name, heads, {*default_settings().providers, "local"})
+
+
 def boundary_model(contract: PromptContract) -> str:
     """The model that a contract fixes: ``provider/model``, or the one of both that it names;
     empty when it fixes none."""
@@ -136,8 +156,7 @@ def _may_use_model(agent: AgentDocument, granted: Permissions, view: PackageView
     that names no model has its agents answered by the root's default alone."""
     if not agent.model or (granted.models and agent.model in view.routes):
         return True
-    provider_id, slash, model_id = agent.model.rpartition("/")
-    # A provider's id alone means its default model.
-    return granted.allows_model(provider_id, model_id) or (
-        not slash and permits(granted.models, f"{agent.model}/*")
-    )
+    provider_id, model_id = _named(granted, agent.model)
+    if provider_id and not model_id:  # it means the provider's default model
+        model_id = "*"
+    return granted.allows_model(provider_id, model_id or agent.model)

@@ -106,7 +106,12 @@ class Dispatcher:
             if (handler := found.app.direct.get(path)) is not None:
                 await handler(call)
             else:  # an agent of the host's
-                nothing = HttpError(404, "not_found", "There is nothing here.")
+                nothing = HttpError(
+                    404,
+                    "not_found",
+                    "There is nothing here. Model calls go to /v1/chat/completions and "
+                    "/v1/messages.",
+                )
                 call.answer(refusal(dialect_of(call.path, call.headers), nothing))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
