@@ -7,7 +7,8 @@ import os
 import stat
 from collections.abc import Collection, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
@@ -15,7 +16,7 @@ from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 from remit.packages.placement import RESERVED
 
-__all__ = ["Check", "Files", "Finding", "Overlay", "RootDisk", "compare_file", "reserved"]
+__all__ = ["Check", "Finding", "RootDisk", "compare_file", "reserved"]
 
 _ENGINE_FILES = ("", "-wal", "-shm", "-journal")  # what SQLite puts beside a database
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -43,38 +44,45 @@ Check = Generator[Finding, None, str]
 """A check at work: yields what is wrong, and returns one line about what it looked at."""
 
 
-class Files(Protocol):
-    """Files by their path relative to the root, with ``/``."""
-
-    def read(self, path: str) -> bytes:
-        """The bytes of a file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            PackageError: ``unsafe_file``: it is a link, a device or the like;
-                ``unreadable_file``: it cannot be read.
-        """
-        ...
-
-
 class RootDisk:
-    """The files of a root on disk, those in reserved folders as well. No link is followed.
+    """The files of a root, those in reserved folders as well. No link is followed.
 
     Args:
         root: the root's directory.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL: where it is
             below a tier folder, it and what its engine puts beside it are not governed.
+        coming: by path, the bytes of files that are read as if they were there already.
+        going: paths of files that are read as if they were gone already.
     """
 
-    def __init__(self, root: Path, *, ledger_path: str = "") -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        ledger_path: str = "",
+        coming: Mapping[str, bytes] = MappingProxyType({}),
+        going: Collection[str] = (),
+    ) -> None:
         self._root = root
+        self._coming = coming
+        self._going = frozenset(going)
         self._ungoverned: set[str] = set()
         if ledger_path and "://" not in ledger_path:
             path = os.path.relpath(root / ledger_path, root)
             self._ungoverned = {f"{path}{suffix}" for suffix in _ENGINE_FILES}
 
     def read(self, path: str) -> bytes:
-        """See :meth:`Files.read`."""
+        """Return the bytes of a file, by its path relative to the root, with ``/``.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            PackageError: ``unsafe_file``: the path leads to a link, a device or the like;
+                ``unreadable_file``: the file cannot be read.
+        """
+        if path in self._coming:
+            return self._coming[path]
+        if path in self._going:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
         *folders, name = path.split("/")
         if not all(folders) or not name or ".." in (*folders, name):
             raise _unsafe(path, "leads out of the root")
@@ -142,38 +150,13 @@ class RootDisk:
             yield path, ""
 
 
-class Overlay:
-    """Files as they would be with some added and some gone: what a package is checked against.
-
-    Args:
-        base: what is there.
-        added: bytes by path, in place of what ``base`` has under the same path.
-        removed: paths that are gone.
-    """
-
-    def __init__(
-        self, base: Files, added: Mapping[str, bytes], removed: Collection[str] = ()
-    ) -> None:
-        self._base = base
-        self._added = added
-        self._removed = frozenset(removed)
-
-    def read(self, path: str) -> bytes:
-        """See :meth:`Files.read`."""
-        if path in self._added:
-            return self._added[path]
-        if path in self._removed:
-            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
-        return self._base.read(path)
-
-
 def reserved(path: str) -> bool:
     """Whether ``path`` is in a folder that no package owns."""
     return f"{path}/".startswith(RESERVED)
 
 
 def compare_file(
-    files: Files, path: str, digest: str, what: str, next_step: str
+    files: RootDisk, path: str, digest: str, what: str, next_step: str
 ) -> Iterator[Finding]:
     """That a file has the hash ``digest`` (``sha256:`` and 64 hex digits), and so is ``what`` it
     should be, such as ``the receipt of PKG-KERNEL-001``.
