@@ -42,7 +42,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 class _Document:
-    """One kind of document, with a schema of that name."""
+    """A document whose schema has the name of its kind."""
 
     kind: ClassVar[str]
     id_key: ClassVar[str] = ""
@@ -81,7 +81,7 @@ class _Document:
 
 @dataclass(frozen=True, slots=True)
 class Specification(_Document):
-    """What a part of an installation promises, and what has to be there for it.
+    """The promises of a part of an installation, and the parts that they need.
 
     Attributes:
         contracts: ids of contracts that have to be installed and usable.
@@ -106,7 +106,7 @@ class Specification(_Document):
 
 @dataclass(frozen=True, slots=True)
 class Framework(_Document):
-    """What the packages of some specifications may be and do.
+    """The rules for the packages of some specifications.
 
     Attributes:
         expected_specs: ids of specifications that have to be there and name this framework.
@@ -181,7 +181,7 @@ class AgentDocument(_Document):
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceCase:
-    """One thing that has to hold, shown without a model.
+    """An acceptance case, which needs no model.
 
     Attributes:
         kind: ``contract``, ``schema`` or ``price``.

@@ -1,4 +1,4 @@
-"""How reading and packing a package fails."""
+"""The errors of packages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from remit.kernel.errors import RemitError
 
 
 class PackageError(RemitError):
-    """A package cannot be used as it is; nothing of it was used.
+    """A package cannot be used; no part of the package was used.
 
     Attributes:
         code: which of the ways it fails, one lower-case word for programs; the tables of
@@ -23,7 +23,7 @@ class PackageKeyError(PackageError):
 
 
 class SignatureError(PackageError):
-    """A package's signature does not show that someone who is trusted vouches for it."""
+    """No trusted key signed a package, or a signature is wrong."""
 
 
 # Earlier names, until 1.0: the code says what is wrong.

@@ -34,11 +34,11 @@ checked by its classification, so one must not say what the other does not."""
 
 Place = tuple[str | int, ...]
 
-_ANYWHERE = ("document", "tool")  # in all other places
+_ANYWHERE = ("document", "tool")  # The classifications of files outside of PLACES.
 _FOLDED = {folded(place): place for place in PLACES}
 _MAX_DEPTH = 4  # lists and objects inside one another that a manifest can need
 _MAX_MESSAGE = 300  # characters
-_WHOLE = re.compile("-?[0-9]{1,16}")
+_INTEGER = re.compile("-?[0-9]{1,16}")
 
 
 class _OddNumber(str):
@@ -77,7 +77,7 @@ def _load(data: bytes) -> Any:
             object_pairs_hook=_unique,
             parse_float=_OddNumber,
             parse_constant=_OddNumber,
-            parse_int=lambda text: int(text) if _WHOLE.fullmatch(text) else _OddNumber(text),
+            parse_int=lambda text: int(text) if _INTEGER.fullmatch(text) else _OddNumber(text),
         )
     except UnicodeDecodeError as error:
         _fail("manifest_encoding", (), f"it is not UTF-8 at byte {error.start}", plain)
@@ -156,7 +156,7 @@ def _fail_schema(problem: ValidationError) -> NoReturn:
 
 
 def _check_references(manifest: Any) -> None:
-    """No package is named twice among itself, what it needs and what it supersedes."""
+    """Refuse a package that is named twice as itself, a dependency or a superseded package."""
     taken = {manifest["package_id"]: "the package itself"}
     pattern = shipped_schema("manifest")["properties"]["version"]["pattern"]
     for index, dependency in enumerate(manifest["dependencies"]):
@@ -193,7 +193,7 @@ def _check_path(path: str, place: Place) -> None:
 
 
 def _check_collisions(paths: list[str]) -> None:
-    """No two paths, nor their folders, are one where case and Unicode's form do not count."""
+    """Refuse paths or folders that differ only in case or in Unicode's form."""
     known: dict[str, tuple[str, bool]] = {}
     for index, path in enumerate(paths):
         parts = path.split("/")

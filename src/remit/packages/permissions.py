@@ -1,4 +1,4 @@
-"""The permissions of a package: what they allow, and what another version changes."""
+"""The permissions of a package, and their changes between versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFINITION = "@sha256:"
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What the package's agents may use; nothing that is not named.
+    """The tools, models, budgets and paths that a package's agents may use.
 
     A tool written ``server__tool@sha256:…`` is an MCP server's tool with the hash of its
     definition, which is compared when the tool is used.
@@ -106,7 +106,7 @@ class BudgetChange:
 
 @dataclass(frozen=True, slots=True)
 class PermissionsDiff:
-    """How the permissions of two versions differ.
+    """The differences between the permissions of two versions.
 
     Attributes:
         widened: what is permitted now and was not, a line each; ``read_*`` after ``*`` is not.
@@ -121,7 +121,7 @@ class PermissionsDiff:
     budgets: tuple[BudgetChange, ...]
 
     def lines(self) -> list[str]:
-        """The same for people; empty when nothing changed."""
+        """Return the differences as lines for people; none if there are no differences."""
         found = []
         for kind, word in KINDS.items():
             found += [f"- {word} {name}" for name in self.removed[kind]]

@@ -1,4 +1,4 @@
-"""Files of a root as checks read them, and what is wrong with one."""
+"""The files of a root, read for checks, and the findings of a check."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ from remit.packages.placement import RESERVED
 
 __all__ = ["Check", "Finding", "RootDisk", "compare_file", "reserved"]
 
-_ENGINE_FILES = ("", "-wal", "-shm", "-journal")  # what SQLite puts beside a database
+_ENGINE_FILES = (
+    "",
+    "-wal",
+    "-shm",
+    "-journal",
+)  # SQLite writes files with these endings next to a database.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong.
+    """A fault that a check found.
 
     Attributes:
         message: a sentence: what is wrong, and why.
@@ -36,7 +41,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: RemitError, next_step: str = "") -> Self:
-        """What an error says; ``next_step`` where it has none of its own."""
+        """Return an error as a finding; ``next_step`` if the error has none of its own."""
         return cls(error.message, error.next_step or next_step)
 
 
@@ -45,7 +50,7 @@ Check = Generator[Finding, None, str]
 
 
 class RootDisk:
-    """The files of a root, those in reserved folders as well. No link is followed.
+    """The files of a root, including reserved folders. No link is followed.
 
     Args:
         root: the root's directory.
@@ -88,7 +93,9 @@ class RootDisk:
             raise _unsafe(path, "leads out of the root")
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for part in folders:  # one by one, so that a link anywhere on the way is refused
+            for part in (
+                folders
+            ):  # Each folder is opened alone, so that a link anywhere in the path is refused.
                 inner = os.open(part, _FOLDER, dir_fd=folder)
                 os.close(folder)
                 folder = inner
@@ -114,7 +121,7 @@ class RootDisk:
             yield from self._walk(tier)
 
     def names(self, folder: str) -> list[str]:
-        """Names of what is in a folder; none where there is no folder.
+        """Return the names in a folder; none if there is no folder.
 
         Raises:
             PackageError: ``unreadable_file``: it cannot be listed.

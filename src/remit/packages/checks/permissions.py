@@ -1,4 +1,4 @@
-"""What packages, agents and contracts may use, under permissions and ceilings."""
+"""Checks that packages, agents and contracts keep to their permissions and ceilings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CURRENT = "current"
 
 
 def check_ceilings(view: PackageView) -> Iterator[Finding]:
-    """No package is permitted more than its framework lets it.
+    """Yield permissions of packages that exceed the ceilings of their framework.
 
     A package that brings an agent and may use models states the budgets for which its framework
     has a ceiling: without one there would be no limit. A package whose framework cannot be used
@@ -94,7 +94,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
         for name in BUDGETS:
             value = getattr(agent, name)
             if value is None:
-                continue  # it has its package's, which has a ceiling of its own
+                continue  # The package's budget applies, and has its own ceiling.
             if problem := permissions.budget_problem(name, value):
                 yield Finding(f"{who} {problem}.", "Lower it, or have the package permitted more.")
             if framework is None:
@@ -104,7 +104,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
 
 
 def check_contracts(view: PackageView) -> Iterator[Finding]:
-    """Contracts that ask for entries of other sessions belong to packages that may read them."""
+    """Yield contracts that read other sessions without a permission of their package."""
     for contract, package_id in view.documents.every_contract():
         queries = contract.required_context.get("ledger_queries", ())
         tools = view.registry.packages[package_id].manifest.permissions.tools
@@ -134,29 +134,31 @@ def allows_named(granted: Permissions, name: str) -> bool:
 
 
 def _named(granted: Permissions, name: str) -> tuple[str, str]:
-    """Return the provider that a model's name states, and the model behind it."""
+    """Return the provider and the model in a model's name."""
     heads = {one.partition("/")[0] for one in granted.models}
     return split_name(name, heads, {*default_settings().providers, "local"})
 
 
 def boundary_model(contract: PromptContract) -> str:
-    """The model that a contract fixes: ``provider/model``, or the one of both that it names;
-    empty when it fixes none."""
+    """Return the model that a contract fixes, as ``provider/model`` or the half that is named."""
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)
 
 
 def reserved_agents() -> tuple[str, ...]:
-    """The id of the agent that comes with Remit, as it ships."""
+    """Return the ids of Remit's own agents."""
     return (default_settings().chat.agent_id,)
 
 
 def _may_use_model(agent: AgentDocument, granted: Permissions, view: PackageView) -> bool:
-    """A route is the configuration's; which models it leads to is looked at there. But a package
-    that names no model has its agents answered by the root's default alone."""
+    """Return whether an agent may use the model in its document.
+
+    The configuration checks the models of a route. A package without models has its agents
+    answered by the root's default model alone.
+    """
     if not agent.model or (granted.models and agent.model in view.routes):
         return True
     provider_id, model_id = _named(granted, agent.model)
-    if provider_id and not model_id:  # it means the provider's default model
+    if provider_id and not model_id:  # A provider alone means its default model.
         model_id = "*"
     return granted.allows_model(provider_id, model_id or agent.model)
