@@ -23,7 +23,6 @@ def named_model(
         click.UsageError: none is known, or several are and the provider is not named.
     """
     from remit.gateway import owner_by_prefix
-    from remit.runtime.prices import bare_name
 
     known = known_providers(found, settings)
     first, slash, rest = model.partition("/")
@@ -40,7 +39,7 @@ def named_model(
                                f"({', '.join(having)}).")  # fmt: skip
     if owner := owner_by_prefix(settings.model.prefixes, model):
         return owner, model
-    near = nearest(model, (bare_name(one) for one in found.table))
+    near = nearest(model, (one.bare_name for one in found.table))
     raise click.UsageError(
         f"No provider is known to have {model}."
         + (f" Did you mean {near}?" if near else "")
@@ -71,9 +70,8 @@ def unknown_model(
 ) -> Exception:
     """The error of a model without a price; ``for_set`` where it was to be given one."""
     from remit.kernel.errors import RemitError
-    from remit.runtime.prices import bare_name
 
-    near = nearest(bare, (bare_name(one) for one in found.table if one.provider == provider))
+    near = nearest(bare, (one.bare_name for one in found.table if one.provider == provider))
     hint = f"Did you mean {near}? " if near else ""
     if for_set:
         hint += "For a model of its own, pass --context-window and --max-output-tokens: without "

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from remit.kernel.errors import InvalidInputError
 from remit.providers.prices.usage import Usage
 
-__all__ = ["Price", "Rates", "Tier"]
+__all__ = ["RATES", "Price", "Rates", "Tier"]
+
+RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
 
 _MILLION = 1_000_000  # the unit in which providers quote
 
@@ -80,6 +82,11 @@ class Price:
     per_character: int = 0
     server_tools: Mapping[str, int] = field(default_factory=dict, hash=False)
     surcharges: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
+
+    @property
+    def bare_name(self) -> str:
+        """The provider's own name of the model."""
+        return self.model.removeprefix(f"{self.provider}/")
 
     def cost_nano(self, usage: Usage) -> int:
         """What a call cost: integer nano-dollars, rounded up once, at the end.
