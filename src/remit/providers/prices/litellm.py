@@ -241,7 +241,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any], rate: str) -> bool:
 
 
 def _same_tiers(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if tiers are the same; a start may differ by 1: LiteLLM counts thousands."""
+    """Return True if tiers are the same; a start may differ by 1, as LiteLLM rounds it."""
     numbers = ([{key: Decimal(value) for key, value in tier.items()} for tier in tiers]
                for tiers in (one, other))  # fmt: skip
     pairs = list(zip_longest(*numbers, fillvalue=dict[str, Decimal]()))

@@ -128,7 +128,7 @@ class Overlay:
 
     @staticmethod
     def sizes_of(price: Price) -> dict[str, Any]:
-        """Return what an own entry must state of a model that another model's entry describes."""
+        """Return the sizes and flags of a price, for an entry of a model without one."""
         names = (*_SIZES, "thinks", "max_completion_tokens")
         return {name: value for name in names if (value := getattr(price, name))}
 

@@ -239,7 +239,7 @@ class _File(_Table):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model of the table; a field is None if the table says nothing about such names."""
+    """A model of the table; a field is None if the file states no such names."""
 
     price: Price
     aliases: tuple[str, ...] | None

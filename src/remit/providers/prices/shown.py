@@ -24,8 +24,7 @@ def _rates(rates: Rates) -> dict[str, Any]:
 
 
 def rate_data(price: Price) -> dict[str, Any]:
-    """Return the rates of a price in US dollars, as exact text: per million tokens of each class,
-    per second of sound, per million characters; and the tiers."""
+    """Return the rates and tiers of a price in US dollars, as exact text."""
     sound = {
         "audio_input": price.audio_input,
         "audio_output": price.audio_output,
