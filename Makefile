@@ -33,8 +33,14 @@ coverage: $(VENV)/.dev $(VENV)/.oracles  ## every test, and the lines that none 
 	$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --skip-covered || status=$$(( status ? status : 1 )); \
 	exit $$status
 
+# docs/contributing.md lists what a soak runs. The simulation and the traffic come after the tests.
+SIMULATED_RUNS := 10000
+TRAFFIC_MINUTES := 90
+
 soak: $(VENV)/.dev $(VENV)/.oracles  ## every case of the large matrices, of which `make test` runs a sample
 	@REMIT_SOAK=1 $(BIN)/python -m pytest -m soak -n $(WORKERS) --dist worksteal --timeout 7200
+	@$(BIN)/python -m tests.simulation --runs $(SIMULATED_RUNS)
+	@$(BIN)/python -m benchmarks.resident $(TRAFFIC_MINUTES)
 
 # Other people's clients, each against a strict provider and through Remit (tests/clients).
 CLIENTS := current openai2 crewai agents aider mcp node

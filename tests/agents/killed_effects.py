@@ -21,6 +21,7 @@ from remit.testing import ScriptedModel, ToolUse
 __all__ = ["main"]
 
 ORDER = {"order": "12"}
+TASK = {"task": "Refund order 12"}
 DONE = "The refund is done."
 ENDED = ("completed", "failed", "cancelled", "dead", "waiting")
 UNKNOWN = "I cannot say whether the refund was made."
@@ -82,8 +83,9 @@ async def _worked(runtime: Runtime, agent: Agent[Any], order: OrderHandle[Any]) 
 
 
 def main(
-    root: str, effects: str, at: int, when: str, how: str, policy: str, session_id: str
-) -> None:
+    root: str, effects: str, at: int, when: str, how: str, policy: str, session_id: str,
+    above: str = "",
+) -> None:  # fmt: skip
     """Begin a turn or a worker's order, or continue it, and print what came of it.
 
     Args:
@@ -94,6 +96,8 @@ def main(
         how: ``turn``, ``resume``, ``stream``, or ``order`` for a worker and its order.
         policy: the tool's ``on_unknown``.
         session_id: the session; a new one if empty.
+        above: ``caller`` or ``sender``: whose session it is, if another agent calls this one or
+            hands over to it.
     """
     killer = Killer(at, when)
 
@@ -111,14 +115,21 @@ def main(
         """Refund unless the tool has answered in this very turn."""
         contents = [message["content"] for message in request.messages]
         blocks = [block for content in contents if isinstance(content, list) for block in content]
-        results = [block for block in blocks if block.get("type") == "tool_result"]
+        offered = [one["name"] for one in request.tools]
+        others = {block["id"] for block in blocks if block.get("name", "").startswith("hand")}
+        results = [block for block in blocks if block.get("type") == "tool_result"
+                   and block["tool_use_id"] not in others]  # fmt: skip
         if not results:
-            return ToolUse("refund", ORDER)
+            given = {"refund": ORDER, "clerk": TASK}.get(offered[0], {})
+            return ToolUse(offered[0], given)
         return UNKNOWN if results[-1]["is_error"] else DONE
 
     model = ScriptedModel(*[careless] * 8)
     with Runtime.open(root, providers={"s": model}) as runtime:
         agent = runtime.agent("clerk", tools=[refund])
+        if above:
+            to = agent.as_tool() if above == "caller" else agent.as_handoff()
+            agent = runtime.agent("boss", tools=[to])
         if how == "order":
             order = agent.submit("Refund order 12", key="one")
             print(order.status().session_id, flush=True)

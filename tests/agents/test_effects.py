@@ -299,6 +299,9 @@ def test_a_person_is_asked_about_a_sub_agents_call_that_was_cancelled(tmp_path: 
         assert (request.kind, request.tool_id) == ("unknown_outcome", "hang")
         result = await session.aturn("Please try again")
         assert [one.tool_id for one in result.waiting_for] == ["hang"]
+        (open_now,) = runtime.approvals.pending()  # it stands for the first request
+        assert open_now.request_id == result.waiting_for[0].request_id
+        assert runtime.approvals.get(request.request_id).state == "void"
 
     with _runtime(tmp_path, ask, HANG, shop.look(ask), HANG) as runtime:
         asyncio.run(play(runtime))

@@ -40,7 +40,7 @@ _CASES = [
 class _Case:
     """One root, and the processes that work on its one session."""
 
-    def __init__(self, directory: Path, policy: str, database: str) -> None:
+    def __init__(self, directory: Path, policy: str, database: str, *, above: str = "") -> None:
         self.root = new_root(directory / "root", database=database)
         self.ledger_at = database or str(self.root / "ledger.db")
         self.environment = dict(os.environ)
@@ -48,13 +48,14 @@ class _Case:
             self.environment["REMIT_DATABASE_URL"] = database
         self.effects = directory / "effects"
         self.policy = policy
+        self.above = above
         self.session = ""
 
     def run(self, how: str, at: int = -1, when: str = "") -> dict[str, Any] | None:
         """Run one process; return ``None`` if it was killed."""
         done = run_forked(
             killed_effects.main, str(self.root), str(self.effects), at, when, how, self.policy,
-            self.session, environment=self.environment,
+            self.session, self.above, environment=self.environment,
         )  # fmt: skip
         lines = done.stdout.splitlines()
         self.session = self.session or lines[0]
@@ -96,6 +97,39 @@ class _Case:
         with self.ledger() as ledger:
             requests = ledger.read_by_event_type("APPROVAL_REQUESTED")
         return {request.metadata["idempotency_key"] for request in requests}
+
+
+# Who is above the agent that is killed, where, and how its turn is continued, until it is answered.
+_ABOVE = [
+    (above, place, again, how)
+    for above, place, again, how in itertools.product(
+        ("caller", "sender"), _PLACES, ("turn", "stream", "resume"), ("resume", "turn")
+    )
+]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("above", "place", "again", "how"), sample(_ABOVE, 4))
+def test_killed_below_another_agent_nothing_is_done_twice_and_one_request_is_open(
+    tmp_path: Path, above: str, place: tuple[int, str], again: str, how: str
+) -> None:
+    case = _Case(tmp_path, "ask", "", above=above)
+    assert case.run("turn", *place) is None
+    unknown = case.unknown()
+    result = case.run(again)
+    assert result is not None
+    if result["waiting"]:
+        assert case.unknown()
+        assert case.deny() == len(result["waiting"]) == 1
+        assert case.deny() == 0
+        result = case.run(how)
+        assert result is not None
+    assert result["nothing"] or not result["waiting"]
+    assert case.effects.read_text().splitlines() == ["12"]
+    if unknown and (place == (0, "") or above == "sender"):
+        assert unknown & case.asked_about() or case.is_answered()
+    with case.ledger() as ledger:
+        assert ledger.verify().verified
 
 
 # The order of a worker, continued by another worker, by a program in its session, or by both.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import remit
+from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.workorders import TextDelta, ToolEnded, ToolStarted, WorkOrderState
 from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
@@ -234,3 +235,45 @@ def test_a_limit_of_no_tokens_is_not_taken_for_no_limit(tmp_path: Path, none: An
         ):
             with pytest.raises(InvalidInputError, match="takes a whole number"):
                 made()
+
+
+@pytest.mark.parametrize("given", [5, 1.5, True, b"SES-7K2M4QX9", ["SES-7K2M4QX9"], "", "s" * 3000])
+def test_what_is_no_session_id_is_refused_in_a_sentence(tmp_path: Path, given: Any) -> None:
+    with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
+        agent = runtime.agent("a")
+        with pytest.raises(
+            InvalidInputError, match=r"is not a session id\. They look like"
+        ) as told:
+            agent.session(given)
+    assert len(str(told.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["user", "subject_id"])
+def test_an_id_of_a_person_that_is_too_long_is_refused_as_it_is_given(
+    tmp_path: Path, name: str
+) -> None:
+    with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
+        agent = runtime.agent("a")
+        agent.session(**{name: "p" * 512})
+        entries = len(runtime.ledger.read_all())
+        for refused in (agent.session, lambda **ids: agent.submit("go", key="k", **ids)):
+            with pytest.raises(InvalidInputError, match=f"{name} has 3,000 characters; an id has"):
+                refused(**{name: "p" * 3000})
+        assert len(runtime.ledger.read_all()) == entries
+
+
+@pytest.mark.parametrize("named", ["lookup", 5, "n" * 3000])
+def test_an_agent_that_must_use_a_tool_it_has_not_is_refused_as_it_is_made(
+    tmp_path: Path, named: Any
+) -> None:
+    with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
+        wanted = {"tools_used": ["add", named]}
+        with pytest.raises(
+            InvalidInputError, match=r"tools_used names .*the tools are add"
+        ) as told:
+            runtime.agent("a", tools=[add], acceptance=wanted)
+        runtime.agent("a", tools=[add], acceptance={"tools_used": ["add"]})
+        step = PlanStep("say", acceptance={"tools_used": [named]})
+        with pytest.raises(InvalidInputError, match="the tools are none"):
+            Plan((step,))
+    assert len(str(told.value)) < 400

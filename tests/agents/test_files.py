@@ -74,6 +74,17 @@ def test_what_is_no_message_is_refused_before_anything_is_done(
         assert not server.calls
 
 
+@pytest.mark.parametrize("wrong", [File(PNG, "image/png"), [File(PNG, "image/png"), " "]])
+def test_a_message_of_files_alone_is_not_called_blank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Any
+) -> None:
+    with anthropic_runtime(tmp_path / "r", monkeypatch, message("x")) as (runtime, server):
+        session = runtime.agent("viewer").session()
+        with pytest.raises(InvalidInputError, match=r"a file and no text\. Say what is to be done"):
+            session.turn(wrong)
+        assert not server.calls
+
+
 def test_a_file_that_cannot_be_one_says_why(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="empty"):
         File(b"", "image/png")

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from remit import Runtime
+from remit.kernel.errors import RemitError
 from remit.kernel.json_text import dump
 from remit.kernel.settings import default_settings
 from remit.providers import Body, LocalProvider, ProviderError, Timeouts
-from remit.providers.weights import ModelError, WeightStore
+from remit.providers.weights import WeightStore
 from remit.providers.wire import CHAT
 from tests.support.requests import provider_request
 
@@ -25,7 +26,7 @@ def _why_not() -> str:
         return "the extra 'local' is not installed"
     try:
         WeightStore().path(NAME)
-    except ModelError as error:
+    except RemitError as error:
         return str(error)
     return ""
 

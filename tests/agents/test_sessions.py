@@ -17,7 +17,7 @@ import pytest
 
 from remit.agents.supervisor import TurnCancelledError
 from remit.agents.tools import Tool
-from remit.gateway.leases import LeaseBusyError, LeaseExpiredError, LeaseManager, Owner
+from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager, Owner
 from remit.kernel.errors import NotFoundError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
@@ -232,7 +232,7 @@ async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> N
     async with office.hold("x", wait_s=0) as lease:
         ledger.transact(lambda tx: tx.execute("UPDATE leases SET owner = 'another'"))
         await asyncio.sleep(_SETTINGS.lasts_s)
-        with pytest.raises(LeaseExpiredError):
+        with pytest.raises(LeaseLostError):
             lease.check()
     assert ledger.select("SELECT owner FROM leases") == [("another",)]  # and left alone
 

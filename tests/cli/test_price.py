@@ -72,6 +72,11 @@ def test_a_price_is_set_on_record_and_every_gate_passes(remit: Run, root: Path) 
     assert _gates(remit) == []
 
 
+@pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "openai:gpt-4o-mini", "OpenAI:gpt-4o-mini"])
+def test_a_price_is_found_by_every_form_of_a_name(remit: Run, root: Path, name: str) -> None:
+    assert _json(remit("price", "show", name, "--json"))["price"]["input"] == "0.15"
+
+
 def test_a_change_by_hand_is_found_and_can_be_put_on_record(remit: Run, root: Path) -> None:
     remit("price", "set", "gpt-4o", "--input", "2", "--output", "8")
     file = root / "prices.toml"

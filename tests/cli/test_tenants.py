@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from remit.kernel.errors import RemitError
 from remit.kernel.settings import load_settings
-from remit.kernel.tenant import TenantError, TenantFile, check_name, tenant_of_origin
+from remit.kernel.tenant import TenantFile, check_name, tenant_of_origin
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.tenants import environment, new_host, opened
@@ -144,7 +145,7 @@ def test_an_older_copy_of_a_tenant_is_told(tmp_path: Path) -> None:
 
 def test_a_name_that_no_tenant_can_have() -> None:
     for name in ("", "-a", "a-", "A", "a_b", "../x", "a" * 33, "ä", "a b", "a\n"):
-        with pytest.raises(TenantError, match="cannot be called"):
+        with pytest.raises(RemitError, match="cannot be called"):
             check_name(name)
     for name in ("a", "0", "acme-eu", "a" * 32):
         assert check_name(name) == name
@@ -182,9 +183,8 @@ def test_a_tenant_goes_on_to_be_made_after_a_crash(
     states = {one["name"]: one["state"] for one in host.json("tenant", "list")["tenants"]}
     assert states == {"acme": "served", "globex": "served", "late": "unfinished"}
     assert "was not made to the end" in host.run("tenant", "checkpoint", "late").stderr
-    monkeypatch.setattr(
-        "remit.runtime.tenants.tenant.save_file", killed
-    )  # all done but the last step
+    # All is done but the last step.
+    monkeypatch.setattr("remit.runtime.tenants.tenant.save", killed)
     assert host.run("tenant", "create", "late").returncode == 130
     monkeypatch.undo()
     assert host.json("tenant", "create", "late")["name"] == "late"

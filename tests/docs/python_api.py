@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -20,9 +21,10 @@ _WIDTH = 90
 INTRODUCTION = """\
 # The Python API
 
-Every public name of a program that uses agents, as the code documents it. [Agents](agents.md)
-teaches how they go together. `RemitError` is the base of all errors; its `next_step` says what to
-do. Methods with an async form (`aturn`, `arun`, …) have the same arguments without the leading `a`.
+The public names for programs that use agents. `help(name)` prints the full text with arguments and
+errors; [Agents](agents.md) is the guide. `RemitError` is the base of all errors; its `next_step`
+says what to do. A method with an async form, such as `aturn`, also exists as `turn`, with the same
+arguments.
 """
 PARTS: dict[str, tuple[str, ...]] = {
     "remit": ("Runtime", "tool", "Tool", "Context", "current_call", "File", "TurnResult",
@@ -40,7 +42,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 def page() -> str:
-    """The whole page, in plain Markdown."""
+    """Return the whole page, in plain Markdown."""
     parts = [INTRODUCTION]
     for module, names in PARTS.items():
         place = importlib.import_module(module)
@@ -50,24 +52,27 @@ def page() -> str:
 
 
 def _entry(name: str, value: Any) -> str:
-    lines = [f"\n### `{name}`\n\n{_described(name, value)}"]
-    if inspect.isclass(value):
-        for member, made in vars(value).items():
-            if member.startswith("_") or f"a{member}" in vars(value):
-                continue  # the async form says it
-            raw = made.__func__ if isinstance(made, classmethod | staticmethod) else made
-            if inspect.isfunction(raw):
-                lines.append(f"\n#### `{name}.{member}`\n\n{_described(member, raw)}")
+    lines = [f"\n### `{name}`\n\n{_summary(value)}\n"]
+    if inspect.isfunction(value) or dataclasses.is_dataclass(value):
+        lines.append(f"\n```text\n{name}{_signature(value)}\n```\n")
+    members = [
+        f"{member}{_signature(raw)}\n    {_summary(raw)}\n"
+        for member, made in vars(value).items()
+        if inspect.isclass(value) and not member.startswith("_") and f"a{member}" not in vars(value)
+        if inspect.isfunction(raw := getattr(made, "__func__", made))
+    ]
+    if members:
+        lines.append(f"\n```text\n{''.join(members)}```\n")
     return "".join(lines)
 
 
-def _described(name: str, value: Any) -> str:
-    text = inspect.cleandoc(value.__doc__ or "")
+def _summary(value: Any) -> str:
+    """Return the first paragraph of a docstring, on one line."""
+    text = inspect.cleandoc(value.__doc__ or "").partition("\n\n")[0]
     if inspect.isclass(value) and not issubclass(value, BaseException):
-        text = re.sub(r"\A\w+\(.*\)\Z", "", text)  # what a dataclass says of itself
+        text = re.sub(r"\A\w+\(.*\)\Z", "", text, flags=re.DOTALL)  # written by dataclasses
     text = re.sub(r":\w+:`~?([^`]*)`", lambda found: found[1].rpartition(".")[2], text)
-    text = text.replace("``", "`")
-    return f"```text\n{name}{_signature(value)}\n\n{text}\n```\n"
+    return " ".join(text.replace("``", "`").split())
 
 
 class _Plain(str):

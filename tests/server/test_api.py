@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ from urllib.parse import quote, unquote, urlencode
 
 import pytest
 
+from remit.agents.admin import admin_tools
 from remit.gateway.auth import ROLES, AuthLimits, KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.ledger import LedgerEntry
@@ -21,6 +23,7 @@ from remit.ledger.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.extending import Authenticator
+from remit.server.mcp.records import record_tools
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root
 from tests.support.stores import conversation, outside
@@ -806,8 +809,76 @@ def test_no_role_is_given_that_may_do_more(api: Api) -> None:
         assert api.ask(name, asked, key=admin).status == 403  # an admin manages no keys
     assert api.runtime.ledger.count() == before
     assert api.ask("GET /api/health", key=admin).status == 200
-    for role in ("operator", "auditor", "agent"):
+    for role in ("auditor", "agent"):
         assert api.ask("POST /api/keys", {"name": f"a {role}", "role": role}).status == 201
+
+
+OF_PERSONS = {
+    name
+    for name, permission in PERMISSIONS.items()
+    if permission not in ("read", "verify") and name.split("/")[2] in ("keys", "users", "teams",
+                                                                       "organisations")
+}  # fmt: skip
+"""Every operation that makes or changes a key, a user, a team or an organisation."""
+
+
+def test_no_route_gives_the_permission_to_approve(api: Api) -> None:
+    bob = api.keys.create("bob", role="operator", user_id="bob")
+    agent = api.keys.create("agent", user_id="ann")
+    secrets = {key.key_id: key.prefix for key in api.keys.list() if key.role == "operator"}
+    for name in sorted(OF_PERSONS):
+        for made in ("bob", "agent", "ann"):
+            if name.startswith("DELETE"):
+                continue
+            path = re.sub(r"\{.*?\}", made, name)
+            for body in (
+                {"name": new_name(), "role": "operator", "user": "bob"},
+                {"id": new_name(), "name": "Ann", "role": "operator"},
+                {"id": new_name(), "name": "Ann", "permissions": ["approve"]},
+                {"id": new_name(), "name": "Ann"}, {"name": "Ann"}, {"role": "operator"},
+                {"grace_s": 5}, None,
+            ):  # fmt: skip
+                answer = api.ask(path, body)
+                if answer.status in (200, 201):
+                    assert "operator" not in answer.body.decode(), (path, body)
+    assert api.ask("POST /api/keys/ops/rotate").status == 200  # it has the permission already
+    found = {key.key_id: key for key in api.keys.list() if key.role == "operator"}
+    assert found.keys() == secrets.keys()
+    assert found[bob.key_id].prefix == secrets[bob.key_id]
+    assert api.keys.find(agent.key_id).role == "agent"
+    refused = api.ask("POST /api/keys", {"name": "more", "role": "operator"}, key=bob.key)
+    assert (refused.status, refused.error["param"]) == (403, "role")
+    assert "remit key create --role operator" in refused.error["message"]
+
+
+def test_nothing_else_takes_a_role(api: Api) -> None:
+    """Neither a body of a route, nor an argument of a tool of ADMIN or of the MCP server."""
+    document = api.ask("GET /api/openapi.json", key="").json
+    taking = {
+        name
+        for name, schema in document["components"]["schemas"].items()
+        if {"role", "permissions"} & schema.get("properties", {}).keys()
+    }
+    asked = [
+        re.findall(r"schemas/(\w+)", json.dumps(told.get("requestBody", {})))
+        for told in operations(api).values()
+    ]
+    assert {name for names in asked for name in names} & taking == {"KeyRequest"}
+    runtime = api.runtime
+    settings = runtime.loaded.settings.tools
+    tools = admin_tools(runtime.ledger, runtime.root.path, settings, runtime.loaded)
+    published = [tool.tool for tool in record_tools(runtime)]
+    assert {tool.tool_id for tool in published} <= {tool.tool_id for tool in tools}
+    for tool in (*tools, *published):
+        assert not re.search(r"key|user|role|team|permission", tool.tool_id)
+        assert not {"role", "permissions", "user"} & tool.input_schema["properties"].keys()
+
+
+def new_name() -> str:
+    return f"n-{next(_NAMES)}"
+
+
+_NAMES = itertools.count()
 
 
 def test_one_may_end_ones_own_key(api: Api) -> None:

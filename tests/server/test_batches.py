@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -236,6 +237,46 @@ def test_a_batch_that_is_deleted_while_it_runs_is_settled(
     assert reserved > 0
     client.messages.batches.delete(batch.id)
     _settled_at_the_bound(served, key, reserved, session)
+
+
+def test_a_batch_that_is_deleted_when_it_has_ended_is_charged_its_results(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _anthropic(served, key.key, session)
+    batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
+    keeper.finish(batch.id)
+    for _ in range(2):
+        with contextlib.suppress(anthropic.NotFoundError):
+            client.messages.batches.delete(batch.id)
+        spent, reserved = _money(served, key)
+        assert reserved == 0
+        assert spent / USD == pytest.approx(2 * ANTHROPIC_LINE, abs=4e-9)
+    _equal(served)
+
+
+@pytest.mark.parametrize("output", [True, False])
+def test_a_file_of_a_batch_that_is_deleted_frees_nothing(
+    served: Served, keeper: Keeper, session: str, output: bool
+) -> None:
+    """Neither the file with its requests, nor the one with its results."""
+    key = served.key(usd_nano=USD)
+    client = _openai(served, key.key, session)
+    batch = _create(client, _line("a"), _line("b"))
+    _, reserved = _money(served, key)
+    file_id = batch.input_file_id
+    keeper.finish(batch.id)
+    if output:
+        file_id = keeper.batches[batch.id]["output_file_id"]
+    with contextlib.suppress(openai.NotFoundError):
+        client.files.delete(file_id)
+    client.batches.retrieve(batch.id)
+    spent, held = _money(served, key)
+    assert held == 0 or spent + held == reserved
+    if not output:
+        assert (held, spent / USD) == (0, pytest.approx(2 * OPENAI_LINE, abs=4e-9))
+    assert spent + held >= 2 * OPENAI_LINE * USD
+    _equal(served)
 
 
 def test_a_batch_that_its_provider_forgot_is_settled(

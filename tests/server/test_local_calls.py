@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
-from remit.providers.weights import ModelError
 from remit.runtime import weight_store
 from tests.server.running import Served, new_session, serving
 from tests.support.waiting import until
@@ -40,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     settings = default_settings()
     try:
         weight_store(settings).path(settings.local.model)
-    except ModelError as error:
+    except RemitError as error:
         pytest.skip(f"the local model's weights are not here: {error.message}")
     root = tmp_path_factory.mktemp("calls") / "root"
     toml = f"[local]\ncontext_tokens = {_WINDOW}\nthreads = 1\n"

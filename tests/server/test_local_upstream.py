@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
-from remit.providers.weights import ModelError
 from remit.runtime import weight_store
 from tests.server.running import Served, new_session, serving
 
@@ -45,7 +45,7 @@ def llama() -> Iterator[str]:
     settings = default_settings()
     try:
         weights = weight_store(settings).path(settings.local.model)
-    except ModelError as error:
+    except RemitError as error:
         pytest.skip(f"the local model's weights are not here: {error.message}")
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER, str(weights)],

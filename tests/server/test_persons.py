@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import Tool
-from remit.ledger import LedgerEntry
+from remit.gateway.auth import KeyStore, NewKey
+from remit.ledger import LedgerClient, LedgerEntry
 from tests.server.console.client import Visitor
 from tests.server.running import Served, new_session, serving
 from tests.support.commands import run_remit
+from tests.support.tenants import new_host, opened
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
 
@@ -28,50 +31,57 @@ Vote = Callable[[str], int]
 
 @dataclass
 class Desk:
-    """A server whose tool ``payout`` takes two people."""
+    """A server whose tool ``payout`` takes two people; the root of the host or of a tenant."""
 
     served: Served
+    root: Path
+    ledger: LedgerClient
 
     def waiting(self, requested_by: str = "") -> str:
         """Return a request that nobody has decided."""
-        queue = ApprovalQueue(self.served.ledger)
+        queue = ApprovalQueue(self.ledger)
         return queue.request(
             PAYOUT, {"to": new_session()}, session_id=new_session(), agent_id="clerk",
             requested_by=requested_by,
         ).request_id  # fmt: skip
 
-    def api(self, key: str, method: str, path: str, body: Any = None) -> Any:
-        status, raw, _ = self.served.ask(method, f"/api{path}", body, token=key, headers=JSON)
+    def api(self, key: NewKey, method: str, path: str, body: Any = None) -> Any:
+        status, raw, _ = self.served.ask(method, f"/api{path}", body, token=key.key, headers=JSON)
         assert status in (200, 201), raw
         return json.loads(raw)
 
-    def machine_key(self, user: str = "") -> str:
-        """Return the secret of an operator's key that the machine made."""
-        return self.served.key(role="operator", user=user).key
+    def machine_key(self, user: str = "", **more: Any) -> NewKey:
+        """Return an operator's key that the machine made."""
+        with KeyStore(self.ledger) as keys:
+            return self.known(keys.create(new_session(), role="operator", user_id=user, **more))
 
-    def network_key(self, maker: str, user: str, name: str = "") -> str:
-        """Return the secret of an operator's key that another key asked for."""
-        wanted = {"name": name or new_session(), "role": "operator", "user": user}
-        return self.known(self.api(maker, "POST", "/keys", wanted)["key"])
+    def network_key(self, maker: NewKey, user: str, name: str = "") -> NewKey:
+        """Return an operator's key that another key asked for, as earlier versions let it."""
+        with KeyStore(self.ledger) as keys:
+            return self.known(keys.create(
+                name or new_session(), role="operator", user_id=user, requested_by=maker.key_id
+            ))  # fmt: skip
 
-    def renewed(self, key: str, key_id: str) -> str:
-        """Return a key's new secret, which another key asked for."""
-        return self.known(self.api(key, "POST", f"/keys/{key_id}/rotate", {})["key"])
+    def renewed(self, by: NewKey, key: NewKey) -> NewKey:
+        """Return a key with a new secret, which another key asked for."""
+        with KeyStore(self.ledger) as keys:
+            return self.known(keys.rotate(key.key_id, requested_by=by.key_id))
 
-    def known(self, key: str) -> str:
-        until(lambda: self.served.ask("GET", "/v1/models", token=key)[0] == 200)
+    def known(self, key: NewKey) -> NewKey:
+        until(lambda: self.served.ask("GET", "/v1/models", token=key.key)[0] == 200)
         return key
 
-    def by_key(self, key: str) -> Vote:
+    def by_key(self, key: NewKey) -> Vote:
         """Vote over the API."""
         return lambda request: self.served.ask(
-            "POST", f"/api/approvals/{request}", {"grant": True}, token=key, headers=JSON
+            "POST", f"/api/approvals/{request}", {"grant": True}, token=key.key, headers=JSON
         )[0]
 
-    def by_console(self, key: str) -> Vote:
+    def by_console(self, key: NewKey) -> Vote:
         """Vote in a console session."""
         visitor = Visitor(self.served)
-        visitor.cookie = visitor.try_key(key).headers["set-cookie"].partition(";")[0]
+        cookies = visitor.try_key(key.key).headers["set-cookie"].replace(", remit_", "\nremit_")
+        visitor.cookie = "; ".join(one.partition(";")[0] for one in cookies.splitlines())
         return lambda request: (
             visitor.decide(f"/console/approvals/{request}", {"verdict": "grant"}).status
         )
@@ -79,20 +89,25 @@ class Desk:
     def by_command(self, name: str) -> Vote:
         """Vote on the command line."""
         return lambda request: (
-            run_remit(
-                "approve", request, "--by", name, "--yes", "--root", self.served.root
-            ).returncode
+            run_remit("approve", request, "--by", name, "--yes", "--root", self.root).returncode
         )
 
     def state(self, request: str) -> str:
-        return ApprovalQueue(self.served.ledger).get(request).state
+        return ApprovalQueue(self.ledger).get(request).state
 
 
 @pytest.fixture(scope="module")
-def desk(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    root = tmp_path_factory.mktemp("persons") / "root"
-    with serving(root, upstream.url, toml=PAIR) as served:
-        yield Desk(served)
+def host(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = new_host(tmp_path_factory.mktemp("persons") / "root", PAIR)
+    with serving(root, upstream.url) as served:
+        yield served
+
+
+@pytest.fixture(scope="module", params=["", "acme"], ids=["host", "tenant"])
+def desk(host: Served, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    root = host.root / "tenants" / request.param if request.param else host.root
+    with opened(root) as ledger:
+        yield Desk(host, root, ledger)
 
 
 def _twice(desk: Desk) -> tuple[Vote, Vote]:
@@ -133,13 +148,53 @@ def _remade(desk: Desk) -> tuple[Vote, Vote]:
 
 
 def _renewed_others(desk: Desk) -> tuple[Vote, Vote]:
-    ann, bob = desk.machine_key("ann"), desk.served.key(role="operator", user="bob")
-    return desk.by_key(ann), desk.by_key(desk.renewed(ann, bob.key_id))
+    ann, bob = desk.machine_key("ann"), desk.machine_key("bob")
+    return desk.by_key(ann), desk.by_key(desk.renewed(ann, bob))
 
 
 def _renewed_by_itself(desk: Desk) -> tuple[Vote, Vote]:
-    ann, bob = desk.machine_key("ann"), desk.served.key(role="operator", user="bob")
-    return desk.by_key(ann), desk.by_key(desk.renewed(desk.renewed(ann, bob.key_id), bob.key_id))
+    ann, bob = desk.machine_key("ann"), desk.machine_key("bob")
+    return desk.by_key(ann), desk.by_key(desk.renewed(desk.renewed(ann, bob), bob))
+
+
+def _renamed_user(desk: Desk) -> tuple[Vote, Vote]:
+    ann, user = desk.machine_key("ann"), new_session()
+    desk.api(ann, "POST", "/users", {"id": user, "name": "Ann"})
+    mine = desk.machine_key(user)
+    desk.api(ann, "PUT", f"/users/{user}", {"name": "Bob"})
+    return desk.by_key(mine), desk.by_key(desk.machine_key(user))
+
+
+def _revoked_and_made_again(desk: Desk) -> tuple[Vote, Vote]:
+    name = new_session()
+    with KeyStore(desk.ledger) as keys:
+        first = desk.known(keys.create(name, role="operator", user_id="ann"))
+    vote = desk.by_key(first)
+
+    def then_again(request: str) -> int:
+        with KeyStore(desk.ledger) as keys:
+            keys.revoke(first.key_id)
+            again = desk.known(keys.create(name, role="operator", user_id="ann"))
+        return desk.by_key(again)(request)
+
+    return vote, then_again
+
+
+def _chain_of_revoked(desk: Desk) -> tuple[Vote, Vote]:
+    ann = desk.machine_key("ann")
+    first = desk.network_key(ann, "bob")
+    second = desk.network_key(first, "cid")
+    third = desk.network_key(second, "dan")
+    for key in (first, second):
+        desk.api(ann, "DELETE", f"/keys/{key.key_id}")
+    return desk.by_key(ann), desk.by_key(third)
+
+
+def _of_a_team(desk: Desk) -> tuple[Vote, Vote]:
+    return (
+        desk.by_key(desk.machine_key("ann", team_id="one")),
+        desk.by_key(desk.machine_key("ann", team_id="two", organisation_id="other")),
+    )
 
 
 def _console(desk: Desk) -> tuple[Vote, Vote]:
@@ -171,7 +226,8 @@ def _made_by_nameless(desk: Desk) -> tuple[Vote, Vote]:
     [
         _twice, _two_keys, _other_spelling, _named_bob, _named_bob_first, _chain, _remade,
         _renewed_others, _renewed_by_itself, _console, _command_and_key, _key_and_command,
-        _nameless, _made_by_nameless,
+        _nameless, _made_by_nameless, _renamed_user, _revoked_and_made_again, _chain_of_revoked,
+        _of_a_team,
     ],
 )  # fmt: skip
 def test_one_person_never_approves_twice(desk: Desk, way: Callable[[Desk], Any]) -> None:
@@ -192,7 +248,7 @@ def test_two_persons_approve_whatever_their_keys_are_called(desk: Desk) -> None:
     misleading = desk.network_key(bob, "ann", "ann")
     assert desk.by_key(ann)(request) == 200
     assert desk.by_console(misleading)(request) == 303
-    (granted,) = desk.served.ledger.query(event_type="APPROVAL_GRANTED", submission_id=request)
+    (granted,) = desk.ledger.query(event_type="APPROVAL_GRANTED", submission_id=request)
     assert granted.metadata["person"] == "bob"
 
 
@@ -207,12 +263,12 @@ def test_a_session_of_a_key_asks_for_the_person_behind_the_key(desk: Desk) -> No
     ann = desk.machine_key("ann")
     made = desk.api(ann, "POST", "/keys", {"name": new_session(), "role": "agent", "user": "zed"})
     session = new_session()
-    desk.served.ledger.write(
+    desk.ledger.write(
         LedgerEntry("SESSION_START", session, "STARTED", "x", metadata={
             "provenance": {"agent_id": "clerk", "session_id": session}, "agent_id": "clerk",
             "user_id": "zed", "key_id": made["id"]})
     )  # fmt: skip
-    queue = ApprovalQueue(desk.served.ledger)
+    queue = ApprovalQueue(desk.ledger)
     asked = queue.request(PAYOUT, {}, session_id=session, agent_id="clerk")
     assert asked.requested_by == "ann"
     assert desk.by_key(ann)(asked.request_id) == 409
@@ -221,6 +277,7 @@ def test_a_session_of_a_key_asks_for_the_person_behind_the_key(desk: Desk) -> No
 @pytest.mark.parametrize("role", ["agent", "admin"])
 def test_only_a_role_that_may_approve_decides(desk: Desk, role: str) -> None:
     request = desk.waiting()
-    key = desk.served.key(role=role, user="ann").key
+    with KeyStore(desk.ledger) as keys:
+        key = desk.known(keys.create(new_session(), role=role, user_id="ann"))
     assert desk.by_key(key)(request) == 403
     assert desk.state(request) == "pending"

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import errno
 import json
 import re
 import tempfile
@@ -21,10 +23,16 @@ import pytest
 
 import remit
 from remit.gateway import LLMGateway, RouterConfig
-from remit.gateway.auth import KeyStore, NewKey
+from remit.gateway.auth import AuthUnavailableError, Identity, KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.server.refusals import REJECTED
+from remit.gateway.memory import Holding, memory
+from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, Transaction
+from remit.server.authentication import Authenticator
+from remit.server.refusals import REJECTED, HttpError, refusal_of, shutting_down
+from remit.server.replies import read_body, refusal
+from remit.server.responses.background import too_many
+from remit.server.shares import Share, Shares
+from remit.server.tenants.open_tenants import unavailable
 from tests.server.running import Served, new_session, serving
 from tests.support.requests import prompt_request
 from tests.support.waiting import until
@@ -43,6 +51,8 @@ wait_ms = 1
 USD = 1_000_000_000
 TEN_USD = BudgetLimits(None, 10 * USD, None, None, None)
 Answer = tuple[int, bytes, Mapping[str, str]]
+Refused = tuple[int, str]
+MIB = 1024 * 1024
 
 
 class Bench:
@@ -215,26 +225,31 @@ def _long_chain(made: Bench) -> tuple[NewKey, Answer]:
 
 ROWS: Mapping[str, Row] = {
     "INVALID_INPUT": Row(
-        _plain(model="claude-sonnet-4-5", n=2), ("n",), "claude-sonnet-4-5", "anthropic"
+        _plain(model="claude-sonnet-4-5", n=2),
+        ("n asks", "leave this out"), "claude-sonnet-4-5", "anthropic",
     ),
     "AUTH_ERROR": Row(
-        _plain(key={"agents": ("mine",)}, headers={"x-remit-agent": "other"}), ("agent",)
+        _plain(key={"agents": ("mine",)}, headers={"x-remit-agent": "other"}),
+        ("agent", "x-remit-agent"),
     ),
-    "MODEL_NOT_ALLOWED": Row(_plain(key={"models": ("gpt-4o",)}), ("openai/gpt-4o-mini",)),
-    "SESSION_NOT_YOURS": Row(_session, ("session",)),
+    "MODEL_NOT_ALLOWED": Row(
+        _plain(key={"models": ("gpt-4o",)}), ("openai/gpt-4o-mini", "GET /v1/models")
+    ),
+    "SESSION_NOT_YOURS": Row(_session, ("session", "x-remit-session")),
     "PROVIDER_NOT_FOUND": Row(
         _plain(model="nobody/x"), ("nobody", "[providers.nobody]"), "nobody/x", "nobody"
     ),
-    "FILE_NOT_FOUND": Row(_file, ("file-anns",)),
-    "PREVIOUS_RESPONSE_NOT_FOUND": Row(_previous, ("resp_000",)),
+    "FILE_NOT_FOUND": Row(_file, ("file-anns", "GET /v1/files")),
+    "PREVIOUS_RESPONSE_NOT_FOUND": Row(_previous, ("resp_000", "in input")),
     "CONTEXT_LENGTH": Row(
-        _long_chain, ("33,554,432",), "anthropic/claude-sonnet-4-5", "anthropic"
+        _long_chain, ("33,554,432", "leave older items out"),
+        "anthropic/claude-sonnet-4-5", "anthropic",
     ),
     "BUDGET_EXHAUSTED": Row(
         _plain(_limits(usd=1000)), ("openai/gpt-4o-mini", "USD", "max_tokens")
     ),
-    "BUDGET_BUSY": Row(_busy, ("other calls",)),
-    "TURN_LIMIT": Row(_twice, ("1 calls",)),
+    "BUDGET_BUSY": Row(_busy, ("other calls", "max_tokens")),
+    "TURN_LIMIT": Row(_twice, ("1 calls", "remit budget set")),
     "NOT_ALLOCATED": Row(_plain(None), ("remit budget set",)),
     "UNPRICED": Row(
         _plain(model="gpt-nobody-knows"),
@@ -242,14 +257,176 @@ ROWS: Mapping[str, Row] = {
         "gpt-nobody-knows",
     ),
     "UNBOUNDED": Row(
-        _plain(service_tier="nobody-knows"), ("openai/gpt-4o-mini", "service_tier")
+        _plain(service_tier="nobody-knows"),
+        ("openai/gpt-4o-mini", "service_tier", "leave this out"),
     ),
-    "RATE_LIMITED": Row(_plain(_limits(tpm=1)), ("1 tokens of this minute",)),
-    "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1",), "gpt-4.1"),
-    "IDEMPOTENCY_CONFLICT": Row(_repeated("conflict"), ("idempotency key",)),
-    "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key",)),
+    "RATE_LIMITED": Row(
+        _plain(_limits(tpm=1)),
+        ("1 tokens of this minute", "openai/gpt-4o-mini", "max_tokens", "remit budget set"),
+    ),
+    "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1", "name another model"), "gpt-4.1"),
+    "IDEMPOTENCY_CONFLICT": Row(
+        _repeated("conflict"), ("idempotency key", "send the call again later")
+    ),
+    "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key", "name another key")),
     "IDEMPOTENCY_ERASED": Row(_repeated("erased"), ("idempotency key", "name another key")),
 }  # fmt: skip
+
+
+def _asked(
+    method: str, path: str, body: Any = None, *, role: str = "agent", **headers: str
+) -> Callable[[Bench], Refused]:
+    def provoke(made: Bench) -> Refused:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        token = made.key(role=role).key if "authorization" not in named else ""
+        status, raw, _ = made.served.ask(method, path, body, token=token, headers=named)
+        return status, _text_of(raw)
+
+    return provoke
+
+
+def _text_of(raw: bytes) -> str:
+    return str(json.loads(raw)["error"]["message"])
+
+
+def _sent(head: str, *, signed: bool = True) -> Callable[[Bench], Refused]:
+    """Send a head as it is, and read an answer that may come before the body."""
+
+    def provoke(made: Bench) -> Refused:
+        token = f"authorization: Bearer {made.served.token}\r\n" if signed else ""
+        raw = made.served.raw(f"{head}\r\n{token}\r\n".encode())
+        status, _, text = int(raw[9:12]), *raw.partition(b"\r\n\r\n")[1:]
+        return status, _text_of(text) if text.startswith(b"{") else text.decode().strip()
+
+    return provoke
+
+
+def _raised(refuse: Callable[[], object]) -> Callable[[Bench], Refused]:
+    """Have the server's own function refuse what no client can bring about at will."""
+
+    def provoke(made: Bench) -> Refused:
+        try:
+            error = refuse()
+        except HttpError as raised:
+            error = raised
+        assert isinstance(error, HttpError)
+        status, raw, *_ = refusal("openai", error)
+        return status, _text_of(raw)
+
+    return provoke
+
+
+def _share(calls: int = 0, size: int = 0) -> None:
+    """Take so many calls and bytes of one key."""
+    shares = Shares(4, MIB)
+    for _ in range(calls):
+        Share(shares).begin("KEY-1")
+    share = Share(shares)
+    share.begin("KEY-1")
+    share.take(size)
+
+
+def _without_room() -> None:
+    held = Holding(memory)
+    held.resize(memory.limit)
+    try:
+        _share(size=MIB)
+    finally:
+        held.resize(0)
+
+
+def _unfinished() -> None:
+    """Read a body of which nothing comes."""
+
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    asyncio.run(read_body(never, None, MIB, 0.0, None))
+
+
+def _keys_unread() -> None:
+    class Unavailable:
+        def authenticate(self, token: str | None) -> Identity:
+            raise AuthUnavailableError("Keys cannot be checked.", next_step="Try again.")
+
+    asyncio.run(Authenticator(Unavailable(), "").caller({"type": "http", "headers": []}))
+
+
+_POST = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json"
+_CALL = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hi"}]}
+_LOST = LedgerConnectionError("The database is away.")
+
+BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ...]]] = {
+    (400, "no HTTP"): (_sent("GET /healthz HTTP/1.1", signed=False), ("host header", "new")),
+    (400, "invalid_json"): (_asked("POST", "/v1/chat/completions", b"{"), ("JSON",)),
+    (400, "invalid_request"): (
+        _asked("POST", "/v1/chat/completions", {**_CALL, "base_url": "http://x"}),
+        ("base_url", "leave this out"),
+    ),
+    (400, "invalid_header"): (
+        _asked("POST", "/v1/chat/completions", _CALL, x_remit_session="s" * 1000),
+        ("x-remit-session", "shorten"),
+    ),
+    (401, "invalid_api_key"): (
+        _asked("POST", "/v1/chat/completions", _CALL, authorization="Bearer nobody"),
+        ("key", "operator"),
+    ),
+    (403, "forbidden"): (_asked("GET", "/metrics"), ("agent", "whose role may")),
+    (403, "auth_error"): (
+        _asked("GET", "/v1/files", role="auditor"), ("auditor", "a key of the role agent")
+    ),
+    (404, "not_found"): (_asked("GET", "/v1/nothing"), ("/v1/chat/completions",)),
+    (404, "model_not_found"): (_asked("GET", "/v1/models/none"), ("GET /v1/models",)),
+    (404, "response_not_found"): (
+        _asked("GET", "/v1/responses/resp_" + "0" * 48), ("response", "its call answered")
+    ),
+    (404, "conversation_not_found"): (
+        _asked("GET", "/v1/conversations/conv_" + "0" * 48), ("POST /v1/conversations",)
+    ),
+    (405, "method_not_allowed"): (
+        _asked("DELETE", "/v1/chat/completions"), ("/v1/chat/completions", "send POST")
+    ),
+    (408, "request_timeout"): (_raised(_unfinished), ("server.body_timeout_s",)),
+    (413, "request_too_large"): (
+        _sent(f"{_POST}\r\ncontent-length: 99999999999"), ("bytes", "server.max_body_bytes")
+    ),
+    (415, "unsupported_encoding"): (
+        _sent(f"{_POST}\r\ncontent-encoding: gzip\r\ncontent-length: 9"), ("send it without",)
+    ),
+    (429, "rate_limited"): (
+        _raised(lambda: _share(calls=3)), ("3 requests", "wait for one to end")
+    ),
+    (429, "rate_limited bytes"): (
+        _raised(lambda: _share(size=memory.limit)), ("bytes of at most", "wait for one to end")
+    ),
+    (429, "too_many_in_background"): (
+        _raised(lambda: too_many(7)), ("7 responses", "try again")
+    ),
+    (431, "no HTTP"): (
+        _sent(f"{_POST}\r\nx-long: {'y' * 99_000}"), ("server.max_header_bytes", "send less")
+    ),
+    (500, "internal_error"): (_raised(lambda: refusal_of(ValueError())), ("see its log",)),
+    (503, "overloaded"): (_raised(_without_room), ("body of", "server.memory_bytes")),
+    (503, "shutting_down"): (_raised(shutting_down), ("try again",)),
+    (503, "auth_unavailable"): (_raised(_keys_unread), ("Keys", "Try again")),
+    (503, "record_unavailable"): (_raised(lambda: refusal_of(_LOST)), ("database", "try again")),
+    (503, "local_error"): (
+        _raised(lambda: refusal_of(OSError(errno.EMFILE, "too many"))), ("descriptors", "try again")
+    ),
+    (503, "tenant_unavailable"): (
+        _raised(lambda: unavailable(ValueError())), ("tenant", "try again")
+    ),
+}  # fmt: skip
+"""Refusals before the gateway is reached: nothing is recorded, and nothing is sent or charged."""
+
+OTHERS = {
+    "answer_untranslatable", "archived", "client_closed_request", "context_length_exceeded",
+    "conversation_erased", "item_not_found", "not_in_background", "previous_response_in_progress",
+    "previous_response_not_found", "provider_error", "provider_not_found", "response_in_progress",
+    "session_not_yours", "too_many_sessions",
+}  # fmt: skip
+"""Codes of the server that refuse no model call, or stand among those of the gateway."""
 
 
 @pytest.fixture(scope="module")
@@ -282,9 +459,43 @@ def codes_in_source() -> set[str]:
     return found
 
 
+def codes_of_the_server() -> set[str]:
+    """Return each code with which the server answers by itself, read from its source."""
+    found = set()
+    server = Path(remit.__file__).parent / "server"
+    for path in server.rglob("*.py"):
+        if path.relative_to(server).parts[0] in ("api", "console"):
+            continue  # They are no doors of model calls.
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "HttpError":
+                code = node.args[1]
+                found |= {code.value} if isinstance(code, ast.Constant) else set()
+    return {str(one) for one in found}
+
+
 def test_every_code_has_a_status_and_a_row() -> None:
     assert codes_in_source() <= set(REJECTED)
     assert set(ROWS) == set(REJECTED)
+    assert codes_of_the_server() - OTHERS <= {code for _, code in BEFORE}
+    assert {status for status, _ in BEFORE} == {
+        400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("row", BEFORE, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_a_refusal_before_the_gateway_names_the_limit_and_the_next_step(
+    made: Bench, row: tuple[int, str]
+) -> None:
+    made.served.ask("GET", "/healthz")
+    before = len(made.provider.calls), made.served.ledger.query(event_type="PROMPT_REJECTED")
+    provoke, names = BEFORE[row]
+    status, text = provoke(made)
+    assert status == row[0]
+    for name in names:
+        assert name in text
+    assert f"| `{row[1]}` | {status} | {text} |" in TABLE.read_text("utf-8")
+    after = len(made.provider.calls), made.served.ledger.query(event_type="PROMPT_REJECTED")
+    assert (before[0], len(list(before[1]))) == (after[0], len(list(after[1])))
 
 
 def _refusal(made: Bench, code: str) -> tuple[NewKey, int, str, LedgerEntry]:
@@ -323,6 +534,18 @@ def test_a_refusal_without_a_key_has_five_fields(ledger: LedgerClient) -> None:
     assert set(ledger.read(answer.exchange_entry_id).metadata) == FIELDS
 
 
+_BEFORE = """
+## Before the gateway
+
+Nothing is recorded, sent or charged. No request is refused with 411 or 426: a body may come in
+chunks, and the offer of another protocol is ignored. `no HTTP` is answered in plain text, below
+the application.
+
+| Code | Status | Text |
+|---|---|---|
+"""
+
+
 def _write() -> None:
     head = "# Refusals\n\nWritten by `python -m tests.server.test_refusals`. Each is one "
     head += "`PROMPT_REJECTED`, and costs nothing.\n\n"
@@ -336,6 +559,9 @@ def _write() -> None:
             line = f"| `{code.lower()}` | {status} | {text} | {said} |\n"
             line = re.sub(r"session:[^ ]+", "session:…", line)
             lines.append(line.replace(key.key_id, "KEY-…"))
+        lines.append(_BEFORE)
+        for (status, code), (provoke, _) in BEFORE.items():
+            lines.append(f"| `{code}` | {status} | {provoke(made)[1]} |\n")
     TABLE.write_text(head + "".join(lines), "utf-8")
 
 

@@ -285,3 +285,42 @@ def test_turns_of_any_form_are_fitted_or_passed_on(served: Served, last: Any, sa
     }  # fmt: skip
     status, raw, _ = served.ask("POST", "/v1/messages", body)
     assert status < 500 or b"internal_error" not in raw, raw
+
+
+_PNG = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+_PLACES = {
+    "anthropic/claude-haiku-4-5": "iVBORw0KGgo",
+    "gemini/gemini-3-flash-preview": "data:image/png;base64,iVBORw0KGgo",
+    "openai/gpt-5-mini": "data:image/png;base64,iVBORw0KGgo",
+}
+
+
+@pytest.mark.parametrize("model", _PLACES)
+def test_images_of_a_message_and_of_a_tool_reach_the_model_of_an_agent_that_speaks_responses(
+    served: Served, providers: RawProvider, model: str
+) -> None:
+    seen: list[dict[str, Any]] = []
+    answer = providers.answer
+
+    def noted(connection: socket.socket, path: str, raw: bytes) -> bool:
+        if raw:
+            seen.append(json.loads(raw))
+        return answer(connection, path, raw)
+
+    image = {"type": "input_image", "image_url": _PNG}
+    given = [{"type": "input_text", "text": _RESULT}, image]
+    said = [
+        {"role": "user", "content": [{"type": "input_text", "text": "look"}, image]},
+        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": given},
+    ]
+    providers.answer = noted
+    try:
+        tools = [{"type": "function", "name": "look", "parameters": _SCHEMA}]
+        body = {"model": model, "input": said, "store": False, "tools": tools}
+        status, raw, _ = served.ask("POST", "/v1/responses", body)
+    finally:
+        providers.answer = answer
+    assert status == 200, raw
+    assert json.loads(raw)["output"][-1]["content"][0]["text"] == "done"
+    assert json.dumps(seen[-1]).count(_PLACES[model]) == 2

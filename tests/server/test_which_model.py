@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.running import Served, new_session, serving
+from tests.support.keeping import Keeper, keeping
+from tests.support.soak import sample
 from tests.support.upstream import Upstream
 from tests.support.wire import WireServer, completion, serve
 
@@ -72,57 +77,129 @@ def test_a_provider_that_is_not_there_is_refused(served: Served) -> None:
 CLAUDE = (
     "claude-sonnet-4-5", "Claude-Sonnet-4-5", "anthropic/claude-sonnet-4-5",
     "anthropic:claude-sonnet-4-5", "Anthropic:claude-sonnet-4-5", "anthropic:gpt-4o", "anthropic",
-    "anthropic/", "anthropic:",
+    "anthropic/", "anthropic:", "anthropic.claude-sonnet-4-5-v1:0",
+    "us.anthropic.claude-sonnet-4-5-v1:0", "vertex_ai:claude-sonnet-4-5",
+    "arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-sonnet-4-5-v1:0",
 )  # fmt: skip
+GPT = (
+    "gpt-4o-mini", "GPT-4o-mini", "openai/gpt-4o-mini", "openai:gpt-4o-mini", "OpenAI:gpt-4o-mini",
+    "openai:claude-x", "openai", "openai/", "openai:", "ft:gpt-4o-mini:acme::1", "azure:gpt-4o",
+    "us.openai.gpt-oss-120b-1:0", "arn:aws:bedrock:us-east-1::foundation-model/openai.gpt-oss-20b",
+)  # fmt: skip
+SAID = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 KINDS: Mapping[str, Mapping[str, Any]] = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
-    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
+    "/v1/chat/completions": SAID,
+    "/v1/messages": SAID,
+    "/v1/messages/count_tokens": SAID,
+    "/v1/messages/batches": SAID,
+    "/v1/batches": SAID,
     "/v1/responses": {"input": "hi", "max_output_tokens": 16},
     "/v1/completions": {"prompt": "hi", "max_tokens": 5},
     "/v1/embeddings": {"input": "hi"},
     "/v1/images/generations": {"prompt": "hi"},
+    "/v1/images/edits": {"prompt": "hi", "image": b"png"},
+    "/v1/images/variations": {"image": b"png"},
     "/v1/audio/speech": {"input": "hi", "voice": "alloy"},
+    "/v1/audio/transcriptions": {"file": b"wav"},
+    "/v1/audio/translations": {"file": b"wav"},
     "/v1/moderations": {"input": "hi"},
     "/v1/rerank": {"query": "hi", "documents": ["hi"]},
 }
 
 
-@pytest.fixture(scope="module")
-def without(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, list[WireServer]]]:
-    """A server that lacks Anthropic, and has two other providers."""
-    with serve(completion("fine")) as openai, serve(completion("fine")) as other:
+def _form(fields: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return a form and its content type; bytes are files."""
+    raw = b""
+    for name, value in fields.items():
+        file = b'; filename="a"' if isinstance(value, bytes) else b""
+        content = value if isinstance(value, bytes) else str(value).encode()
+        raw += b'--xx\r\ncontent-disposition: form-data; name="%b"%b\r\n\r\n%b\r\n' % (
+            name.encode(), file, content,
+        )  # fmt: skip
+    return raw + b"--xx--\r\n", "multipart/form-data; boundary=xx"
+
+
+def _ask(served: Served, path: str, name: str) -> tuple[int, bytes, Mapping[str, str]]:
+    """Ask for the model in the way of an endpoint."""
+    body = {"model": name, **KINDS[path]}
+    if any(isinstance(value, bytes) for value in body.values()):
+        raw, kind = _form(body)
+        return served.ask("POST", path, raw, headers={"content-type": kind})
+    if path == "/v1/messages/batches":
+        return served.ask("POST", path, {"requests": [{"custom_id": "a", "params": body}]})
+    if path == "/v1/batches":
+        line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+        raw, kind = _form({"purpose": "batch", "file": json.dumps(line).encode()})
+        status, answer, headers = served.ask(
+            "POST", "/v1/files", raw, headers={"content-type": kind}
+        )
+        if status != 200:
+            return status, answer, headers
+        return served.ask("POST", path, {
+            "input_file_id": json.loads(answer)["id"], "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+        })  # fmt: skip
+    return served.ask("POST", path, body)
+
+
+Without = tuple[Served, Keeper, list[WireServer]]
+
+
+@contextmanager
+def _without(root: Path, missing: str, kind: str) -> Iterator[Without]:
+    """A server that lacks a provider, has another, and one more of the other's kind."""
+    with keeping() as keeper, serve(completion("fine")) as other:
         toml = f"""
 [providers.other]
-kind = "openai"
+kind = "{kind}"
 base_url = "{other.url}/v1"
 default_model = "other-1"
 """
-        root = tmp_path_factory.mktemp("without") / "root"
-        absent = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": ""}
-        with serving(root, openai.url, toml=toml, environment=absent) as running:
-            yield running, [openai, other]
+        absent = {f"{missing}_API_KEY": "", f"{missing}_BASE_URL": ""}
+        with serving(root, keeper.url, toml=toml, environment=absent) as running:
+            yield running, keeper, [other]
 
 
-@pytest.mark.parametrize("path", KINDS)
-@pytest.mark.parametrize("name", CLAUDE)
+@pytest.fixture(scope="module")
+def without_anthropic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Without]:
+    with _without(tmp_path_factory.mktemp("without") / "root", "ANTHROPIC", "openai") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def without_openai(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Without]:
+    with _without(tmp_path_factory.mktemp("without") / "root", "OPENAI", "anthropic") as running:
+        yield running
+
+
+EVERY = [("anthropic", name, path) for name in CLAUDE for path in KINDS]
+EVERY += [("openai", name, path) for name in GPT for path in KINDS]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("missing", "name", "path"), sample(EVERY, 60))
 def test_a_call_reaches_no_other_provider(
-    without: tuple[Served, list[WireServer]], name: str, path: str
+    request: pytest.FixtureRequest, missing: str, name: str, path: str
 ) -> None:
-    served, others = without
-    status, raw, _ = served.ask("POST", path, {"model": name, **KINDS[path]})
+    served, keeper, others = request.getfixturevalue(f"without_{missing}")
+    keeper.asked.clear()
+    status, raw, _ = _ask(served, path, name)
     assert status == 404, raw
     assert b"provider_not_found" in raw
-    assert b"ANTHROPIC_API_KEY" in raw
+    assert f"{missing.upper()}_API_KEY".encode() in raw
     assert [call.path for one in others for call in one.calls] == []
+    sent = {asked.path for asked in keeper.asked}
+    # A file with the lines of a batch names no model, and goes to the provider that keeps files.
+    assert path == "/v1/batches" or not sent
+    assert all(one.startswith("/v1/files") for one in sent), sent
 
 
-def test_the_other_providers_answer_what_is_theirs(
-    without: tuple[Served, list[WireServer]],
-) -> None:
-    served, (openai, other) = without
-    for name, provider in (("other:gpt-4o", other), ("other", other), ("openai:claude-x", openai)):
+def test_the_other_providers_answer_what_is_theirs(without_anthropic: Without) -> None:
+    served, keeper, (other,) = without_anthropic
+    keeper.replies["chat/completions"] = lambda _: completion("fine")
+    keeper.asked.clear()
+    for name in ("other:gpt-4o", "other", "openai:claude-x"):
         assert served.call("openai", "hi", model=name)[0] == 200
-        assert len(provider.calls) == 1
-        provider.calls.clear()
-    assert not openai.calls
-    assert not other.calls
+    assert len(other.calls) == 2
+    assert len(keeper.asked) == 1
+    other.calls.clear()

@@ -13,7 +13,7 @@ import orjson
 
 from remit.agents.queue import check_orders
 from remit.gateway.budget import audit_budgets
-from remit.gateway.leases import Lease, LeaseExpiredError
+from remit.gateway.leases import Lease, LeaseLostError
 from remit.ledger import LedgerClient, entry_id, parse_entry_id
 from tests.simulation.database import Database
 from tests.simulation.world import Process, World
@@ -95,7 +95,7 @@ class Watch:
         self._world.current = process
         try:
             lease.check()
-        except LeaseExpiredError:
+        except LeaseLostError:
             return False
         finally:
             self._world.current = None

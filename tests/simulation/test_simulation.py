@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulation import run, scratch
+from tests.simulation.world import Process, World
 
 _SEEDS = 100  # within which each planted fault must be found
 
@@ -47,3 +49,13 @@ def test_a_seed_replays_exactly(folder: Path) -> None:
         first, again = run(known, 10, folder), run(known, 10, folder)
     assert first == again
     assert first.violations
+
+
+def test_a_process_that_is_killed_before_it_begins_leaves_nothing() -> None:
+    async def main() -> None: ...
+
+    process = Process(World(1), 0)
+    begun = main()
+    process.run(begun)
+    process.kill()
+    assert inspect.getcoroutinestate(begun) == inspect.CORO_CLOSED

@@ -40,6 +40,7 @@ class Process:
         self.cut_off_until = 0.0
         self.slept_s = 0.0  # suspended: its monotonic clock stood still
         self.dead = False
+        self._unstarted: Coroutine[Any, Any, Any] | None = None
         self.loop = _Loop(self)
         self.threads: set[Any] = set()
         self.tasks: dict[asyncio.Task[Any], Any] = {}  # that are not done, with their coroutines
@@ -48,7 +49,10 @@ class Process:
     def run(self, main: Coroutine[Any, Any, Any]) -> None:
         """Start a task of its loop."""
 
+        self._unstarted = main
+
         def start() -> None:
+            self._unstarted = None
             self.loop.create_task(main).add_done_callback(self.world.note_failure)
 
         self.world.after(0, start, self)
@@ -95,6 +99,8 @@ class Process:
     def kill(self) -> None:
         """End it, as ``kill -9`` does."""
         self.dead = True
+        if self._unstarted is not None:
+            self._unstarted.close()
         self.world.killed(self)
 
 

@@ -12,6 +12,7 @@ from tests.support.wire import Raw, completion, completion_stream, message
 HALF = "\ud83d"
 _MARK = "the-arguments-stand-here"
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+_FAILED = ("error", "network_error", "insufficient_system_resource")
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def responses(odd: Odd) -> dict[str, Any]:
         for n, call in enumerate(odd.calls)
     ]  # fmt: skip
     ended: dict[str, Any] = {"status": "completed"}
-    if odd.stop != "stop":
+    if odd.stop in _FAILED:
+        ended["status"] = "failed"
+    elif odd.stop != "stop":
         reason = "max_output_tokens" if odd.stop == "length" else odd.stop
         ended = {"status": "incomplete", "incomplete_details": {"reason": reason}}
     usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
@@ -161,8 +164,7 @@ def responses_events(odd: Odd) -> Iterator[dict[str, Any]]:
                 yield {"type": f"response.{kind}.delta", **here, "delta": piece}
             yield {"type": "response.content_part.done", **here, "part": part}
         yield {"type": "response.output_item.done", **at, "item": item}
-    kind = "completed" if whole["status"] == "completed" else "incomplete"
-    yield {"type": f"response.{kind}", "response": whole}
+    yield {"type": f"response.{whole['status']}", "response": whole}
 
 
 def _tool_use(call: Call, given: Any) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def _tool_use(call: Call, given: Any) -> dict[str, Any]:
 def _stop(odd: Odd) -> str:
     if odd.refusal:
         return "refusal"
-    return "tool_use" if odd.calls and odd.stop == "stop" else _STOPS[odd.stop]
+    return "tool_use" if odd.calls and odd.stop == "stop" else _STOPS.get(odd.stop, odd.stop)
 
 
 def _written(arguments: Any) -> str:

@@ -18,7 +18,7 @@ from tests.support.keeping import Keeper
 from tests.support.soak import sample
 from tests.support.stores import outside
 from tests.support.waiting import until
-from tests.upgrade.conftest import ROOTS, OldRoot
+from tests.upgrade.conftest import COMMITS, ROOTS, OldRoot
 from tests.upgrade.upstream import answering
 
 _ENTRIES = "SELECT seq, record, entry_hash FROM entries ORDER BY seq"
@@ -98,6 +98,55 @@ def test_it_verifies_is_settled_upgraded_and_written_to(old: OldRoot, tmp_path: 
     after = outside(old.ledger, _ENTRIES)
     assert after[: len(records)] == records
     assert outside(old.ledger, "SELECT max(version) FROM migrations") == [(LAYOUT_VERSION,)]
+
+
+WITH_BATCH = [old for old in ROOTS if COMMITS[old[0]] > 3]  # the tables of layout 4
+ENDS = {
+    "answered": (2, "measured"),
+    "half answered": (1, "measured"),
+    "running beyond its expiry": (2, "upper_bound"),
+    "forgotten": (2, "upper_bound"),
+}
+"""What became of the batch: how many of its two requests are charged, and as what."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("old", sample(WITH_BATCH, 1), indirect=True, ids="-".join)
+def test_its_open_batch_is_settled(old: OldRoot, end: str) -> None:
+    batch_id, (charged, certainty) = old.facts["batch"], ENDS[end]
+    first = outside(old.ledger, "SELECT max(seq) FROM entries")[0][0]
+    ((made_ms,),) = outside(old.ledger, "SELECT created_ms FROM batches")
+    held = "SELECT count(*) FROM batches", "SELECT count(*) FROM batch_lines"
+    assert [outside(old.ledger, sql) for sql in held] == [[(1,)], [(2,)]]
+    with answering() as upstream:
+        if end != "forgotten":
+            upstream.batches[batch_id] = {
+                "id": batch_id, "object": "batch", "status": "in_progress",
+                "expires_at": made_ms // 1000 + 1,
+            }  # fmt: skip
+            upstream.lines[batch_id] = [
+                {"custom_id": f"line-{number}", "body": {"model": "gpt-4o-mini"}}
+                for number in range(2)
+            ]
+        if end == "answered":
+            upstream.finish(batch_id)
+        elif end == "half answered":
+            upstream.finish(batch_id, only=1, how="expired")
+        root = _Root(old, upstream)
+        until(root.settle)
+        assert [outside(old.ledger, sql) for sql in held] == [[(0,)], [(0,)]]
+        root.run("ledger", "verify")
+        root.run("budget", "check")
+    with LedgerClient(old.ledger) as ledger:
+        found = [
+            one.metadata
+            for one in ledger.query(event_type="EXCHANGE", after=first)
+            if one.metadata.get("batch_id") == batch_id
+        ]
+    paid = [one for one in found if one.get("cost_usd")]
+    assert (len(found), len(paid)) == (2, charged)
+    assert {one["cost_certainty"] for one in paid} == {certainty}
 
 
 def _talk(root: _Root) -> None:

@@ -106,6 +106,10 @@ def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
                 next_step="Use remit.File(data, media_type) or remit.File.read(path).",
             )
     if not any(isinstance(part, str) and part.strip() for part in parts):
+        if any(isinstance(part, File) for part in parts):
+            raise InvalidInputError(
+                "The message has a file and no text.", next_step="Say what is to be done with it."
+            )
         raise InvalidInputError("The message is blank.", next_step="Say something.")
     return "\n".join(map(str, parts)), [part.block for part in parts if isinstance(part, File)]
 

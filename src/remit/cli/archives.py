@@ -52,7 +52,7 @@ def exclusive(client: LedgerClient, root: Path | None) -> Iterator[Guard]:
     """Keep all other processes from changing the archive of a ledger while the block runs.
 
     Returns:
-        The guard of the block's transactions, which raises LeaseExpiredError if another process
+        The guard of the block's transactions, which raises LeaseLostError if another process
         has taken over.
 
     Raises:

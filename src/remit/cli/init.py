@@ -36,7 +36,7 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
     made = len(_files(place.path) - before)
     if editable and not before:
         note("Remit runs from an editable install: no hashes to check. Waived, on record.")
-    note(f"{place.path}: {made} files made." if made else f"{place.path} is complete.")
+    note(f"{place.path} is {'made' if made else 'complete'}.")
     aside = place.path / ASIDE_FOLDER
     if aside.is_dir() and not any(file.is_relative_to(aside) for file in before):
         note(f"Files of an earlier version were in the way; they lie in {aside} now.")

@@ -22,15 +22,15 @@ def named_model(
     Raises:
         click.UsageError: no provider has the model, or several have and none is named.
     """
-    from remit.gateway import owner_by_prefix
+    from remit.gateway import owner_by_prefix, split_name
 
     known = known_providers(found, settings)
-    first, slash, rest = model.partition("/")
-    if provider is None and slash and first in known:
-        return first, rest
+    first, rest = split_name(model, known)
     if provider is not None:
         check_provider(provider, known)
-        return provider, model.removeprefix(f"{provider}/")
+        return provider, rest if first == provider and rest else model
+    if rest and first in known:
+        return first, rest
     having = sorted({one.provider for one in found.table if found.table.find(one.provider, model)})
     if len(having) == 1:
         return having[0], model

@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.contracts.folder import ContractError, text_of
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import load_unique
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 
@@ -69,13 +69,13 @@ class PromptContract:
         try:
             value = load_unique(text_of(data, source))
             if problem := first_problem(shipped_schema("prompt_contract"), value):
-                raise ValueError(f"{source}, at {_brief(problem)}")
+                raise ValueError(f"{source}, at {excerpt(problem, _MAX_PROBLEM)}")
             digest = sha256_hex(canonical_json(value))
             schemas = {name: value.get(name) for name in ("input_schema", "output_schema")}
             schemas["boundary/structured_output"] = value["boundary"].get("structured_output")
             for name, schema in schemas.items():
                 if isinstance(schema, dict) and (problem := schema_problem(schema)):
-                    raise ValueError(f"{source}, {name}: {_brief(problem)}")
+                    raise ValueError(f"{source}, {name}: {excerpt(problem, _MAX_PROBLEM)}")
         except InvalidInputError as error:
             raise ContractError("contract_schema_invalid", f"{source}: {error.message}") from error
         except ValueError as error:
@@ -123,7 +123,3 @@ class PromptContract:
     def prerelease(self) -> bool:
         """Whether the version comes before its release (``2.0.0-rc.1``)."""
         return "-" in self.version.partition("+")[0]
-
-
-def _brief(problem: str) -> str:
-    return problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}…"

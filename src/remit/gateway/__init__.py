@@ -34,11 +34,12 @@ from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError, KeptId, TooLongError
+from remit.gateway.leases import LeaseLostError
 from remit.gateway.naming import owner_by_prefix, split_name
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider
-from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError, LeaseLostError
+from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError
 from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.tenancy import NotYoursError, check_session, default_session, owner_of
 from remit.gateway.validation import MAX_ID_CHARS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import RemitError, excerpt
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import JsonTextError, has_more_values, load_exact
 from remit.providers import (
@@ -19,9 +19,10 @@ from remit.providers import (
 from remit.providers.dialects import read_answer, reported, sound_answer
 from remit.providers.wire import MESSAGES, answer_facts, counted_once, error_in, read_inputs
 
-__all__ = ["read_result", "response", "whole"]
+__all__ = ["read_result", "refuse_failed", "response", "whole"]
 
 _SMALL = 1024 * 1024  # bytes that hold few values in any case
+_SHOWN = 500  # characters of an answer that failed
 _MOST_VALUES = 5_000_000  # a large batch of embeddings has three million
 
 
@@ -78,9 +79,25 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
         content=found.text, model=found.model[:MAX_ID_CHARS], finish_reason=found.finish_reason,
         request_id=found.request_id, content_blocks=blocks,
         audio_seconds=found.units.get("seconds"), reply=came, more_than_text=found.more_than_text,
-        **reported(found.usage),
+        failure=found.failure, **reported(found.usage),
     )  # fmt: skip
     return answer if is_sound else sound_answer(answer)
+
+
+def refuse_failed(answer: ProviderResponse) -> None:
+    """Raise ProviderError if the provider ended an answer with a failure of its own.
+
+    The same question may be answered a moment later. The provider is in good health: the end of
+    one answer says nothing about others.
+    """
+    if answer.failure:
+        said = f"; as far as it came: {excerpt(answer.content, _SHOWN)}" if answer.content else ""
+        error = ProviderError(
+            "SERVER_ERROR", f"the provider ended the answer with {answer.failure!r}{said}", True,
+            maybe_billed=not answer.usage_reported, reply=answer.reply, healthy=True,
+        )  # fmt: skip
+        error.answer = answer
+        raise error
 
 
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:

@@ -111,7 +111,7 @@ class Asking:
                             return answered
                         answered, barred = await self._retried(call, sent, to, answered, failure)
                     else:
-                        barred = _barred(to)
+                        barred = _barred(f"{to.provider_id}/{to.model_id}")
                 except NoCandidateError as error:
                     refusal = refusal if refusal[0] else error.refusal
                     if error.refusal[0] == "PROVIDER_NOT_FOUND" and not call.passed_over:
@@ -129,6 +129,10 @@ class Asking:
                 return call.last
             await self.make_sure(call)
         except BudgetRefusedError as error:
+            if call.last is None and to is not None and to.uses > 1:
+                call.tool_uses = 1  # with fewer uses the budget may be enough
+                call.passed_over = []
+                return await self.ask(call, sent)
             return call.last or await self.reject(
                 call, error.code, error.message, error.remaining, error.retry_after_s
             )
@@ -168,7 +172,7 @@ class Asking:
                     to = await self._candidates.read(call, sent, to.provider_id, to.model_id)
             permit = await self._breakers.acquire(to.provider_id, to.model_id)
             if permit is None:
-                return answered, _barred(to)
+                return answered, _barred(f"{to.provider_id}/{to.model_id}")
             try:
                 answered, failure = await self._attempts.run(call, to, permit)
             except BudgetRefusedError:
@@ -184,8 +188,7 @@ class Asking:
             permit = await self._breakers.acquire(to.provider_id, circuit)
             if permit is None:
                 await self.make_sure(call)
-                said = f"{to.provider_id} failed repeatedly and is not asked just now"
-                return await self.reject(call, "CIRCUIT_OPEN", said)
+                return await self.reject(call, "CIRCUIT_OPEN", _barred(to.provider_id))
             return (await self._attempts.run(call, to, permit))[0]
         except NotYoursError as error:
             return await self.reject(call, "SESSION_NOT_YOURS", error.message)
@@ -264,7 +267,8 @@ class Asking:
         """The recorded answer of the call that had the same idempotency key."""
         if not exchange_entry_id:
             return await self.reject(
-                call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is under way",
+                call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is "
+                    "under way; send the call again later, for its answer",
                 retry_after_s=1.0,
             )  # fmt: skip
         answer = await asyncio.to_thread(recorded_answer, self._ledger, exchange_entry_id, call)
@@ -292,5 +296,5 @@ class Asking:
         return max(random.uniform(0, bound), asked)  # noqa: S311
 
 
-def _barred(to: Candidate) -> str:
-    return f"{to.provider_id}/{to.model_id} failed repeatedly and is not asked just now"
+def _barred(name: str) -> str:
+    return f"{name} failed repeatedly and is not asked just now; name another model, or try later"

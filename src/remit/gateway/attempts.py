@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from remit.gateway.answers import refuse_failed
 from remit.gateway.billing import Bill, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
@@ -139,6 +140,7 @@ class Attempts:
                         started = time.perf_counter()
                     attempt.sent = True
                     result = await self._ask(call, attempt)
+                    refuse_failed(result)
                     permit.succeed()
                 except BaseException as raised:  # noqa: BLE001 - what is none of a call's is raised again
                     error = raised
@@ -316,7 +318,8 @@ class Attempts:
         """
         request, hold, tap = call.request, attempt.hold, call.tap
         if isinstance(result, Failure) and attempt.sent:
-            attempt.streamed = tap.text
+            had = result.answer.content if result.answer is not None else ""
+            attempt.streamed = tap.text or had
             if (total := tap.sum) is not None:
                 attempt.arrived = dump(total.answer())
         bill = self._bill(call, attempt, result)

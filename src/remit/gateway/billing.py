@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -39,6 +40,7 @@ _FREE = Bound(Amount(0, 0), (0, 0))
 _ORDINARY = ("default", "standard", "on_demand")  # services at the price of the table
 _LARGEST_WINDOW = 10_000_000  # tokens, of a model whose window is unknown
 _TIMES_THE_BOUND = 10  # what the provider's own tools bring in may fill a window several times
+_WIDE, _WIDE_WINDOW = "context-1m", 1_000_000  # Anthropic's beta, for accounts that have it
 _LONGEST_SOUND_S = 86_400
 _TOOLS_TOKENS = 1_024  # what providers may add unseen where tools are offered
 
@@ -134,16 +136,27 @@ class Tariff:
             body |= {"tools": request.tools, "response_format": response_schema(request)}
         return bound_of("", body, sent.size, media, self.price, self._uses, self._model, self._free)
 
-    def body_bound(self, body: Body) -> Bound:
-        """:meth:`bound` of a body as it is on the wire."""
+    def body_bound(
+        self, body: Body, uses: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> Bound:
+        """:meth:`bound` of a body as it is on the wire.
+
+        Args:
+            uses: how often a tool of the provider's may be used if the body does not say.
+            headers: of the client's, which may ask for a larger window.
+        """
         if body.endpoint.free:
             return _FREE
+        price = self.price
+        if headers and price is not None and _WIDE in headers.get("anthropic-beta", ""):
+            wide = max(_WIDE_WINDOW, price.context_window or 0)
+            price = dataclasses.replace(price, context_window=wide)
         media = media_of(body.value)
         if isinstance(body, FormBody):
             media.seconds = body.seconds
         return bound_of(
-            body.endpoint.name, body.value, len(body.raw) - media.data, media, self.price,
-            self._uses, self._model, self._free,
+            body.endpoint.name, body.value, len(body.raw) - media.data, media, price,
+            uses or self._uses, self._model, self._free,
         )  # fmt: skip
 
     def batch_bound(self, body: Body) -> Bound:

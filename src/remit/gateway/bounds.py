@@ -52,7 +52,8 @@ _DEARER = ("service_tier", "speed", "inference_geo")
 _SPECIAL = frozenset(
     {
         "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
-        "best_of", "prediction", "prompt", *SCHEMAS, *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
+        "chunking_strategy", "context_management", "best_of", "prediction", "prompt", *SCHEMAS,
+        *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
     }
 )  # fmt: skip
 """Fields that change a bound; most calls have none of them."""
@@ -120,10 +121,11 @@ def call_bound(
     """The most that a call can be billed for.
 
     The input is at most its bytes, as no token is shorter than one, with what providers add
-    unseen; and where bytes say nothing (documents, sound, files by reference, what the provider's
-    own tools bring in) the model's context window, which it can never exceed. The output is the
+    unseen; and where bytes say nothing (documents, sound, files by reference) the model's context
+    window, which it can never exceed. The output is the
     limit that the call names, for each answer, or the model's largest. Money is all of it at the
-    dearest, and the provider's tools as often as the call allows.
+    dearest, and the provider's tools as often as the call allows; after each use the model may
+    be run again with a full window.
 
     Args:
         endpoint: its name, such as ``openai.chat``.
@@ -160,7 +162,7 @@ def bound_of(
     tokens_in = size + MESSAGE_TOKENS * (pieces + 1) + IMAGE_TOKENS * media.images
     writes = endpoint not in _NO_OUTPUT
     unbounded, other, nano_tools = "", media.other, 0
-    percent, answers, more, limits, cause = 100, 1, 0, NO_LIMITS, ""
+    percent, answers, more, runs, limits, cause = 100, 1, 0, 0, NO_LIMITS, ""
     if price is not None and price.surcharges and not free:
         percent, unbounded = _percent(body, price)
     if not _SPECIAL.isdisjoint(body):
@@ -168,7 +170,8 @@ def bound_of(
         tokens_in += tools.tokens
         nano_tools, limits, cause = tools.nano, tools.limits, tools.fills
         unbounded = tools.unbounded or unbounded or _unpriced(body, price)
-        other = other or tools.fills or next((n for n in _BY_REFERENCE if body.get(n)), "")
+        runs = tools.runs
+        other = other or next((name for name in _BY_REFERENCE if body.get(name)), "")
         if isinstance(body.get("prompt"), Mapping):
             # A template that the provider keeps may bring tools of its own.
             unbounded = unbounded or "prompt (a template that the provider keeps)"
@@ -178,13 +181,16 @@ def bound_of(
             more = _predicted(body)
     if endpoint in _SOUND_IN and (price is None or not price.per_second):
         other = other or "file"  # bytes say nothing of its tokens
+        if body.get("chunking_strategy") not in (None, ""):
+            # Each piece is a run of its own, and the provider says not how many there are.
+            unbounded = unbounded or "chunking_strategy"
     # Why the bound may prove too low, besides the text of the call.
     cause = cause or ("files" if other else "images" if media.images else "tokens")
     window = price.context_window if price is not None and writes else None
     if window is not None:
-        tokens_in = window if other else min(tokens_in, window)
-    elif other:
-        unbounded = unbounded or other
+        tokens_in = (window if other else min(tokens_in, window)) + runs * window
+    elif other or runs:
+        unbounded = unbounded or other or "tools"
     limit = 0
     if writes:
         limit = _limit(endpoint, body)
@@ -224,7 +230,18 @@ def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
             return "modalities"
         if body.get("audio") is not None:
             return "audio"
+    if _compacts(body.get("context_management")):
+        return "context_management"
     return next((name for name in _OTHER_MODELS if body.get(name)), "")
+
+
+def _compacts(managed: Any) -> bool:
+    """Return True if a provider may sum the conversation up first, in a run without a limit."""
+    edits = managed.get("edits") if isinstance(managed, Mapping) else managed
+    return isinstance(edits, (list, tuple)) and any(
+        isinstance(edit, Mapping) and str(edit.get("type", "")).startswith("compact")
+        for edit in edits
+    )
 
 
 def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
@@ -237,8 +254,8 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
             for one in _OPEN.get(name, ()):
                 percent = max(percent, -(-percent * known.get(one, 100) // 100))
             continue
-        if value in _ORDINARY:
-            continue
+        if value in _ORDINARY or (name == "speed" and isinstance(value, (int, float))):
+            continue  # of spoken words, it is how fast they are spoken
         dearer = known.get(value) if isinstance(value, str) else None
         if dearer is None:
             return percent, f'{name} "{str(value)[:40]}"'

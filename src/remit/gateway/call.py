@@ -58,6 +58,8 @@ class Call(Struct):
         handed_on: the router that answers it, where it names a route.
         on_record: what an answer changes beside the record, in its transaction.
         translated: providers that had no endpoint of the body's form when they were asked.
+        tool_uses: how often a tool of the provider's may be used if the request does not say;
+            ``None``: as the configuration says.
     """
 
     request: PromptRequest
@@ -76,6 +78,7 @@ class Call(Struct):
     handed_on: RequestRouter | None = None
     on_record: OnRecord | None = None
     translated: set[str] = set()
+    tool_uses: int | None = None
 
 
 class CallReport(Struct):
@@ -103,6 +106,7 @@ class Candidate(Struct):
         request: the call's, in neutral form where the provider speaks no dialect.
         outgoing: the body that is sent; ``None`` to providers in neutral form.
         amount: the most that the call can use there; ``bound`` is the same in tokens.
+        uses: the limit that the request got for tools of the provider's; 0 without one.
     """
 
     provider_id: str
@@ -114,6 +118,7 @@ class Candidate(Struct):
     outgoing: Outgoing | None
     amount: Amount
     bound: tuple[int, int]
+    uses: int = 0
 
 
 class Failure(Struct, frozen=True):

@@ -43,15 +43,15 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
     if identity is None:
         return ""
     if not identity.may("call"):
-        return f"the role {identity.role} makes no calls"
+        return f"the role {identity.role} makes no calls; use a key of the role agent"
     if not identity.may_act_as(request.agent_id):
-        return "this key may not act as that agent"
+        return "this key may not act as that agent; name one of its own in x-remit-agent"
     if identity.session_id and request.session_id != identity.session_id:
-        return "this token was made for another session"
+        return "this token was made for another session; name its own in x-remit-session, or none"
     if identity.work_order_id and request.work_order_id != identity.work_order_id:
-        return "this token was made for another work order"
+        return "this token was made for another work order; name its own, or none"
     if not identity.may_use_tier(request.tier):
-        return "this key may not act in that tier"
+        return "this key may not act in that tier; name one of its own"
     return ""
 
 

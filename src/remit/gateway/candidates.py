@@ -64,7 +64,6 @@ class Candidates:
         self._objects = objects
         self._billing = billing
         self._timeout_s = config.default_timeout_ms / 1000
-        self._set_up_by = config.set_up_by
 
     def provider_of(self, request: PromptRequest) -> str:
         """Return the provider that a request means; empty for a route, or without a model."""
@@ -113,7 +112,10 @@ class Candidates:
             owner = owner_of(call.identity)
             other = await asyncio.to_thread(self._objects.of_others, names, owner)
             if other:
-                said = f"there is no file or container {other[:100]}"
+                said = (
+                    f"there is no file or container {other[:100]}; `GET /v1/files` "
+                    f"lists those of the key"
+                )
                 raise NoCandidateError("FILE_NOT_FOUND", said, "file_id")
         return self.make(call, sent, provider_id, model_id, request)
 
@@ -167,19 +169,22 @@ class Candidates:
             outgoing = provider.outgoing(order)
         except (DialectError, ProviderError) as error:
             raise NoCandidateError("INVALID_INPUT", error.message, error.param) from error
+        uses = 0
         if body is None:
             bound = tariff.bound(request, sent)
         else:
-            bound = tariff.body_bound(outgoing.body)
-            if self._enforce and bound.limits.field:
-                outgoing = replace_fields(outgoing, body=_limited(outgoing.body, bound.limits))
-                bound = tariff.body_bound(outgoing.body)
+            bound = tariff.body_bound(outgoing.body, call.tool_uses, request.headers)
+            limits = bound.limits
+            if self._enforce and limits.field:
+                uses = limits.uses
+                outgoing = replace_fields(outgoing, body=_limited(outgoing.body, limits))
+                bound = tariff.body_bound(outgoing.body, headers=request.headers)
             raw = outgoing.body.raw
             if raw is not call.request.body.raw:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
         return Candidate(
             provider_id, model_id, provider, tariff, request, sent, outgoing, bound.amount,
-            bound.tokens,
+            bound.tokens, uses,
         )  # fmt: skip
 
     def _provider(self, call: Call, provider_id: str, model_id: str) -> AnyProvider:
@@ -189,16 +194,13 @@ class Candidates:
             and (identity.models or identity.within is not None)
             and not self._names.may_use(identity, call.request, call.routed, provider_id, model_id)
         ):
-            message = f"this key may not use {provider_id}/{model_id}"
-            raise NoCandidateError("MODEL_NOT_ALLOWED", message)
-        provider = self._providers.get(provider_id)
-        if provider is None:
-            how = self._set_up_by.get(provider_id, f"add [providers.{provider_id}] to remit.toml")
-            raise NoCandidateError(
-                "PROVIDER_NOT_FOUND",
-                f"{model_id} is a model of {provider_id}, which is not set up; {how}",
+            message = (
+                f"this key may not use {provider_id}/{model_id}; `GET /v1/models` lists its models"
             )
-        return provider
+            raise NoCandidateError("MODEL_NOT_ALLOWED", message)
+        if missing := self._names.not_set_up(provider_id, model_id):
+            raise NoCandidateError("PROVIDER_NOT_FOUND", missing)
+        return self._providers[provider_id]
 
 
 def _limited(body: Body, limits: ToolLimits) -> Body:

@@ -22,12 +22,12 @@ from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
+from remit.gateway.leases import LeaseLostError
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider
-from remit.gateway.steps import LeaseLostError
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import NotYoursError, named_by
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
@@ -171,8 +171,13 @@ class LLMGateway:
         return ["/".join(one) for one in self._names.next_best(provider_id, model_id)]
 
     def speaks(self, request: PromptRequest) -> bool:
-        """Whether the provider that would get ``request`` is sent its body as it is."""
-        return speaks(self._providers.get(self._names.left(request)[0][0]), request.body)
+        """Return False if the provider that would get a request is sent a translation of it."""
+        provider = self._providers.get(self._names.left(request)[0][0])
+        return provider is None or speaks(provider, request.body)
+
+    def how_to_set_up(self, provider_id: str) -> str:
+        """Return the variable, setting or command that sets a provider up."""
+        return self._names.how_to_set_up(provider_id)
 
     def name_of(self, provider_id: str, model_id: str) -> str:
         """What a provider's model is called here: its own name, where that leads to it."""

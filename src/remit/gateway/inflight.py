@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
 from remit.gateway.budget.waiting import WaitingRoom
-from remit.gateway.leases import Owner
+from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.recovery import Policy, Recovery
 from remit.gateway.renewal import Renewal
 from remit.gateway.steps import (
@@ -21,7 +21,6 @@ from remit.gateway.steps import (
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
-    LeaseLostError,
     NameSession,
     ReleaseClaim,
     StartCall,
@@ -29,6 +28,7 @@ from remit.gateway.steps import (
 )
 from remit.gateway.tenancy import KnownOwners, Named, NotYoursError
 from remit.kernel.exchange import WritesAhead
+from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
 __all__ = ["CancelledAfterWriteError", "InFlightCalls"]
@@ -234,7 +234,7 @@ class InFlightCalls:
         if beside is None:
             return self._ledger.step(self.stage, step)
         if beside.done is not None:  # of an attempt before
-            beside.done.add_done_callback(lambda failed: failed.cancelled() or failed.exception())
+            abandon(beside.done)
         finishing, beside.done = self._ledger.step_both(
             (self.stage, step), (beside.opener, beside.step)
         )

@@ -13,6 +13,7 @@ from remit.kernel.exchange import PromptRequest
 __all__ = ["Names", "candidates", "owner_by_prefix", "resolve", "split_name"]
 
 _BEFORE = re.compile(r"^[\W_]+")
+_BETWEEN = re.compile(r"[.:/]")
 _MAX_NAMES = 1024  # clients name models: what is remembered of them has an end
 
 
@@ -52,8 +53,9 @@ def resolve(
 def split_name(model_id: str, *providers: Container[str]) -> tuple[str, str]:
     """Return the provider that a name states, and the model behind it; each empty without one.
 
-    Whatever stands before ``/`` is a provider. What stands before ``:``, or alone, is one only if
-    a provider is called so, in whatever case: ``llama3:8b`` and ``ft:gpt-4o`` are models.
+    Whatever stands before ``/`` is a provider, except in an ARN. What stands before ``:``, or
+    alone, is one only if a provider is called so, in whatever case: ``llama3:8b`` and ``ft:gpt-4o``
+    are models.
 
     Args:
         model_id: ``provider/model``, ``provider:model``, a provider or a model.
@@ -64,6 +66,8 @@ def split_name(model_id: str, *providers: Container[str]) -> tuple[str, str]:
     for one in (head.rstrip("/"), _BEFORE.sub("", head.casefold()).rstrip("/")):
         if any(one in ids for ids in providers):
             return one, tail.strip()
+    if _is_arn(name):
+        return "", ""
     head, _, tail = name.partition("/")
     return (head, tail) if head and tail else ("", "")
 
@@ -71,18 +75,30 @@ def split_name(model_id: str, *providers: Container[str]) -> tuple[str, str]:
 def owner_by_prefix(prefixes: Mapping[str, str], model_id: str) -> str:
     """Return the provider whose prefix a model's name has, the longest first; empty without one.
 
-    Case and what stands before the first letter do not matter, and ``ft:`` (a fine-tuned model) is
-    passed over if no prefix has it.
+    Case and what stands before the first letter do not matter. If no prefix has the whole name,
+    what follows each ``.``, ``:`` and ``/`` in it is tried in turn (``ft:gpt-4o``), and a provider
+    before a ``.`` is meant itself (``us.anthropic.claude-3-v1:0``). An ARN of another family is
+    a model of the service that the ARN names.
 
     Args:
         prefixes: model name prefix → provider.
     """
     name = _BEFORE.sub("", model_id.casefold())
-    for tried in (name, name.removeprefix("ft:")):
+    families = {provider.casefold(): provider for provider in prefixes.values()}
+    for start in (0, *(between.end() for between in _BETWEEN.finditer(name))):
+        tried = name[start:]
         found = [one for one in prefixes if tried.startswith(one.casefold())]
         if found:
             return prefixes[max(found, key=len)]
-    return ""
+        family, dot, _ = tried.partition(".")
+        if dot and family in families:
+            return families[family]
+    return name.split(":")[2] if _is_arn(name) else ""
+
+
+def _is_arn(name: str) -> bool:
+    """Return True for a name of a resource of AWS, such as a model of Bedrock."""
+    return name[:4].casefold() == "arn:" and name.count(":") > 2
 
 
 def candidates(
@@ -118,6 +134,18 @@ class Names:
     def forget(self) -> None:
         """Look names up again: a provider or a router was registered."""
         self._found.clear()
+
+    def not_set_up(self, provider_id: str, model_id: str) -> str:
+        """Return how to set up the provider of a model; empty if it is set up."""
+        if provider_id in self._known:
+            return ""
+        how = self.how_to_set_up(provider_id)
+        return f"{model_id} is a model of {provider_id}, which is not set up; {how}"
+
+    def how_to_set_up(self, provider_id: str) -> str:
+        """Return the variable, setting or command that sets a provider up."""
+        unknown = f"add [providers.{provider_id}] to remit.toml"
+        return self._config.set_up_by.get(provider_id, unknown)
 
     def router_of(self, request: PromptRequest) -> RequestRouter | None:
         """What answers a request that names a route; ``None`` where it names a model."""

@@ -7,14 +7,18 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from remit.gateway.sending import AnyProvider
+from msgspec import structs
+
+from remit.gateway.memory import LARGE_BYTES
+from remit.gateway.sending import AnyProvider, too_long
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.exchange import PromptRequest, TextDelta
-from remit.kernel.loops import call_in_thread
-from remit.providers import ProviderError, ProviderRequest, ProviderResponse
+from remit.kernel.loops import abandon, call_in_thread
+from remit.providers import MAX_BODY_BYTES, ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import SoundStream, read_request, sound_answer
+from remit.providers.wire import ended_by
 
 __all__ = ["finite", "in_neutral_form", "send"]
 
@@ -78,24 +82,35 @@ async def send(
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
     task.add_done_callback(pieces.end)
-    try:
-        async with asyncio.timeout(request.timeout_s if first_s is None else first_s) as limit:
-            async for piece in pieces:
-                if first_s is not None:
-                    limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
-                    first_s = None
-                for event in texts.repaired([piece]):
-                    await tap.event(event)
-            await asyncio.wait({task})
-    except BaseException:
-        _abandon(task)
-        raise
-    if task.cancelled():
-        raise ProviderError("SERVER_ERROR", "the provider cancelled itself", True)
-    response = _checked(task.result())
-    if tap.wanted and stream is None and not streams_text:
-        await tap.event(TextDelta(response.content))
-    return response
+    with tap.bounded():
+        try:
+            async with asyncio.timeout(request.timeout_s if first_s is None else first_s) as limit:
+                async for piece in pieces:
+                    if first_s is not None:
+                        limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
+                        first_s = None
+                    for event in texts.repaired([piece]):
+                        await tap.event(event)
+                        _require_bounded(tap.size)
+                await asyncio.wait({task})
+        except BaseException:
+            _abandon(task)
+            raise
+        if task.cancelled():
+            raise ProviderError("SERVER_ERROR", "the provider cancelled itself", True)
+        response = _checked(task.result())
+        _require_bounded(size := len(response.content))
+        if tap.wanted and stream is None and not streams_text:
+            await tap.event(TextDelta(response.content))
+        elif size > LARGE_BYTES:
+            tap.kept = max(size, tap.kept)
+            await tap.weigh()
+        return response
+
+
+def _require_bounded(size: int) -> None:
+    if size > MAX_BODY_BYTES:
+        raise too_long("is longer")
 
 
 class _Pieces:
@@ -130,7 +145,8 @@ def _checked(answer: Any) -> ProviderResponse:
             f"the provider gave back a {type(answer).__name__} that is no ProviderResponse",
             maybe_billed=True,
         )
-    return sound_answer(answer)
+    reason, failure = ended_by(answer.finish_reason)
+    return structs.replace(sound_answer(answer), finish_reason=reason, failure=failure)
 
 
 def _is_answer(answer: Any) -> bool:
@@ -171,4 +187,4 @@ async def _in_thread(provider: Any, request: ProviderRequest) -> Any:
 
 def _abandon(task: asyncio.Future[Any]) -> None:
     task.cancel()
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    abandon(task)

@@ -44,7 +44,9 @@ def recorded_answer(
     tools = [dict(tool) for tool in request.tools or ()]
     same = meta.get("request_hash", meta["context_hash"]) == call.request_hash
     if not same or (request.body is None and meta.get("tools", []) != tools):
-        return _MISMATCH, "this idempotency key belongs to a call that asked something else"
+        return _MISMATCH, (
+            "this idempotency key belongs to a call that asked something else; name another key"
+        )
     reply = None
     if "wire" in meta:
         answer = ledger.exact(exchange_entry_id)["answer"]

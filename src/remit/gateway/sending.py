@@ -8,7 +8,7 @@ import re
 from typing import TypeGuard
 
 from remit.gateway.answers import response, whole
-from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, run_large
+from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.stream_tap import StreamTap, weight
 from remit.kernel.exchange import Reply
 from remit.kernel.json_text import dump
@@ -30,7 +30,7 @@ from remit.providers import (
 )
 from remit.providers.wire import A2A, Passed, StreamSum, stream_sum
 
-__all__ = ["AnyProvider", "has_dialect", "send_body"]
+__all__ = ["AnyProvider", "has_dialect", "send_body", "too_long"]
 
 _EVENTS_AT_ONCE = 256  # of one piece, before others have their turn
 _NULL = b',"usage":null'
@@ -66,7 +66,7 @@ async def send_body(
         ProviderError: the provider said so, or broke its protocol.
     """
     tap.start()
-    try:
+    with tap.bounded():
         reply: ProviderReply = await provider.send(outgoing, timeouts)
         try:
             if outgoing.body.endpoint is A2A:
@@ -84,15 +84,6 @@ async def send_body(
         if len(raw) > LARGE_BYTES:
             return await run_large(whole, outgoing, reply, raw, neutral)
         return whole(outgoing, reply, raw, neutral)
-    except asyncio.CancelledError as error:
-        if error.args != (MEMORY_FULL,) or (task := asyncio.current_task()) is None:
-            raise
-        task.uncancel()
-        said = f"{MEMORY_FULL}; this answer was the largest and was ended"
-        raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
-    finally:
-        if tap.holding is not None:
-            tap.holding.settle()
 
 
 async def _streamed(
@@ -152,7 +143,7 @@ async def _streamed(
             if tap.came > tap.next_weighing:
                 await tap.weigh()
                 if tap.kept + sum(map(len, unread or ())) > MAX_BODY_BYTES:
-                    raise _too_long("takes more")
+                    raise too_long("takes more")
             elif left and not left % _EVENTS_AT_ONCE:
                 await asyncio.sleep(0)
         if last:
@@ -207,7 +198,7 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
         if tap.came > tap.next_weighing:
             await tap.weigh()
         if total.size > MAX_BODY_BYTES:
-            raise _too_long("is longer")
+            raise too_long("is longer")
         chunk = WireChunk(endpoint, piece, "", None, content_type=kind, headers=headers)
         await tap.chunk(chunk, begins=True)
     last = WireChunk(endpoint, b"", "", None, is_last=True, content_type=kind, headers=headers)
@@ -215,7 +206,8 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
     return response(Reply(endpoint, reply.status, headers, total.raw, is_json=False), None)
 
 
-def _too_long(how: str) -> ProviderError:
+def too_long(how: str) -> ProviderError:
+    """Return the error of an answer that is longer than one may be."""
     said = f"the answer {how} than {MAX_BODY_BYTES >> 20} MiB"
     return ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.keeping import KeptId
+from remit.gateway.leases import LeaseLostError
 from remit.gateway.lookup import select_in
 from remit.gateway.renewal import Renewal
 from remit.gateway.tenancy import KnownOwners, Named, Sessions
@@ -20,7 +21,7 @@ from remit.ledger import Prepared, Transaction
 
 __all__ = [
     "FIELDS", "Beside", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
-    "LeaseLostError", "NameSession", "ReleaseClaim", "StartCall", "Step",
+    "NameSession", "ReleaseClaim", "StartCall", "Step",
 ]  # fmt: skip
 
 FIELDS = (
@@ -60,10 +61,6 @@ _MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE r
 
 Claim = tuple[str, str, str]
 """Caller, idempotency key, and the call's own token."""
-
-
-class LeaseLostError(RemitError):
-    """The call took so long that it was settled as an orphan before its answer came."""
 
 
 class IdempotencyKeyUsedError(RemitError):

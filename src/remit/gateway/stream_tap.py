@@ -6,9 +6,11 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from remit.gateway.memory import LARGE_BYTES, Holding, memory, run_large
+from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, Holding, memory, run_large
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import (
     TextDelta,
@@ -18,7 +20,7 @@ from remit.kernel.exchange import (
     ToolUseStart,
 )
 from remit.kernel.json_text import dump
-from remit.providers import Dispatched, EventSink, WireChunk
+from remit.providers import Dispatched, EventSink, ProviderError, WireChunk
 from remit.providers.dialects import StreamReader
 from remit.providers.sse import SseParser
 from remit.providers.wire import Repeats, StreamSum, read_event
@@ -100,7 +102,8 @@ class StreamTap:
         """Begin an attempt: nothing of an earlier one is kept."""
         self._started = time.perf_counter()
         self._parts.clear()
-        self._pieces = self._size = 0
+        self._pieces = self._size = self.kept = self.came = 0
+        self.next_weighing = _STEP_BYTES
         self._sum = self._reader = None
         self._unread.clear()
         self._unread_bytes = 0
@@ -206,6 +209,21 @@ class StreamTap:
                 break
             await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one
 
+    @contextmanager
+    def bounded(self) -> Iterator[None]:
+        """Raise ProviderError if the account of this process ends the answer in this block."""
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if error.args != (MEMORY_FULL,) or (task := asyncio.current_task()) is None:
+                raise
+            task.uncancel()
+            said = f"{MEMORY_FULL}; this answer was the largest and was ended"
+            raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
+        finally:
+            if self.holding is not None:
+                self.holding.settle()
+
     def release(self) -> None:
         """Hold nothing any more."""
         if self.holding is not None:
@@ -258,8 +276,8 @@ class StreamTap:
                 for event in self._reader.feed(chunk.value):
                     if type(event) is TextDelta:
                         self._tell_text(event.text)
-            except RemitError as error:
-                self._fell_silent(error)
+            except RemitError:
+                self._on_text = None  # the answer's own error says why it cannot be read
         passed = None
         if self._sink is not None:
             try:
@@ -292,6 +310,10 @@ class StreamTap:
         if kind is TextDelta and self._on_text is not None:
             self._tell_text(text)
         await self._pass(event)
+        self.kept = self._size
+        if self.kept > self.next_weighing:
+            self.next_weighing = self.kept + min(self.kept, LARGE_BYTES)
+            await self.hold(_COPIES * self.kept)
 
     def _mark(self) -> None:
         self.first_after_ms = round((time.perf_counter() - self._started) * 1000, 3)

@@ -29,8 +29,15 @@ _CLIENT_TOOLS = frozenset(
 """Types of tools, without their dates, that the client runs: they cost tokens and no more."""
 
 
+_OF_THE_CLIENT = frozenset({"name", "function", "input_schema", "custom", "description"})
+"""Members of a tool without a type that the client runs."""
+
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
+
+_MOST_RUNS = 10
+"""How often Anthropic runs a model for one request at most, by its documentation of
+``pause_turn``."""
 
 
 class ToolLimits(Struct, frozen=True):
@@ -60,12 +67,14 @@ NO_LIMITS = ToolLimits()
 class Tools(Struct):
     """What the tools of a call add to its bound: tokens, and money for the provider's own.
 
-    ``fills`` is the kind of the first that can bring in as much text as the window holds.
+    ``fills`` is the kind of the first that can bring in as much text as the window holds; the
+    model is then run ``runs`` more times, and each bills its input anew.
     """
 
     tokens: int = 0
     nano: int = 0
     fills: str = ""
+    runs: int = 0
     unbounded: str = ""
     limits: ToolLimits = NO_LIMITS
 
@@ -73,9 +82,9 @@ class Tools(Struct):
 def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: int) -> Tools:
     """Return what the tools of a call add to its bound.
 
-    The uses of a tool that costs money count only by a limit that the API of the endpoint
+    The uses of a tool that the provider runs count only by a limit that the API of the endpoint
     enforces: ``max_uses`` of Anthropic's tools, ``max_tool_calls`` of the Responses API. A limit
-    that is missing is in ``limits``; a tool that takes none is unbounded.
+    that is missing is in ``limits``; a tool that costs money and takes none is unbounded.
 
     Args:
         uses: how often a tool of the provider's may be used where the call does not say.
@@ -88,18 +97,20 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
             found.limits, most = ToolLimits(uses, of_call=True), uses
         uses = most
     _offered(endpoint, body.get("tools"), "tools", price, uses, found, prices)
-    if body.get("web_search_options") is not None:  # empty, it searches all the same
-        _server_tool("web_search_options", "web_search_options", 1, price, found, prices)
+    if body.get("web_search_options") is not None:  # nothing limits the searches of a model
+        found.unbounded = found.unbounded or "web_search_options"
     if body.get("mcp_servers"):
-        _server_tool("mcp_servers", "mcp_servers", 1, price, found, prices)
+        _server_tool("mcp_servers", "mcp_servers", _MOST_RUNS, price, found, prices)
     if body.get("tools") or any(body.get(name) for name in SCHEMAS):
         found.tokens += _TOOLS_TOKENS
     if endpoint == "openai.responses":
         found.nano = max((per_use for per_use, _ in prices), default=0) * uses
-        if not found.nano:
+        found.runs = uses if prices else 0
+        if not prices:
             found.limits = NO_LIMITS
     else:
         found.nano = sum(per_use * times for per_use, times in prices)
+        found.runs = min(sum(times for _, times in prices), _MOST_RUNS - 1)
     return found
 
 
@@ -113,6 +124,8 @@ def _offered(
         if not isinstance(tool, Mapping):
             continue
         kind = tool.get("type")
+        if kind is None and tool and _OF_THE_CLIENT.isdisjoint(tool):
+            kind = next(iter(tool))  # such as Gemini's {"google_search": {}}
         if kind is None or kind in ("function", "custom"):
             continue
         where = f"{at}[{number}]"
@@ -131,12 +144,18 @@ def _offered(
             named = count_of(tool.get("max_uses"))
             if named is not None and named >= 0:
                 times = named
-            elif price is not None and price.server_tools.get(name):
+            elif price is not None and name in price.server_tools:
                 if at != "tools":
                     found.unbounded = found.unbounded or f"{where}.max_uses, which is missing"
                 limits = found.limits
                 found.limits = ToolLimits(uses, (*limits.tools, number))
-        elif endpoint != "openai.responses" and price is not None and price.server_tools.get(name):
+        elif endpoint == "anthropic.messages":
+            times = _MOST_RUNS
+            if price is not None and price.server_tools.get(name):
+                found.unbounded = (
+                    found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
+                )
+        elif endpoint != "openai.responses":
             found.unbounded = (
                 found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
             )

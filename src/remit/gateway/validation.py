@@ -11,15 +11,12 @@ from typing import Any
 from msgspec import Struct
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
-from remit.kernel.exchange import Message, PromptRequest, check_messages
+from remit.kernel.exchange import MAX_ID_CHARS, Message, PromptRequest, check_messages
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
 
 __all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent"]
-
-MAX_ID_CHARS = 512
-"""Longest id of any kind: ids are in records as they are, and a record has a limit."""
 
 MAX_TOKENS = 10**9
 """Most output tokens that anybody can mean."""

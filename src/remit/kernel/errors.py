@@ -5,6 +5,17 @@ from __future__ import annotations
 import traceback
 
 
+def excerpt(text: object, most: int = 200) -> str:
+    """Return the beginning of a text that somebody else wrote, for a message, prompt or reason.
+
+    Args:
+        text: what a model, a tool, a client or a server wrote.
+        most: characters that are shown; ``…`` stands for the others.
+    """
+    shown = str(text)
+    return shown if len(shown) <= most else f"{shown[:most]}…"
+
+
 class RemitError(Exception):
     """An error that Remit raises on purpose: its cause and the next step for the reader.
 

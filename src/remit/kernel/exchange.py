@@ -28,6 +28,9 @@ from msgspec import Struct
 
 Message = dict[str, Any]
 
+MAX_ID_CHARS = 512
+"""Longest id of any kind: ids are in records as they are, and a record has a limit."""
+
 _ROLES = ("system", "user", "assistant")
 _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "text": {"text": str},

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, excerpt
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _KEY = re.compile(rb'[ \t\n\r]*[{,][ \t\n\r]*"([^"\\]*)"[ \t\n\r]*:[ \t\n\r]*')
@@ -165,7 +165,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise RepeatedNameError(f"The text is not JSON: an object has the name {twice!r} twice.")
+        name = repr(excerpt(twice))
+        raise RepeatedNameError(f"The text is not JSON: an object has the name {name} twice.")
     return found
 
 

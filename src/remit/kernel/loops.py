@@ -46,6 +46,11 @@ class Closeable(ABC):
         """Release all resources. Closing twice is harmless."""
 
 
+def abandon(task: asyncio.Future[Any]) -> None:
+    """Let a task end without anybody who asks for its error, which asyncio prints otherwise."""
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
 def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run ``coroutine`` on the process's background loop and wait for its result.
 

@@ -27,7 +27,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.installed import shipped_file
 from remit.kernel.json_text import dump, load_exact, sound
 from remit.kernel.metaschema import plainly_schema
@@ -40,7 +40,6 @@ A step is one keyword applied."""
 _SIZE_OF_STEP = 64  # entries of a keyword's list or object that cost a further step
 _INDEXED = frozenset({"anyOf", "oneOf", "enum", "properties"})  # found by the value, not in turn
 _FEW_BRANCHES = 8  # tried in turn without an index
-_LONGEST_SHOWN = 200  # characters of a pattern, or of a problem of a schema
 _SCHEMAS = ("additionalProperties", "contains", "items", "propertyNames", "unevaluatedItems",
             "unevaluatedProperties", "contentSchema")  # fmt: skip
 _SCHEMAS_OF_SAME = ("not", "if", "then", "else")
@@ -51,6 +50,7 @@ _check_schema = functools.partial(
     jsonschema.Draft202012Validator.check_schema, format_checker=jsonschema.FormatChecker(())
 )
 """Raises SchemaError for what is no schema; patterns are judged by the engine that runs them."""
+_LONGEST_PLACE = 1_000  # characters
 _COMPARED = 20  # problems of which the most telling is shown
 
 
@@ -63,18 +63,17 @@ def shipped_schema(name: str) -> dict[str, Any]:
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:
-    """Return why ``schema`` cannot be used as a JSON Schema; an empty text if it can."""
+    """Return why ``schema`` cannot be used; an empty text if it can.
+
+    The text is a predicate: ``not a JSON Schema: …``, or ``a JSON Schema that cannot be used: …``.
+    """
     try:
         _compiled(dump(dict(schema)))
     except SchemaError as error:
-        return f"not a JSON Schema: {_place(error)}: {error.message[:_LONGEST_SHOWN]}"
+        return f"not a JSON Schema: {_place(error)}: {excerpt(error.message)}"
     except InvalidInputError as error:
-        return f"not a JSON Schema: {error.message.rstrip('.')}"
-    except Unresolvable as error:
-        return (
-            f"not a JSON Schema: the reference {error.ref!r} leads to nothing in the schema, and "
-            "nothing is fetched"
-        )
+        why = error.message.rstrip(".")
+        return f"a JSON Schema that cannot be used: {why[:1].lower()}{why[1:]}"
     except (TypeError, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         return f"not a JSON Schema: {why.rstrip('.')}"
@@ -88,7 +87,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """
     found, unusable = _errors(schema, value, _COMPARED)
     error = best_match(found)
-    return unusable or (f"{_place(error)}: {error.message}" if error is not None else "")
+    return unusable or (f"{_place(error)}: {excerpt(error.message)}" if error is not None else "")
 
 
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
@@ -115,9 +114,9 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
         found = _taken(compiled.validator.iter_errors(value), most)
         return found or [failed], ""
     except (SchemaError, InvalidInputError) as invalid:
-        return [], f"the schema itself is invalid: {invalid.message}"
+        return [], f"the schema itself is invalid: {excerpt(invalid.message)}"
     except Unresolvable as invalid:
-        return [], f"the schema refers to what is not there: {invalid}"
+        return [], f"the schema refers to what is not there: {excerpt(invalid)}"
     except RecursionError:
         return [], "it is nested too deep to be checked, or the schema refers to itself"
     except _OutOfStepsError:
@@ -248,7 +247,7 @@ _check: ContextVar[_Check] = ContextVar("remit_schema_check")
 
 
 def _place(error: ValidationError | SchemaError) -> str:
-    return "/".join(str(part) for part in error.absolute_path) or "value"
+    return excerpt("/".join(map(str, error.absolute_path)), _LONGEST_PLACE) or "value"
 
 
 @functools.lru_cache(maxsize=_MOST_COMPILED)
@@ -257,9 +256,8 @@ def _compiled(schema: bytes) -> _Compiled:
 
     Raises:
         SchemaError: it is not a JSON Schema.
-        InvalidInputError: a pattern cannot be checked in linear time; or a part refers to itself
-            without going to a part of the value.
-        Unresolvable: a reference leads to nothing in the schema.
+        InvalidInputError: a pattern cannot be checked in linear time; a part refers to itself
+            without going to a part of the value; or a reference leads to nothing in the schema.
     """
     loaded = load_exact(schema)
     if b"\\u" in schema and sound(loaded) != loaded:
@@ -275,7 +273,10 @@ def _compiled(schema: bytes) -> _Compiled:
     while held or references:
         if not held:
             start, wanted, resolver = references.pop()
-            target = resolver.lookup(wanted)
+            try:
+                target = resolver.lookup(wanted)
+            except Unresolvable as error:
+                raise InvalidInputError(_unresolved(wanted)) from error
             after[start].append(id(target.contents))
             if id(target.contents) not in after:  # a place where no keyword has a schema
                 _check_schema(target.contents)
@@ -298,6 +299,14 @@ def _compiled(schema: bytes) -> _Compiled:
     _require_end(after)
     # A dynamic reference means something else along another path.
     return _Compiled(validator, b'"$dynamicRef"' not in schema, keywords)
+
+
+def _unresolved(reference: str) -> str:
+    """Return why a reference cannot be followed."""
+    shown = repr(excerpt(reference))
+    if reference.startswith("#"):
+        return f"the reference {shown} leads to nothing in the schema"
+    return f"the reference {shown} leads to another document, and nothing is fetched"
 
 
 def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
@@ -339,7 +348,7 @@ def _finder(pattern: str) -> Callable[[str], Any]:
         return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
     except PatternError as error:
         raise InvalidInputError(
-            f"The pattern {pattern[:_LONGEST_SHOWN]!r} is not a regular expression, or cannot "
+            f"The pattern {excerpt(pattern)!r} is not a regular expression, or cannot "
             "be checked in linear time.",
             next_step="Leave out look-around and back-references.",
         ) from error

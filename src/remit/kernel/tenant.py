@@ -10,8 +10,11 @@ from typing import Any, Self
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["HOST", "TENANTS", "TenantError", "TenantFile", "check_name", "is_name",
+__all__ = ["HOST", "TENANTS", "TenantFile", "check_name", "is_name",
            "tenant_of_origin", "with_schema"]  # fmt: skip
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+TenantError = RemitError
 
 TENANTS = "tenants"
 """The folder of a host's root that holds the roots of its tenants, each by its name."""
@@ -24,10 +27,6 @@ _MOVING = "moving.json"
 _REMOVING = "removing.json"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(rf".+/{TENANTS}/({_NAME.pattern})(?:/fork-[1-9][0-9]*)?", re.ASCII)
-
-
-class TenantError(RemitError):
-    """A tenant is not there, or cannot be made, served or moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,12 @@ class TenantFile:
             to_open: refuse a tenant that is being moved or removed: its ledger is not opened then.
 
         Raises:
-            TenantError: it is damaged, names the log of another, or is being moved or removed.
+            RemitError: it is damaged, names the log of another, or is being moved or removed.
         """
         path = root / _FILE
         if to_open and cls.is_held_back(root):
             doing = "moved" if cls.moving_path(root).exists() else "removed"
-            raise TenantError(
+            raise RemitError(
                 f"The tenant {root.name} is being {doing}: its ledger is not opened.",
                 next_step="Wait until that is done. Where it was interrupted, `remit tenant list` "
                 "of the host undoes or finishes it.",
@@ -73,16 +72,16 @@ class TenantFile:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise TenantError(f"{path} cannot be read: {error}.") from error
+            raise RemitError(f"{path} cannot be read: {error}.") from error
         try:
             found = cls.of(json.loads(text))
         except (ValueError, TypeError) as error:
-            raise TenantError(
+            raise RemitError(
                 f"{path} is damaged: it does not say where the tenant's ledger is.",
                 next_step="Keep a copy of the file, and put it back from a backup of this root.",
             ) from error
         if tenant_of_origin(found.origin) != found.name:
-            raise TenantError(
+            raise RemitError(
                 f"{path} is not of the tenant {found.name[:40]!r}: it names the log "
                 f"{found.origin[:200]!r}.",
                 next_step="Keep a copy of the file, and put it back from a backup of this root.",
@@ -142,13 +141,13 @@ class TenantFile:
             host_path: ``[ledger] path`` of the host's root.
 
         Raises:
-            TenantError: the ledger is in the host's database, and the host names none.
+            RemitError: the ledger is in the host's database, and the host names none.
         """
         if not self.database:
             return self.ledger
         database = host_path if self.database == HOST else self.database
         if "://" not in database:
-            raise TenantError(
+            raise RemitError(
                 f"The ledger of the tenant {self.name} is in the database of its host, and neither "
                 "REMIT_DATABASE_URL nor the host's [ledger] path names one.",
                 next_step="Set REMIT_DATABASE_URL as for the host.",
@@ -165,10 +164,10 @@ def check_name(name: str) -> str:
     """A name that a tenant can have.
 
     Raises:
-        TenantError: it is none.
+        RemitError: it is none.
     """
     if not is_name(name):
-        raise TenantError(
+        raise RemitError(
             f"A tenant cannot be called {name[:40]!r}.",
             next_step="Use 1 to 32 lower-case letters, digits and hyphens, such as acme-eu.",
         )

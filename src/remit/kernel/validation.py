@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pydantic_core import ValidationError
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.schemas import first_problem
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     """The first error as its dotted key (empty for the document itself) and its message."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
-    return ".".join(str(part) for part in first["loc"]), message[:1].lower() + message[1:]
+    return excerpt(".".join(map(str, first["loc"]))), excerpt(message[:1].lower() + message[1:])
 
 
 def all_errors(error: ValidationError) -> str:
     """Return the first three problems of a value with their places, on one line."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = "; ".join(
-        f"{'/'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
+        f"{excerpt('/'.join(map(str, problem['loc']))) or 'value'}: {excerpt(problem['msg'])}"
         for problem in found[:_SHOWN]
     )
     more = len(found) - _SHOWN

@@ -1,4 +1,4 @@
-"""Learning: evidence, signals and proposals, and whether adopted proposals did what they predicted.
+"""Learning: evidence, signals, proposals, and the comparison of their effects with predictions.
 
 The room owns the reading of evidence, the statistics and the life of a proposal. The room owns no
 agent: people or their policy adopt a proposal, and packages carry the change.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
     from remit.learning.held_out import held_out_sides, is_held_out
-    from remit.learning.kept import Kept, KeptFile, KeptOnRecord, ReplayDriftError
+    from remit.learning.kept import Kept, KeptFile, KeptOnRecord
     from remit.learning.replay import Replay, ReplayResult
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 else:
@@ -57,7 +57,7 @@ else:
             "changed_requests": "ChangedRequests",
             "gradable": "gradable_exchanges grader learnable_contract",
             "held_out": "is_held_out held_out_sides",
-            "kept": "Kept KeptFile KeptOnRecord ReplayDriftError",
+            "kept": "Kept KeptFile KeptOnRecord",
             "replay": "Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
         },
@@ -75,7 +75,6 @@ __all__ = [
     "Logged",
     "RaterShare",
     "Replay",
-    "ReplayDriftError",
     "ReplayResult",
     "Sample",
     "Signal",
@@ -105,4 +104,5 @@ __all__ = [
 ]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
+ReplayDriftError = ConflictError
 FeedbackError = ConflictError

@@ -22,7 +22,7 @@ _SUBJECT = (
 
 
 def open_account(budgeter: TokenBudgeter, by: str) -> None:
-    """Make the account `session:learning` where there is none; `remit budget` limits it."""
+    """Open the account `session:learning` if there is none; `remit budget` limits it."""
     if not budgeter.status(LEARNING):
         budgeter.allocate(LEARNING, by=by)
 
@@ -66,12 +66,12 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
 
 
 def cost_of(ledger: LedgerReader, response: PromptResponse, bound: int) -> int:
-    """What a call counts against a budget of learning's own, in billionths of a US dollar.
+    """Return the cost of a call that counts against a learning budget, in nano-dollars.
 
     Args:
         ledger: the record.
-        response: one that came from the record counts what it cost when it was made.
-        bound: the most that it can cost: counted where nothing says what it did.
+        response: the response; one answered from the record counts its original cost.
+        bound: the highest possible cost, counted if the real cost is unknown.
     """
     usd = response.cost_incurred if response.cost_known else None
     if response.replayed:

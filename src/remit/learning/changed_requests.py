@@ -52,7 +52,7 @@ class ChangedRequests:
         self._contract = contract
 
     def __call__(self, exchange: LedgerEntry) -> PromptRequest:
-        """The request.
+        """Return the changed request of an exchange.
 
         Raises:
             InvalidInputError: the change cannot be made to this prompt.
@@ -92,7 +92,8 @@ class ChangedRequests:
         old = _sections(self._installed.read(paths[0]).decode())
         new = _sections(self._pack)
         made = [dict(message) for message in messages]
-        if len(new) == len(old) + 1 and new[0][0] == "system":  # it had none
+        # The old prompt had no system message.
+        if len(new) == len(old) + 1 and new[0][0] == "system":
             made.insert(0, {"role": "system", "content": new.pop(0)[1]})
         if [role for role, _ in old] != [role for role, _ in new]:
             raise _cannot(exchange, "the prompt has other sections")

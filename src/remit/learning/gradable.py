@@ -47,12 +47,13 @@ def learnable_contract(
 def gradable_exchanges(
     ledger: LedgerReader, contract_id: str, version: PromptContract | None = None
 ) -> Iterator[str]:
-    """Those that were answered, in Remit's own form, by none of learning's own calls.
+    """Yield ids of answered exchanges in Remit's own form; learning's own calls are left out.
 
     Args:
         ledger: the record.
-        contract_id: of which exchanges.
-        version: those of this version alone; of its prompt pack, where an exchange names none.
+        contract_id: id of the contract.
+        version: restricts the exchanges to this version; exchanges that name no version are matched
+            by the version's prompt pack.
     """
     for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
         data = entry.metadata

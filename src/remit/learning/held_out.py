@@ -1,4 +1,4 @@
-"""Which prompts are held out: no learner fits anything to them, and replays ask them alone."""
+"""Held-out prompts: no learner is fitted to them, and only they are replayed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from remit.ledger import LedgerReader
 
 __all__ = ["held_out_sides", "is_held_out", "is_whole", "prompt_key"]
 
-_HELD_OUT = 77  # of 256 values of the hash's first byte: three in ten
+_HELD_OUT = 77  # Three in ten of the 256 values of the hash's first byte.
 
 
 def prompt_key(prompt: Any) -> str:
-    """What equal prompts have in common: SHA-256 (64 hex) of the canonical JSON.
+    """Return the key that equal prompts share: SHA-256 (64 hex digits) of the canonical JSON.
 
-    A single message of the user that is a text counts as that text, since a call may give either.
+    A single user message with text counts as that text, because a call may give either form.
 
     Args:
         prompt: a text, or a list of messages.
@@ -42,9 +42,9 @@ def is_held_out(prompt: Any) -> bool:
 
 
 def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[str, bool]:
-    """By exchange, in the order given, whether its prompt is held out.
+    """Return for each exchange, in the given order, True if its prompt is held out.
 
-    Those that there are not, or of whose prompt or answer something was erased, are left out.
+    Missing exchanges, and exchanges with erased content, are left out.
     """
     ids = list(exchange_ids)
     known = {
@@ -57,6 +57,6 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
 
 
 def is_whole(content: Any) -> bool:
-    """Whether a prompt or an answer is on record, and nothing of it was erased."""
+    """Return True if a prompt or an answer is recorded and no part of it was erased."""
     parts = content if isinstance(content, list) else [content]
     return all(isinstance(one, str | dict) and one for one in parts or [""])

@@ -1,4 +1,4 @@
-"""What a replay has asked so far, so that one that was ended goes on: in a file, or on record."""
+"""The progress of a replay, in a file or in the record, from which an interrupted one continues."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import ConflictError
 from remit.kernel.exchange import PromptRequest
 from remit.learning.calls import is_own_call
 from remit.learning.held_out import is_whole
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["Graded", "Kept", "KeptFile", "KeptOnRecord", "Pair", "ReplayDriftError"]
+__all__ = [
+    "Graded",
+    "Kept",
+    "KeptFile",
+    "KeptOnRecord",
+    "Pair",
+]
 
-_SPLIT = "prompt"  # by what exchanges are held out; files of another rule are not read
+_SPLIT = "prompt"  # The rule of holding out; files with another rule are not read.
 _NANO = 1_000_000_000
 _CALLS = ("EXCHANGE", "EXCHANGE_ORPHANED")
 
@@ -28,22 +34,16 @@ Bound = Callable[[LedgerEntry], int]
 """The most that asking an exchange again can cost, in billionths of a US dollar."""
 
 
-class ReplayDriftError(RemitError):
-    """What was asked before cannot be compared with what would be asked now: run it again.
-
-    Prices or the model that answers changed, or exchanges are held out by another rule."""
-
-
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One exchange, asked again.
+    """An exchange and its replay.
 
     Attributes:
-        replayed_id: the new ``EXCHANGE``.
-        model_id: what answered; empty where nothing did, or the answer cannot be graded.
-        before: the grade of the recorded answer, 0 to 1.
-        after: that of the new one.
-        cost_nano: of the new call, in billionths of a US dollar.
+        replayed_id: id of the new ``EXCHANGE``.
+        model_id: the model that answered; empty if none did, or if the answer cannot be graded.
+        before: grade of the recorded answer, 0 to 1.
+        after: grade of the new answer, 0 to 1.
+        cost_nano: cost of the new call in nano-dollars.
     """
 
     exchange_id: str
@@ -55,11 +55,11 @@ class Pair:
 
 
 class Kept(Protocol):
-    """What a replay keeps between its runs.
+    """The progress of a replay between its runs.
 
     Attributes:
-        from_the_beginning: how it is run again from there.
-        lost_nano: what calls cost whose answers were lost, in billionths of a US dollar.
+        from_the_beginning: instruction for starting the replay again.
+        lost_nano: cost in nano-dollars of calls whose answers were lost.
     """
 
     from_the_beginning: str
@@ -69,17 +69,19 @@ class Kept(Protocol):
         """The pairs of earlier runs.
 
         Raises:
-            ReplayDriftError: they cannot be compared with what would be asked now.
+            ConflictError: they cannot be compared with what would be asked now.
         """
         ...
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """The request by which an exchange is asked again: made again after a kill, it is answered
-        from the record."""
+        """Return the request under the idempotency key of its exchange.
+
+        A request repeated after a kill is then answered from the record.
+        """
         ...
 
     def keep(self, pair: Pair) -> None:
-        """One more."""
+        """Add a pair."""
         ...
 
 
@@ -120,14 +122,14 @@ class KeptFile:
             yield pair
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """By the run, which the file begins with."""
+        """Return the request under a key made of the run, with which the file begins."""
         if not self._run:
             self._run = secrets.token_hex(8)
             self._append({"run": self._run, "split": _SPLIT})
         return replace(request, idempotency_key=f"replay {self._run} {exchange_id}")
 
     def keep(self, pair: Pair) -> None:
-        """One more line."""
+        """Append a pair as a line."""
         self._append({**asdict(pair), "prices": self._prices})
 
     def _append(self, value: dict[str, object]) -> None:
@@ -137,15 +139,15 @@ class KeptFile:
 
 
 class KeptOnRecord:
-    """On record, as the calls themselves: any machine of the ledger goes on.
+    """The progress of a replay in the ledger, with its calls: any machine can continue it.
 
-    Each call is of a work order that is named after the replay and the exchange. So every call
-    counts that was paid, those that a killed process did not see answered too.
+    Each call belongs to a work order named after the replay and the exchange. So every paid call
+    counts, including calls whose answer a killed process did not see.
 
     Args:
         ledger: the record.
-        name: of the replay: its order's id.
-        exchange_ids: all that it may ask.
+        name: id of the replay's order.
+        exchange_ids: all exchanges that the replay may ask.
         prices: version of the prices in force.
     """
 
@@ -159,7 +161,7 @@ class KeptOnRecord:
         self.lost_nano = 0
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """By the record, the first time."""
+        """Yield the recorded pairs; the ledger is read at the first call."""
         if self._pairs is None:
             self._pairs = {}
             for exchange_id in self._ids:
@@ -168,12 +170,12 @@ class KeptOnRecord:
         yield from list(self._pairs.values())
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """By the replay's name."""
+        """Return the request under a key made of the replay's name."""
         name = self._of(exchange_id)
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
 
     def keep(self, pair: Pair) -> None:
-        """It is on record already."""
+        """Add a pair in memory; the record holds it already."""
         if self._pairs is not None:
             self._pairs[pair.exchange_id] = pair
 
@@ -212,9 +214,9 @@ class KeptOnRecord:
         return Pair(exchange_id, replayed, model, before, after, cost)
 
 
-def drift(kept: Kept, what: str) -> ReplayDriftError:
-    """Why a replay cannot go on."""
-    return ReplayDriftError(
+def drift(kept: Kept, what: str) -> ConflictError:
+    """Return the error of a replay that cannot continue."""
+    return ConflictError(
         f"The replay cannot go on: {what}. Its differences would not be those of the change.",
         next_step=kept.from_the_beginning,
     )

@@ -14,25 +14,25 @@ from pathlib import Path
 from remit.gateway import LLMGateway, PromptRequest
 from remit.learning.calls import bound_of, cost_of
 from remit.learning.held_out import held_out_sides, is_whole
-from remit.learning.kept import Kept, KeptFile, Pair, ReplayDriftError, drift
+from remit.learning.kept import Kept, KeptFile, Pair, drift
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["Pair", "Replay", "ReplayDriftError", "ReplayResult"]
+__all__ = ["Pair", "Replay", "ReplayResult"]
 
 _NANO = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
-        pairs: of the exchanges that were asked again, those of earlier runs included.
-        wanted: how many held-out exchanges there were.
-        failed: how many calls had no answer, or one that cannot be graded.
-        calls: over all runs.
-        spent_nano: in billionths of a US dollar, over all runs.
-        ended: ``complete``, or ``budget``: it ended in the middle.
+        pairs: pairs of all runs.
+        wanted: number of held-out exchanges.
+        failed: number of calls without an answer that can be graded.
+        calls: number of calls over all runs.
+        spent_nano: cost over all runs in nano-dollars.
+        ended: ``complete``, or ``budget`` if the budget ended the replay early.
     """
 
     pairs: tuple[Pair, ...]
@@ -113,7 +113,7 @@ class Replay:
             progress: called with how many are done, and of how many.
 
         Raises:
-            ReplayDriftError: prices, the model that answers, or the rule by which exchanges are
+            ConflictError: prices, the model that answers, or the rule by which exchanges are
                 held out, are others than before.
             InvalidInputError: a call has no upper bound: its model has no price.
         """
@@ -167,7 +167,7 @@ class Replay:
         )
 
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
-        """Those that are held out, or those that are not; erased ones are neither."""
+        """Return the exchanges that are held out, or that are not; erased ones are neither."""
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))
         return [one for one in ids if self._sides.get(one) == held_out]

@@ -1,5 +1,7 @@
-"""How frameworks, contracts, packs, models, tools, routes and agents do, and what has become
-worse."""
+"""Signals: the performance of frameworks, contracts, packs, models, tools, routes and agents.
+
+A signal compares a metric with its baseline and names the metrics that became worse.
+"""
 
 from __future__ import annotations
 
@@ -71,10 +73,10 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
-        """Return what a policy file says.
+        """Read a policy file.
 
         Raises:
-            ConfigError: it does not say what it must.
+            ConfigError: the file is not a policy.
         """
         try:
             policy = cls.model_validate_json(data)
@@ -92,19 +94,19 @@ class SignalPolicy(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One metric of one thing.
+    """A metric of a framework, contract, pack, model, tool, route or agent.
 
     Attributes:
         dimension: `framework|contract|pack|model|tool|route|agent`.
-        name: of the thing; a contract with its version.
-        metric: `failure|retry|rejection|repair` and `reward` (means), `cost` in billionths of a US
-            dollar and `latency` in ms (both geometric means).
-        baseline: of the reference window.
-        live: since.
-        crossed: live is worse than the baseline by more than the policy's margin.
-        evidence: ids of the latest exchanges that say so, at most 50.
-        uncalibrated: names of judges whose word alone made some of its rewards, and which too few
-            of people's grades stand behind.
+        name: name of the object; a contract with its version.
+        metric: `failure|retry|rejection|repair` or `reward` (means), `cost` in nano-dollars or
+            `latency` in ms (geometric means).
+        baseline: the metric in the reference window.
+        live: the metric since then.
+        crossed: True if live is worse than the baseline by more than the policy's margin.
+        evidence: ids of the latest exchanges behind the signal, at most 50.
+        uncalibrated: judges that alone gave some of the rewards, and that too few grades of people
+            confirm.
     """
 
     dimension: str
@@ -237,7 +239,7 @@ def _signal(
 ) -> Signal:
     metric = key[2]
     worse, better = group.live, group.baseline
-    if metric != "reward":  # of all others more is worse
+    if metric != "reward":  # A higher value of any other metric is worse.
         worse, better = better, worse
     margin, alpha = policy.margin_permille[metric] / 1000, policy.alpha_permille / 1000
     now = _in_units(group.live.estimate(), metric)
@@ -321,7 +323,7 @@ def current_signals(
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """The exchange before the latest so many; `None` where there are no more."""
+    """Return the exchange before the latest ``latest`` ones; `None` if there are no more."""
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),

@@ -10,6 +10,7 @@ text. Exact texts are used for bodies from the wire, and for values that RFC 878
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import hmac
 import json
@@ -156,19 +157,19 @@ class StoredValue(NamedTuple):
                 raise InvalidInputError("An exact JSON text is empty, or holds a NUL character.")
         elif data[:1] == b'"' and b"\\u0000" not in data:
             codec = "text"
+        plain: bytes | memoryview = data
+        if codec == "text":  # one without escapes is its own encoding between the quotes
+            is_plain = b"\\" not in data
+            plain = memoryview(data)[1:-1] if is_plain else orjson.loads(data).encode()
         try:
-            text: str = orjson.loads(data) if codec == "text" else data.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
-        if len(data) > compress_above:
-            plain = text.encode() if codec == "text" else data
             if compress_above < len(plain) <= MAX_INFLATED_BYTES:
-                text = ""  # a long value is not in memory twice while it is compressed
+                _check_utf8(plain)
                 packed = zlib.compress(plain, 1)
                 if len(packed) < len(plain):
                     return cls(f"{codec}+zlib", packed)
-                text = plain.decode()
-        return cls(codec, text)
+            return cls(codec, str(plain, "utf-8"))
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
 
     def decode(self) -> Any:
         """The value; raises :class:`LedgerFormatError` where the row cannot be read."""
@@ -241,6 +242,14 @@ class StoredValue(NamedTuple):
         return LedgerFormatError(
             f"A stored content value (codec {self.codec!r}) cannot be read: {error}."
         )
+
+
+def _check_utf8(data: bytes | memoryview) -> None:
+    """Raise UnicodeDecodeError unless the bytes are UTF-8. A long text is not decoded at once."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    for at in range(0, len(data), _LONG_TEXT):
+        decode(data[at : at + _LONG_TEXT])
+    decode(b"", True)
 
 
 def commit(nonce: bytes, encoded: bytes) -> str:

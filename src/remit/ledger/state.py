@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from remit.kernel.errors import RemitError
+from remit.kernel.errors import RemitError, excerpt
 from remit.ledger.reader import info_number
 from remit.ledger.schema import Column
 
@@ -105,7 +105,7 @@ def _of_other_types(
 
 def readable(value: Any) -> str:
     """Return a stored value, whatever it is, in a form for messages."""
-    return repr(value) if len(text := repr(value)) <= 200 else f"{text[:200]}…"
+    return excerpt(repr(value))
 
 
 def imported_size(select: Select) -> int:

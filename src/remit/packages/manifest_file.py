@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast
 
 from jsonschema import Draft202012Validator, ValidationError
 
+from remit.kernel.errors import excerpt
 from remit.kernel.schemas import shipped_schema
 from remit.packages.errors import ManifestError
 from remit.packages.paths import folded, path_problem, shown, unseen
@@ -107,7 +108,7 @@ class ManifestFile:
         offset = where if isinstance(where, int) else self.places.get(where, 0)
         before = self.text[:offset]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        problem = problem if len(problem) <= _MAX_MESSAGE else f"{problem[:_MAX_MESSAGE]}…"
+        problem = excerpt(problem, _MAX_MESSAGE)
         raise ManifestError(
             code,
             f"{self.source}, line {line}, column {column}: {problem}.",

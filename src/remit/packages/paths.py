@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from remit.kernel.errors import excerpt
+
 __all__ = ["MANIFEST_NAME", "TIERS", "folded", "path_problem", "shown", "unseen"]
 
 MANIFEST_NAME = "manifest.json"
@@ -76,5 +78,5 @@ def unseen(text: str) -> str:
 
 def shown(text: str) -> str:
     """Quoted, with invisible characters escaped, and at most 100 characters of it."""
-    text = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
+    text = excerpt(text, _MAX_QUOTED)
     return repr(text) if text.isprintable() else ascii(text)

@@ -14,7 +14,7 @@ from typing import Any
 
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.json_text import dump
-from remit.kernel.loops import call_in_thread
+from remit.kernel.loops import abandon, call_in_thread
 from remit.kernel.settings import LocalModelSettings
 from remit.providers.dialects import DialectError, ModelCall, error_body, read_request
 from remit.providers.local_limits import refuse_unable
@@ -239,6 +239,7 @@ class _LocalReply:
             call_in_thread("remit-local-model", lambda: run(deliver))
         )
         self._task.add_done_callback(lambda _: self._chunks.put_nowait(None))
+        abandon(self._task)  # nobody may read the answer to its end
 
     async def in_turn(self) -> None:
         """Wait until the model is free; raises what was raised before it was."""

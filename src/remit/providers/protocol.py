@@ -84,7 +84,7 @@ class ProviderResponse(Struct, frozen=True):
 
     Attributes:
         model: the model that answered, as the provider names it.
-        finish_reason: ``stop``, ``length``, ``tool_use`` or ``content_filter``.
+        finish_reason: ``stop``, ``length``, ``tool_use``, ``content_filter`` or ``error``.
         cached: the provider answered from a cache of its own.
         content_blocks: text and tool_use blocks, when the provider sends blocks. Not made of
             answers to a body.
@@ -102,6 +102,7 @@ class ProviderResponse(Struct, frozen=True):
         served: the service that the provider says it gave, by the field that asks for it.
         reply: the answer as it came, or as its stream adds up.
         more_than_text: whether ``content`` leaves out any of it.
+        failure: the provider's own word for the end of an answer that failed; else empty.
     """
 
     content: str
@@ -125,6 +126,7 @@ class ProviderResponse(Struct, frozen=True):
     more_than_text: bool = False
     cache_write_long_tokens: int | None = None
     served: Mapping[str, str] = MappingProxyType({})
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,8 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
     if type(data) is not dict:
         return None
     kind, stated, choices = data.get("type"), data.get("base_resp"), data.get("choices")
-    if kind == "response.failed":
-        response = data.get("response")
+    response = data.get("response") if kind == "response.failed" else data
+    if kind == "response.failed" or (data.get("status") == "failed" and "output" in data):
         value = response.get("error") if isinstance(response, Mapping) else None
     elif kind == "error" or data.get("object") == "error":
         value = data.get("error") or {k: v for k, v in data.items() if k != "type"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
@@ -135,13 +136,13 @@ class UpstreamReply:
         """
         data = await self._piece()
         if not self._is_over:
-            parts, size = [data], len(data)
-            while not self._is_over and size <= most:
-                parts.append(await self._piece())
-                size += len(parts[-1])
+            whole = io.BytesIO()  # which gives its bytes away without another copy of them
+            whole.write(data)
+            while not self._is_over and whole.tell() <= most:
+                whole.write(await self._piece())
                 if on_growth is not None:
-                    await on_growth(size)
-            data = b"".join(parts)
+                    await on_growth(whole.tell())
+            data = whole.getvalue()
         if len(data) > most:
             await self._give_up()
             said = f"the answer is longer than {most} bytes"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remit.gateway import call_bound, owner_by_prefix
-from remit.kernel.errors import NotFoundError, RemitError
+from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body, is_authentic
 from remit.providers.prices import PriceTable
@@ -17,7 +17,6 @@ __all__ = ["explain_call"]
 _CALLS = ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED")
 _LOOKED_AT = 500  # entries of a session, to find what became of a call
 _LONGEST_CHAIN = 100
-_LONGEST = 200  # characters that a sentence quotes
 _TRANSLATED = "translated from "
 _PASSED_OVER = {
     "CIRCUIT_OPEN": "it had failed repeatedly, and was not asked just then",
@@ -381,4 +380,4 @@ def _text(value: Any) -> str:
 
 def _cut(text: str) -> str:
     plain = " ".join(text.split()).rstrip(".?!")
-    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
+    return excerpt(plain)

@@ -13,7 +13,7 @@ import orjson
 from remit.gateway import Beside, FinishCall
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
-from remit.kernel.loops import call_in_thread
+from remit.kernel.loops import abandon, call_in_thread
 from remit.ledger import Content, LedgerClient, Transaction, utc_now
 from remit.routing.decision import RoutingDecision, RoutingDecisionRecord, new_decision_id
 from remit.routing.trail import (
@@ -143,7 +143,7 @@ async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: flo
         is_late = not task.done()
         if is_late:
             task.cancel()
-            task.add_done_callback(lambda late: late.cancelled() or late.exception())
+            abandon(task)
     problem = ""
     if is_late:
         problem = f"did not end within {timeout_s:g} s"

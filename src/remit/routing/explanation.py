@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from remit.kernel.errors import NotFoundError, RemitError
+from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.ledger import EntryArchivedError, EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
@@ -295,7 +295,7 @@ def _about(intent: Intent, context: Mapping[str, Any]) -> str:
 def _cut(reason: str) -> str:
     """A reason as part of a sentence."""
     text = " ".join(reason.split()).rstrip(".?!")
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    return excerpt(text, _LONGEST_REASON)
 
 
 def _names(value: Any) -> list[str]:

@@ -24,6 +24,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound
 from remit.kernel.loops import (
     Closeable,
+    abandon,
     blocking,
     cancel_background,
     run_blocking,
@@ -170,7 +171,7 @@ class Conversation(Closeable, Generic[OutputT]):
         task = asyncio.create_task(work())
         task.add_done_callback(lambda _: events.put_nowait(None))
         # A turn whose iterator nobody reads to its end has nobody to raise its error to.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        abandon(task)
         try:
             while (event := await events.get()) is not None:
                 yield event

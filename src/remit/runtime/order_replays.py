@@ -7,8 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from remit.agents.queue import Row
-from remit.kernel.errors import InvalidInputError, RemitError
-from remit.learning import ReplayDriftError
+from remit.kernel.errors import ConflictError, InvalidInputError, RemitError
 from remit.ledger import Erased
 from remit.runtime.order_turns import Done
 from remit.runtime.replays import Replays, ReplayWanted
@@ -60,7 +59,7 @@ class OrderReplays:
             done = replays.run(check, order_id=claim.order_id)
         except _StoppedError:  # Another worker has the order: this result is void.
             return Done(outcome="cancelled")
-        except (InvalidInputError, ReplayDriftError, json.JSONDecodeError) as error:
+        except (InvalidInputError, ConflictError, json.JSONDecodeError) as error:
             message = error.message if isinstance(error, RemitError) else "The task is no JSON."
             return Done(outcome="failed", code=type(error).__name__, message=message)
         return Done(outcome="completed", figures=done.to_dict())

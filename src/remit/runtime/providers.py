@@ -16,7 +16,7 @@ from remit.kernel.exchange import ModelCapabilities
 from remit.kernel.settings import ProviderSettings, Settings, default_settings
 from remit.providers import LocalProvider, UpstreamProvider
 from remit.providers.prices import PriceTable
-from remit.providers.weights import ModelError, WeightStore, known_models
+from remit.providers.weights import WeightStore, known_models
 
 _LETTERS = re.compile(r"[a-z]{3,}")
 _MISSPELT = 0.66  # how like a known word, from 0 to 1: one letter wrong, or two exchanged
@@ -105,7 +105,7 @@ def assemble_providers(
         reachable[name] = UpstreamProvider(url, key, provider, name)
         configured.append(name)
     model = local_model or settings.local.model
-    with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one
+    with contextlib.suppress(RemitError):  # said when it is asked for: not all commands need one
         store = weight_store(settings)
         path = store.path(model)
         reachable["local"] = LocalProvider(path, model, settings.local, store.sha256(model))

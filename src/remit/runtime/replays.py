@@ -159,7 +159,7 @@ class Replays:
             order_id: id of the order that requested the replay and under which the record keeps it.
 
         Raises:
-            ReplayDriftError: see :meth:`Replay.run`.
+            ConflictError: see :meth:`Replay.run`.
         """
         wanted, budget_nano = self._wanted, round(self._wanted.usd * _NANO)
         if not wanted.both:

@@ -281,7 +281,7 @@ class Runtime(Closeable):
         loader = self._contracts if contracts is None else self._loader(Path(contracts))
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
-        check_criteria(acceptance or {})
+        check_criteria(acceptance or {}, ids)
         chosen = None
         if model is not None and self.router.knows(model):
             chosen = ("", model)

@@ -215,9 +215,9 @@ class App:
         elif (handler := (found := self._templates.match(path)).get(method)) is not None:
             await handler(scope, receive, send)
         elif path in self._methods or found:
-            why = f"{path} does not take {method[:16]}."
-            allow = ", ".join(self._methods.get(path) or found).encode()
-            raise HttpError(405, "method_not_allowed", why, headers=[(b"allow", allow)])
+            allow = ", ".join(self._methods.get(path) or found)
+            why = f"{path} does not take {method[:16]}; send {allow}."
+            raise HttpError(405, "method_not_allowed", why, headers=[(b"allow", allow.encode())])
         else:
             raise HttpError(
                 404,
@@ -265,7 +265,11 @@ class App:
         if not self._settings.server.metrics_open:
             identity = (await self._authenticator.caller(scope)).identity
             if not identity.may("read"):
-                raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
+                raise HttpError(
+                    403,
+                    "forbidden",
+                    f"The role {identity.role} may not read; use a key whose role may.",
+                )
         body, content_type = await asyncio.to_thread(self.metrics.render)
         await reply(send, Answer(200, body, content_type.encode()))
 

@@ -125,7 +125,7 @@ class AuthenticatedRequest:
                 400,
                 "invalid_header",
                 f"The header {name.decode()} is not printable ASCII of at most {MAX_ID_CHARS} "
-                "characters.",
+                "characters; leave the header out, or shorten its value.",
                 param=name.decode(),
             )
         return value.decode("ascii")
@@ -161,7 +161,11 @@ def is_local(headers: Headers) -> bool:
 
 def from_elsewhere() -> HttpError:
     """Who is not local, in dev mode."""
-    return HttpError(403, "forbidden", "Dev mode answers to localhost alone, and no web page.")
+    return HttpError(
+        403,
+        "forbidden",
+        "Dev mode answers to localhost alone, and no web page; start the server without --dev.",
+    )
 
 
 def _two_credentials(name: bytes) -> HttpError:
@@ -289,9 +293,9 @@ class Authenticator:
         try:
             return AuthenticatedRequest(headers, self.provider.authenticate(token), token)
         except AuthUnavailableError as error:
-            raise HttpError(503, "auth_unavailable", error.message, retry_after_s=1) from error
+            raise HttpError(503, "auth_unavailable", str(error), retry_after_s=1) from error
         except RemitError as error:
-            raise HttpError(401, "invalid_api_key", error.message) from error
+            raise HttpError(401, "invalid_api_key", str(error)) from error
 
     @staticmethod
     def _read(raw_headers: Headers) -> tuple[dict[bytes, bytes], str | None]:
@@ -343,7 +347,8 @@ class Authenticator:
         for field in _UPSTREAM:
             if field in body.value:
                 raise HttpError(
-                    400, "invalid_request", f"{field}: only the configuration names upstreams.",
+                    400, "invalid_request", f"{field}: only the configuration names "
+                        f"upstreams; leave this out.",
                     param=field,
                 )  # fmt: skip
         contract_id, owner = self._contract_id, self._owner

@@ -23,7 +23,7 @@ from remit.server.provider_door import ProviderDoor, answer, refused, reply_raw,
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
 
-_STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404}
+_STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404, "PROVIDER_NOT_FOUND": 404}
 _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batches"}
 
 

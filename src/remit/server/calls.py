@@ -175,7 +175,11 @@ class ModelCalls:
     def _refused(error: BaseException) -> HttpError:
         refused = refusal_of(error)
         if isinstance(error, asyncio.CancelledError) and error.args == (KEY_ENDED,):
-            return HttpError(401, "invalid_api_key", "The key was revoked or has expired.")
+            return HttpError(
+                401,
+                "invalid_api_key",
+                "The key was revoked or has expired; ask the operator for another.",
+            )
         return refused
 
     async def _body(
@@ -184,7 +188,10 @@ class ModelCalls:
         headers, settings = caller.headers, self._settings
         if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise HttpError(
-                415, "unsupported_encoding", "Send the body without a content-encoding.", close=True
+                415,
+                "unsupported_encoding",
+                "The body has a content-encoding; send it without.",
+                close=True,
             )
         length = headers.get(b"content-length")
         raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)

@@ -13,18 +13,45 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remit.gateway import STOPPED_READING
 from remit.server.http_call import Call
-from remit.server.replies import PROVE
+from remit.server.refusals import HttpError
+from remit.server.replies import PROVE, Receive, Scope, Send, refusal, reply, shape_of
 from remit.server.request import Handler
 from remit.server.strangers import Strangers
 
 _IDLE, _HEAD, _BODY = range(3)  # what is read: nothing yet, a request's headers, its body
-_NO_TEXT = b"content-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _NO_TEXT
-_UNREADABLE = b"HTTP/1.1 400 Bad Request\r\n" + _NO_TEXT
 _OVERHEAD = 8  # bytes of a body's framing for each of its own: a chunk of one byte has five
 _MOST_WAITING = 100  # requests on one connection
 _MOST_FIELDS = 200  # headers of one request, and trailers
 _END = "nothing more is read"
+
+
+def _last_answer(status: bytes, text: str) -> bytes:
+    """Return an answer in plain text after which the connection is closed."""
+    body = text.encode()
+    head = b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n" % (
+        status,
+        len(body),
+    )
+    return head + b"connection: close\r\n\r\n" + body
+
+
+_TOO_LARGE = _last_answer(
+    b"431 Request Header Fields Too Large",
+    f"The head of this request is longer than server.max_header_bytes, or has more than "
+    f"{_MOST_FIELDS} headers; send less.\n",
+)
+_UNREADABLE = _last_answer(
+    b"400 Bad Request",
+    "This is no HTTP/1.1 request with one host header, its trailers are too long, or more than "
+    f"{_MOST_WAITING} requests wait on this connection; send another on a new one.\n",
+)
+
+
+async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request for which there is no place."""
+    said = "server.max_connections requests are under way, the most allowed; try again."
+    error = HttpError(503, "overloaded", said, retry_after_s=1, close=True)
+    await reply(send, refusal(shape_of(scope), error))
 
 
 class Connection(HttpToolsProtocol):
@@ -71,6 +98,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **more)
         self._direct: Mapping[bytes, Handler] = getattr(self.app, "direct", {})
         self._most: int = self.config.limit_concurrency or sys.maxsize
+        self.limit_concurrency = None  # of uvicorn, which answers in plain text
 
     # What the transport calls.
 
@@ -229,8 +257,11 @@ class Connection(HttpToolsProtocol):
             handler = self._direct.get(self.url.partition(b"?")[0])
         full = len(self.connections) > self._most  # of calls: none can be closed
         if handler is None or full:
-            self.limit_concurrency = 0 if full else None
+            application = self.app
+            if full:
+                self.app = cast("Any", _refuse_full)
             self._as_asgi()
+            self.app = application
         else:
             cycle: Any = Call(self)
             self.cycle = cycle

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from remit.gateway.memory import LARGE_BYTES
 from remit.server.refusals import HttpError
 from remit.server.replies import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
 from remit.server.shares import Share
@@ -151,7 +152,10 @@ class Call:
             head += (b"content-length: %d\r\n\r\n" % len(body), body)
         self.response_complete = True
         if not self.disconnected:
-            self._connection.transport.write(b"".join(head))
+            if len(head[-1]) <= LARGE_BYTES:
+                head = [b"".join(head)]
+            for part in head:
+                self._connection.transport.write(part)
         self._connection.on_response_complete()
 
     def begin(self, status: int, headers: Headers) -> None:

@@ -56,7 +56,12 @@ class ModelListing:
         caller = await self._authenticator.caller(scope)
         found = (await self._of(caller, shape_of(scope))).get(wanted)
         if found is None:
-            raise HttpError(404, "model_not_found", "There is no such model here.", param="model")
+            raise HttpError(
+                404,
+                "model_not_found",
+                "There is no such model here; GET /v1/models lists all.",
+                param="model",
+            )
         await reply_json(send, found)
 
     async def _of(self, caller: AuthenticatedRequest, shape: str) -> dict[str, bytes]:

@@ -77,7 +77,9 @@ class ProviderDoor:
         caller = await self._authenticator.caller(scope)
         if not caller.identity.may("call"):
             role = caller.identity.role
-            raise HttpError(403, "auth_error", f"The role {role} makes no calls.")
+            raise HttpError(
+                403, "auth_error", f"The role {role} makes no calls; use a key of the role agent."
+            )
         return caller
 
     async def read(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
@@ -104,7 +106,11 @@ class ProviderDoor:
             if isinstance(provider, UpstreamProvider) and provider.speaks(endpoint)
         ]
         if not speaking:
-            said = f"No provider that keeps {endpoint.name.partition('.')[2]} is set up."
+            kept, how = (
+                endpoint.name.partition(".")[2],
+                self._gateway.how_to_set_up(endpoint.dialect),
+            )
+            said = f"No provider that keeps {kept} in this form is set up; {how}."
             raise HttpError(404, "provider_not_found", said)
         return endpoint.dialect if endpoint.dialect in speaking else speaking[0]
 
@@ -156,7 +162,12 @@ class ProviderDoor:
         owner = owner_of(caller.identity)
         found = await asyncio.to_thread(self._objects.find, object_id, kind, owner)
         if found is None:
-            raise HttpError(404, "not_found", f"No such {kind}: {object_id[:100]}", param="id")
+            raise HttpError(
+                404,
+                "not_found",
+                f"No such {kind}: {object_id[:100]}; its list shows those of this key.",
+                param="id",
+            )
         return found
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
@@ -287,7 +298,7 @@ class ProviderDoor:
     def _provider(self, provider_id: str) -> UpstreamProvider:
         provider = self._gateway.providers.get(provider_id)
         if not isinstance(provider, UpstreamProvider):
-            said = f"The provider {provider_id} is not set up any more."
+            said = f"The provider {provider_id} is not set up any more; add it to remit.toml again."
             raise HttpError(404, "provider_not_found", said)
         return provider
 

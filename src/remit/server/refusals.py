@@ -107,11 +107,11 @@ def refusal_of(error: BaseException) -> HttpError:
         return shutting_down()
     if isinstance(error, LedgerConnectionError):
         _log.error("a request was refused without its database: %s", error.message)
-        said = "The ledger's database does not answer; nothing is done without it."
+        said = "The ledger's database does not answer; try again once it does."
         return HttpError(503, "record_unavailable", said, retry_after_s=1)
     if is_shortage(error):
         _log.error("a request was refused for want of what this machine has no more: %s", error)
-        said = "This machine lacks something just now, such as file descriptors."
+        said = "This machine lacks something just now, such as file descriptors; try again."
         return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
     return HttpError(500, "internal_error", "Remit failed; see its log.")
@@ -119,7 +119,7 @@ def refusal_of(error: BaseException) -> HttpError:
 
 def shutting_down() -> HttpError:
     """Nothing new is begun here any more."""
-    said = "The server is shutting down; another one, or this one started again, will answer."
+    said = "The server is shutting down; try again in a moment."
     return HttpError(503, "shutting_down", said, retry_after_s=1, close=True)
 
 
@@ -128,7 +128,7 @@ def no_record(error: RemitError) -> HttpError:
     _log.error("a record could not be made: %s", error.message)
     if isinstance(error, LedgerRollbackError):  # which does not pass by itself
         return HttpError(503, "record_unavailable", str(error))
-    said = "The record of this request cannot be written just now."
+    said = "The record of this request cannot be written just now; try again."
     return HttpError(503, "record_unavailable", said, retry_after_s=1)
 
 

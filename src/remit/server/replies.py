@@ -80,15 +80,15 @@ async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
 
 
 def too_slow() -> HttpError:
-    """A body did not come in time."""
-    return HttpError(408, "request_timeout", "The body did not come in time.", close=True)
+    """Return the refusal of a body that did not arrive in time."""
+    said = "The body did not come within server.body_timeout_s; send it without pauses."
+    return HttpError(408, "request_timeout", said, close=True)
 
 
 def too_long(most: int) -> HttpError:
-    """A body is longer than it may be."""
-    return HttpError(
-        413, "request_too_large", f"The body is longer than {most:,} bytes.", close=True
-    )
+    """Return the refusal of a body that is longer than allowed."""
+    said = f"The body is longer than {most:,} bytes; send less, or raise server.max_body_bytes."
+    return HttpError(413, "request_too_large", said, close=True)
 
 
 class Answer(NamedTuple):

@@ -72,7 +72,8 @@ class Share:
             running = shares.calls_of.get(key_id, 0)
             if running >= shares.calls_of_one:
                 said = (
-                    f"This {shares.of} has {running} requests under way, as many as one may have."
+                    f"This {shares.of} has {running} requests under way, as many as one may have; "
+                    "wait for one to end."
                 )
                 raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
             shares.calls_of[key_id] = running + 1
@@ -88,13 +89,19 @@ class Share:
         if key is None or size <= small:
             return
         if shares.bytes_of[key] + size > shares.bytes_of_one:
-            said = f"The requests of this {shares.of} that are under way hold as much as they may."
+            said = (
+                f"The requests of this {shares.of} hold {shares.bytes_of[key]:,} bytes of at most "
+                f"{shares.bytes_of_one:,}, and this body has {size:,}; wait for one to end."
+            )
             raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
         if self._above is not None:
             self._above.take(size, small=0)
         else:
             if not memory.has_room_for_body(_COPIES * size):
-                said = "The requests under way hold as much as there is room for."
+                said = (
+                    f"The requests under way leave no room for a body of {size:,} bytes; try again "
+                    "later, or raise server.memory_bytes."
+                )
                 raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
             if self._holding is None:
                 self._holding = Holding(memory)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.types import CallToolResult, TextContent
 
 from remit.agents.tools import mcp_schema
+from remit.agents.tools.mcp import McpServer
 from remit.agents.tools.mcp.results import output, said
 from remit.kernel.schemas import first_problem, schema_problem
+from remit.kernel.settings import McpServerSettings
 
 
 def _answer(*texts: str, data: dict[str, Any] | None = None) -> CallToolResult:
@@ -89,3 +95,36 @@ def test_a_schema_without_old_keywords_keeps_its_form() -> None:
               "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"],
               "dependencies": {"a": ["b"]}}  # fmt: skip
     assert mcp_schema(schema) == schema
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "why"),
+    [
+        ("loops", {"$ref": "#"}, "a '$ref' leads back to itself"),
+        ("circles", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
+                                                    "b": {"$ref": "#/$defs/a"}}},
+         "a '$ref' leads back to itself"),
+        ("far", {"properties": {"a": {"$ref": "https://example.com/s.json"}}},
+         "the reference 'https://example.com/s.json' leads to another document"),
+        ("near", {"properties": {"a": {"$ref": "#/$defs/none"}}},
+         "the reference '#/$defs/none' leads to nothing"),
+        ("typed", {"properties": {"a": {"type": "strange"}}},
+         "not a JSON Schema: properties/a/type: 'strange' is not valid"),
+        ("n" * 100_000, {"$ref": "#"}, "a '$ref' leads back to itself"),
+    ],
+)  # fmt: skip
+def test_a_tool_that_cannot_be_used_is_named_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, schema: Any, why: str
+) -> None:
+    good = {"name": "good", "inputSchema": {"type": "object"}}
+    bad = {"name": name, "inputSchema": {"type": "object", **schema}}
+    file = tmp_path / "f.json"
+    file.write_text(json.dumps({"tools/list": {"tools": [bad, good]}}))
+    script = str(Path(__file__).parent / "scripted_server.py")
+    settings = McpServerSettings(command=sys.executable, args=[script, str(file)])
+    with caplog.at_level(logging.WARNING), McpServer("s", settings) as server:
+        assert [tool.tool_id for tool in server.tools()] == ["s__good"]
+    (said,) = caplog.messages
+    assert said.startswith(f"left out: tool {name[:200]}")
+    assert why in said
+    assert len(said) < 1_000

@@ -66,6 +66,9 @@ def test_tools_behind_a_door(form: str) -> None:
         assert dispatcher.execute("web__add", {"a": 2, "b": 3}).output == {"result": 5}
         call = Context("web__meta", "key-7", "WO-1", "SES-1")
         assert dispatcher.execute("web__meta", {}, call=call).output == {"result": "key-7"}
+        for number in (2**53 + 1, 2**63, -(2**64) - 1, 10**400):
+            used = dispatcher.execute("web__double", {"number": number})
+            assert used.output == {"number": number, "double": 2 * number}
         huge = dispatcher.execute("web__huge", {})
         assert huge.status == "unknown"
         hanging = dispatcher.execute("web__hang", {})

@@ -21,6 +21,12 @@ def add(a: int, b: int) -> int:
 
 
 @server.tool()
+def double(number: int) -> dict[str, int]:
+    """Give a number and its double."""
+    return {"number": number, "double": 2 * number}
+
+
+@server.tool()
 def meta(ctx: Context[Any, Any]) -> str:
     """Tell the call's own key."""
     return str(dict(ctx.request_context.meta or {}).get("remit/idempotency_key"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from remit.gateway import PromptRequest
-from remit.kernel.errors import InvalidInputError
-from remit.learning import Replay, ReplayDriftError, held_out_sides, is_held_out
+from remit.kernel.errors import ConflictError, InvalidInputError
+from remit.learning import Replay, held_out_sides, is_held_out
 from remit.ledger import LedgerEntry
 from tests.learning.proposals.conftest import World
 
@@ -112,7 +112,7 @@ def test_prices_that_change_in_the_middle(
 ) -> None:
     kept = tmp_path / "replay.jsonl"
     priced(asked, kept).run(exchanges, budget_nano=3_500)
-    with pytest.raises(ReplayDriftError, match="prices are others"):
+    with pytest.raises(ConflictError, match="prices are others"):
         priced(asked, kept, "p2").run(exchanges, budget_nano=10**9)
 
 
@@ -122,7 +122,7 @@ def test_a_model_that_changes_in_the_middle(
     kept = tmp_path / "replay.jsonl"
     priced(asked, kept).run(exchanges, budget_nano=3_500)
     kept.write_text(kept.read_text().replace("mock-model-1", "mock-model-0"))
-    with pytest.raises(ReplayDriftError, match="answers now"):
+    with pytest.raises(ConflictError, match="answers now"):
         priced(asked, kept).run(exchanges, budget_nano=10**9)
 
 

@@ -12,6 +12,7 @@ import pytest
 from remit.packages import REGISTRY_FOLDER, Registry
 from remit.packages.checks import (
     Finding,
+    allows_named,
     check_acceptance,
     check_ceilings,
     check_completeness,
@@ -195,6 +196,7 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
         (changed(AGENT_FILE, tools=["read_file"]), "the tool read_file, which does not exist"),
         (changed(AGENT_FILE, tools=["read_file"]), "read_file, which the package is not permit"),
         (changed(AGENT_FILE, model="openai/gpt-4o"), "asks the model openai/gpt-4o, which the"),
+        (changed(AGENT_FILE, model="openai:gpt-4o"), "asks the model openai:gpt-4o, which the"),
         (permitted(tools=["list_files"], models=["local/a"]), "asks the model local/tiny"),
         (changed(AGENT_FILE, token_budget=1001), "has a token_budget of 1001, where 1000 is the"),
         (changed(AGENT_FILE, usd_budget="0.51"), "has a usd_budget of 0.51, where 0.50 is the"),
@@ -264,6 +266,19 @@ def test_what_shapes_agents_has_one_owner(small: Small, path: str, name: str) ->
     assert problems("resolution", small) == says
     small.files[path] = small.more.pop("PKG-HELPER-001")[0][path]
     assert problems("resolution", small) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("anthropic/claude-x", True), ("anthropic:claude-x", True), (" Anthropic: claude-x", True),
+        ("anthropic", False), ("anthropic:", False), ("openai:claude-x", False),
+        ("openai/claude-x", False), ("other", True), ("other/", True), ("other:any", True),
+        ("claude-x", False), ("llama3:8b", False),
+    ],
+)  # fmt: skip
+def test_a_name_is_allowed_by_the_model_that_it_means(name: str, allowed: bool) -> None:
+    assert allows_named(["anthropic/claude-*", "other/*"], name) is allowed
 
 
 def test_an_agent_stays_below_its_framework_where_its_package_is_silent(small: Small) -> None:

@@ -79,13 +79,16 @@ def test_permissions_and_dependencies_are_checked(house: House) -> None:
 
 def test_what_the_configuration_uses_is_permitted(house: House) -> None:
     house.flags = {
-        "gateway.fallbacks": {"gpt-4o": ["openai/gpt-4o-mini", "claude-sonnet-5", "gpt-4.1"]}
-    }
+        "gateway.fallbacks": {
+            "gpt-4o": ["openai/gpt-4o-mini", "claude-sonnet-5", "gpt-4.1", "openai:o3",
+                       "us.anthropic.claude-x-v1:0", "anthropic"],
+        }
+    }  # fmt: skip
     assert house.passes("G3")  # by any of their names
     house.flags = {
         "chat.tools_allowed": ["format_disk"],
         "routing.models.other": {"provider": "elsewhere"},
-        "gateway.fallbacks": {"gpt-4o": ["mystery-1"]},
+        "gateway.fallbacks": {"gpt-4o": ["mystery-1", "nobody/gpt-4o"]},
     }
     house.changes["model"] = lambda: ("elsewhere", "big-1")
     found = house.errors("G3")
@@ -93,6 +96,7 @@ def test_what_the_configuration_uses_is_permitted(house: House) -> None:
     assert "routing.models.other uses the model elsewhere/other" in found
     assert "model.default uses the model elsewhere/big-1" in found
     assert "gateway.fallbacks.gpt-4o uses the model elsewhere/mystery-1" in found
+    assert "gateway.fallbacks.gpt-4o uses the model nobody/gpt-4o" in found
     house.changes["model"] = fails(ConfigError("No provider has it."))
     found = house.errors("G3")
     assert "No provider has it." in found

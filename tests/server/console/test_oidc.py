@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from remit.agents import ApprovalQueue
 from remit.agents.tools import tool
-from remit.gateway.auth import Identity, agent_secret
+from remit.gateway.auth import Identity, KeyStore, agent_secret
 from remit.kernel.root import Root
 from remit.learning.proposals import Change, Learner
 from remit.runtime import Runtime
@@ -482,11 +482,15 @@ def test_what_a_person_decides_stands_in_their_name(served: Served, provider: Oi
     until(lambda: with_key.get("/").status == 200)
     assert with_key.decide(path, {"verdict": "grant"}).status == 409
 
-    # A key that her key makes over the network counts as her, whatever user it names.
-    hers = served.key(role="operator", user="u-17").key
+    # Her key makes no other over the network that may approve. One that a key made under an
+    # earlier version counts as her, whatever user it names.
+    hers = served.key(role="operator", user="u-17")
     wanted = {"name": new_session(), "role": "operator", "user": "u-18"}
-    _, raw, _ = served.ask("POST", "/api/keys", wanted, token=hers, headers=JSON)
-    other = json.loads(raw)["key"]
+    assert served.ask("POST", "/api/keys", wanted, token=hers.key, headers=JSON)[0] == 403
+    with KeyStore(served.ledger) as keys:
+        other = keys.create(
+            new_session(), role="operator", user_id="u-18", requested_by=hers.key_id
+        ).key
     until(lambda: served.ask("GET", "/v1/models", token=other)[0] == 200)
     granting = served.ask(
         "POST", f"/api/approvals/{request}", {"grant": True}, token=other, headers=JSON

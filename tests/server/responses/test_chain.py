@@ -9,8 +9,8 @@ from typing import Any
 import openai
 import pytest
 
+from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
-from remit.providers.weights import ModelError
 from remit.runtime import weight_store
 from tests.server.conftest import QUICK
 from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
@@ -221,5 +221,5 @@ def _needs_the_local_model() -> None:
     settings = default_settings()
     try:
         weight_store(settings).path(settings.local.model)
-    except ModelError as error:
+    except RemitError as error:
         pytest.skip(f"the local model's weights are not here: {error.message}")

@@ -14,8 +14,9 @@ import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 from remit.runtime.tenants import find_tenant
 from remit.server.extending import HttpError
 from remit.server.shares import Share, Shares
@@ -184,5 +185,5 @@ def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
             heads.take_now()
         taken = [one.metadata["tenant"] for one in ledger.query(event_type="TENANT_CHECKPOINT")]
     assert taken == ["globex"]
-    with pytest.raises(TenantError, match="is of the tenant globex"):
+    with pytest.raises(RemitError, match="is of the tenant globex"):
         find_tenant(Root(root), "acme")

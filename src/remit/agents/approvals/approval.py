@@ -244,14 +244,12 @@ def key_made(ledger: LedgerClient, key_id: str, before: float = math.inf) -> Led
 def _is_void(ledger: LedgerClient, request: LedgerEntry, wo_id: str, session_id: str) -> bool:
     """Return True if nobody needs a decision any more.
 
-    Whether a call took effect is worth knowing after its order too, until a later order asks.
+    Whether a call took effect is worth knowing after its order too, until a later order asks: of
+    a sub-agent, that is an order of another session.
     """
     if request.metadata["kind"] != UNKNOWN_OUTCOME:
         return _has_ended(ledger, wo_id, session_id)
-    later = ledger.query(
-        session_id=session_id, event_type="APPROVAL_REQUESTED", after=request.id,
-        with_content=False,
-    )  # fmt: skip
+    later = ledger.query(event_type="APPROVAL_REQUESTED", after=request.id, with_content=False)
     return any(entry.metadata.get("instead_of") == request.id for entry in later)
 
 

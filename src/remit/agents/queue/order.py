@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
-from remit.kernel.errors import InvalidInputError, NotFoundError
+from remit.agents.workorders import Principal
+from remit.kernel.errors import InvalidInputError, NotFoundError, excerpt
 from remit.kernel.json_text import sound_text
 from remit.ledger import require_plain_text
 
@@ -114,14 +115,13 @@ class Submission:
         if not self.task.strip():
             raise InvalidInputError("The task is blank.", next_step="Say what is to be done.")
         require_plain_text("agent_id", self.agent_id)
-        require_plain_text("user", self.user_id)
-        require_plain_text("subject_id", self.subject_id)
+        Principal(self.user_id, self.subject_id)  # raises InvalidInputError
         if not self.agent_id or len(self.agent_id) > 200:
-            raise InvalidInputError(f"{self.agent_id!r} cannot be an agent's id.")
+            raise InvalidInputError(f"{excerpt(self.agent_id)!r} cannot be an agent's id.")
         for what, name in (("queue", self.queue), ("kind", self.kind)):
             if not _NAME.fullmatch(name):
                 raise InvalidInputError(
-                    f"{name!r} cannot name a {what}.",
+                    f"{excerpt(name)!r} cannot name a {what}.",
                     next_step="Use letters, digits, '_', '-' and '.', at most 100.",
                 )
         if type(self.priority) is not int or abs(self.priority) > _MOST_PRIORITY:

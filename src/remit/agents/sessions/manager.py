@@ -17,7 +17,7 @@ from remit.agents.workorders import (
     callers_of,
     tools_usage,
 )
-from remit.kernel.errors import InvalidInputError, NotFoundError
+from remit.kernel.errors import InvalidInputError, NotFoundError, excerpt
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, Write, content, utc_now
 
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
@@ -95,9 +95,11 @@ class SessionManager:
         agent_class: str = "ADMIN",
         principal: Principal = NOBODY,
     ) -> None:
-        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+        if session_id is not None and not (
+            isinstance(session_id, str) and _SESSION_ID.fullmatch(session_id)
+        ):
             raise InvalidInputError(
-                f"{session_id!r} is not a session id.",
+                f"{excerpt(repr(session_id))} is not a session id.",
                 next_step="They look like SES-7K2M4QX9; `remit session list` shows them.",
             )
         self._ledger = ledger

@@ -116,7 +116,7 @@ class Plan:
                 raise InvalidInputError(
                     f"The step {step.name!r} waits for {min(unknown)!r}, which is not in the plan."
                 )
-            check_criteria(step.acceptance)
+            check_criteria(step.acceptance, step.tools)
         done: set[str] = set()
         while ready := [s for s in self.steps if s.name not in done and done >= {*s.depends_on}]:
             done.update(step.name for step in ready)

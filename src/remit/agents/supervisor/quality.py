@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from remit.agents.supervisor.claims import hidden_failure, unsourced
 from remit.agents.worker import IGNORABLE, visible
 from remit.agents.workorders import WorkOrder, WorkOrderState
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import JsonTextError, dump, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
 
@@ -56,8 +56,13 @@ _KINDS: Mapping[str, type] = {
 }
 
 
-def check_criteria(criteria: Mapping[str, Any]) -> None:
-    """Raise :class:`InvalidInputError` for a criterion that the gate does not understand."""
+def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
+    """Raise InvalidInputError for a criterion that the gate does not understand, or cannot be met.
+
+    Args:
+        criteria: the criteria.
+        tools: ids of the tools that the work may use.
+    """
     for name, value in criteria.items():
         kind = _KINDS.get(name)
         if kind is None:
@@ -68,6 +73,12 @@ def check_criteria(criteria: Mapping[str, Any]) -> None:
         if type(value) is not kind and not (kind is list and isinstance(value, tuple)):
             raise InvalidInputError(
                 f"The acceptance criterion {name!r} takes a {kind.__name__}, not {value!r}."
+            )
+    for tool_id in criteria.get("tools_used", ()):
+        if tool_id not in tools:
+            raise _contradiction(
+                f"tools_used names {excerpt(repr(tool_id))}, and the tools are "
+                f"{', '.join(tools) or 'none'}"
             )
     if problem := schema_problem(criteria.get("output_schema", {})):
         raise InvalidInputError(f"The acceptance criterion output_schema is {problem}.")
@@ -150,7 +161,7 @@ class QualityGate:
         gave = [tool["output"] for tool in results if tool["status"] == "ok"]
         known = gave or _carried_results(order)
         if criteria["claims_need_tools"] and not known and (claim := self._claim(said)):
-            reasons.append(f"the answer claims {claim!r}, but no tool gave a result")
+            reasons.append(f"the answer claims {excerpt(claim)!r}, but no tool gave a result")
         words = isinstance(result.get("text"), str) and not result.keys() & {"output", "printed"}
         if words and (results or order.constraints.tools_allowed):
             if criteria["failures_are_told"] and (failed := hidden_failure(text, results)):
@@ -197,7 +208,7 @@ def _unsourced(
         for reason in rejected:  # it quotes what has no source
             more = more.replace(reason, "")
         missing = unsourced(text, f"{sources} {more}", gave)
-    named = ", ".join(missing[:_MOST_NAMED])
+    named = ", ".join(map(excerpt, missing[:_MOST_NAMED]))
     return [f"no message or tool result of this turn holds {named}"] if missing else []
 
 

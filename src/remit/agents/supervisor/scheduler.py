@@ -26,6 +26,7 @@ from remit.agents.workorders import (
     moved_by,
     work_order_id,
 )
+from remit.kernel.loops import abandon
 from remit.ledger import LedgerEntry
 
 _SHARED = frozenset(
@@ -225,8 +226,9 @@ class Scheduler:
                         self._steps[step.name] = await self._cancel_planned(order)
                     elif all(needed.state is WorkOrderState.COMPLETED for needed in prior.values()):
                         sink = listen if step.name == answering else others
-                        work = self._work(order, prior, (), sink)
-                        running[asyncio.create_task(work)] = step.name
+                        task = asyncio.create_task(self._work(order, prior, (), sink))
+                        running[task] = step.name
+                        abandon(task)  # the first error of several is raised
                 if not running:
                     return self._steps[answering]
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

@@ -13,7 +13,7 @@ from remit.ledger import LedgerEntry, LedgerPort, is_authentic
 _OF_MODEL = frozenset({"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR"})
 """Failures of a model. What a request is refused for, its length or budget, says nothing of it."""
 
-_CUT = frozenset({"length", "max_tokens", "content_filter"})
+_CUT = frozenset({"length", "content_filter"})
 """How an answer ends that what was asked for made too long, or that a provider withheld."""
 
 _LATEST = 50  # exchanges or tool calls

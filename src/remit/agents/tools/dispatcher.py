@@ -24,7 +24,7 @@ from remit.agents.tools.faults import is_own_fault
 from remit.agents.tools.installed import TOOL_GROUP, installed_ids, installed_tool
 from remit.agents.tools.output import Illustrated, json_output
 from remit.kernel.errors import RemitError
-from remit.kernel.loops import at_home, call_in_thread, run_blocking
+from remit.kernel.loops import abandon, at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
 
@@ -121,6 +121,7 @@ class ToolDispatcher:
         task = asyncio.get_running_loop().create_task(work, context=context)
         self._running.add(task)  # the loop itself holds tasks weakly
         task.add_done_callback(self._running.discard)
+        abandon(task)  # one that outlives its time may end in any way
         try:
             done, _ = await asyncio.wait({task}, timeout=run.timeout_s)
         except asyncio.CancelledError:

@@ -13,6 +13,7 @@ from typing import Any
 
 from remit.agents.worker.execution import WorkFailedError
 from remit.agents.workorders import Answer
+from remit.kernel.errors import excerpt
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import JsonTextError, load_unique, sound_text
 
@@ -23,10 +24,8 @@ IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+280
 )
 """Characters that nobody sees."""
 
-CUT_SHORT = ("length", "max_tokens")
-"""Reasons for the end of an answer that is not complete."""
-
-_SHOWN = 200  # characters of refused arguments that the model is shown
+_MOST_WORDS = 2_000  # characters of a model's own words in an error
+_LONGEST_ID = 4_096  # some providers put a signature into the id of a call
 _KINDS = {type(None): "null", bool: "true or false", str: "a text", list: "a list"}
 
 
@@ -52,7 +51,7 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
             value = load_unique(text, repair=True) if text.strip() else {}
         except JsonTextError as error:
             why = error.message.removeprefix("The text is not JSON: ").rstrip(".")
-            return {"_unparsed": text}, f"The arguments are not JSON ({why}): {_shown(text)}."
+            return {"_unparsed": text}, f"The arguments are not JSON ({why}): {excerpt(text)!r}."
     if value is None and not (schema.get("properties") or schema.get("required")):
         return {}, ""
     if isinstance(value, dict) and isinstance(given, str):
@@ -62,7 +61,7 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
         why = "they are nested too deep, or hold a member '_unparsed'"
         return {"_unparsed": text}, f"The arguments are JSON that cannot be used: {why}."
     kind = _KINDS.get(type(value), "a number")
-    problem = f"The arguments are not a JSON object but {kind}: {_shown(text)}."
+    problem = f"The arguments are not a JSON object but {kind}: {excerpt(text)!r}."
     return {"_unparsed": text}, problem
 
 
@@ -72,10 +71,6 @@ def unparsed_text(given: Any) -> str | None:
         text = given.get("_unparsed")
         return text if isinstance(text, str) else None
     return None
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
 def visible(text: str) -> str:
@@ -91,7 +86,7 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
-    words = " ".join(filter(None, [answer.text, *refusals]))
+    words = excerpt(" ".join(filter(None, [answer.text, *refusals])), _MOST_WORDS)
     if refusals:
         return WorkFailedError("refusal", f"the model refused to answer: {words}".rstrip(": "))
     if answer.finish_reason == "content_filter":
@@ -99,14 +94,16 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
         why = "the model refused, or a content filter stopped its answer"
         return WorkFailedError("content_filter", f"{why}{said}")
     uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
-    if answer.finish_reason in CUT_SHORT and (uses_tools or not visible(answer.text)):
+    if answer.finish_reason == "length" and (uses_tools or not visible(answer.text)):
         return cut_short(answer)
     return None
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
     """Return the error of an answer that reached its longest length before its end."""
-    said = f"; as far as it came: {answer.text}" if visible(answer.text) else ""
+    said = (
+        f"; as far as it came: {excerpt(answer.text, _MOST_WORDS)}" if visible(answer.text) else ""
+    )
     return WorkFailedError(
         "length", f"the answer was cut at the most tokens that it may have (max_tokens){said}"
     )
@@ -134,6 +131,7 @@ def with_distinct_ids(
     for block in map(dict, blocks):
         if block.get("type") == "tool_use":
             given = str(block.get("id") or "call")
+            given = given if len(given) <= _LONGEST_ID else "call"
             names = itertools.chain([given], (f"{given}_{n}" for n in itertools.count(2)))
             block["id"] = next(name for name in names if name not in known)
             known.add(block["id"])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from remit.agents.tools import Tool
+from remit.kernel.errors import excerpt
 
 _LONGEST = 2_000
 _HELLO = r"(hello|hi|hey|hiya|howdy|greetings|good (morning|day|afternoon|evening))\b.*"
@@ -89,7 +90,7 @@ def _result(used: Mapping[str, str], tool: Tool) -> str:
         return f"{used['tool_id']} failed, so there is no answer: {text.partition(': ')[2]}"
     # What the tool does stands above, so that a wrong choice is seen to be one.
     heading = f"{tool.tool_id} ({_does(tool)}):"
-    return f"{heading}\n{text if len(text) <= _LONGEST else text[:_LONGEST] + '…'}"
+    return f"{heading}\n{excerpt(text, _LONGEST)}"
 
 
 def _does(tool: Tool) -> str:

@@ -11,7 +11,6 @@ from remit.agents.files import attached, with_note
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.model_answer import (
-    CUT_SHORT,
     cut_short,
     stop_problem,
     with_distinct_ids,
@@ -282,7 +281,7 @@ class Run:
                 problem = "" if held is None else await held.problem(answer.text)
                 if held is None or not problem:
                     return answer
-                if answer.finish_reason in CUT_SHORT:
+                if answer.finish_reason == "length":
                     raise cut_short(answer)
                 held.repair(messages, answer.text or "…", problem)
                 self._execution.emit(AnswerRejected((problem,), True))

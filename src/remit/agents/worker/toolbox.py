@@ -39,7 +39,7 @@ from remit.agents.workorders import (
     with_decision,
 )
 from remit.kernel.canonical import exact_json
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry, content
 
@@ -146,7 +146,7 @@ class Toolbox:
         keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
         outcomes = await asyncio.gather(
             *(
-                self.use(str(block.get("name", "")), block.get("input"), key)
+                self.use(excerpt(block.get("name", "")), block.get("input"), key)
                 for block, key in zip(blocks, keys, strict=True)
             ),
             return_exceptions=True,

@@ -10,6 +10,8 @@ from typing import Any
 
 from remit.agents.workorders.usage import Usage
 from remit.kernel.budget import BudgetScope
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import MAX_ID_CHARS
 from remit.ledger import LedgerPort, require_plain_text
 
 
@@ -46,7 +48,8 @@ class Principal:
     """For whom a session works.
 
     Raises:
-        InvalidInputError: the user or the person is not a text that every database keeps.
+        InvalidInputError: the user or the person is not a text that every database keeps, or is
+            longer than an id may be.
 
     Attributes:
         user_id: the user whose budget its calls count in; empty: nobody's.
@@ -64,8 +67,12 @@ class Principal:
     organisation_id: str = ""
 
     def __post_init__(self) -> None:
-        require_plain_text("user", self.user_id)
-        require_plain_text("subject_id", self.subject_id)
+        for name, value in (("user", self.user_id), ("subject_id", self.subject_id)):
+            require_plain_text(name, value)
+            if len(value) > MAX_ID_CHARS:
+                raise InvalidInputError(
+                    f"{name} has {len(value):,} characters; an id has at most {MAX_ID_CHARS}."
+                )
 
     @property
     def charged_to(self) -> tuple[str, ...]:

@@ -202,13 +202,18 @@ class Planner:
     ) -> None:
         asked = replace(request, model_id=model, provider_id=None, body=None)
         field = at.field("model")
-        if self._names.router_of(asked) is not None or (
-            self._names.candidates(asked)[0] != (provider_id, model)
-        ):
+        named = self._names.candidates(asked)[0]
+        routed = self._names.router_of(asked) is not None
+        if not routed and (missing := self._names.not_set_up(*named)):
+            raise BatchRefusedError("PROVIDER_NOT_FOUND", f"{at.said}: {missing[:300]}", field)
+        if routed or named != (provider_id, model):
             said = f"{at.said}: {model[:100]} is not what {provider_id} calls a model of its own."
             raise BatchRefusedError("INVALID_INPUT", said, field)
         if not self._names.may_use(identity, asked, None, provider_id, model):
-            said = f"{at.said}: this key may not use {provider_id}/{model[:100]}"
+            said = (
+                f"{at.said}: this key may not use {provider_id}/{model[:100]}; `GET "
+                f"/v1/models` lists its models"
+            )
             raise BatchRefusedError("MODEL_NOT_ALLOWED", said, field)
 
     def _check_own(self, owner: str, body: Body, at: Place) -> None:
@@ -218,7 +223,10 @@ class Planner:
         """
         names = objects_named(body)
         if names and (other := self._objects.of_others(names, owner)):
-            said = f"{at.said}: there is no file or container {other[:100]}"
+            said = (
+                f"{at.said}: there is no file or container {other[:100]}; `GET "
+                f"/v1/files` lists those of the key"
+            )
             raise BatchRefusedError("FILE_NOT_FOUND", said, at.field("body.file_id"))
         if body.endpoint is not RESPONSES:
             return

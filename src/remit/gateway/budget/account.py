@@ -28,7 +28,8 @@ CHANGING = (
 
 MINUTE_S = 60
 _DAY_S = 86_400
-_LOWER = "lower max_tokens, or raise the limit"
+_RAISE = "raise the limit with `remit budget set`"
+_LOWER = f"lower max_tokens, or {_RAISE}"
 # A window's end is at most two windows away, one of which a clock a little ahead has begun.
 _LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S}
 
@@ -144,20 +145,23 @@ class Account:
             return refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
 
         if self.turn_limit is not None and self.turns + turns > self.turn_limit:
-            return refused("TURN_LIMIT", f"has used its {self.turn_limit} calls")
+            return refused("TURN_LIMIT", f"has used its {self.turn_limit} calls; {_RAISE}")
         limit = self.requests_per_minute
         if limit is not None and self.minute_requests + turns > limit:
-            return refused("RATE_LIMITED", f"has made its {limit} calls of this minute", wait_s())
+            message = f"has made its {limit} calls of this minute; wait for the next, or {_RAISE}"
+            return refused("RATE_LIMITED", message, wait_s())
         if not amount.bounded and (
             left is not None or self.nano_limit is not None or self.tokens_per_minute is not None
         ):
             what = amount.unbounded or "what the call may use"
-            return refused("UNBOUNDED", f"has a limit, and {what} of {name} has no bound")
+            message = f"has a limit, and {what} of {name} has no bound; leave this out, or use a "
+            return refused("UNBOUNDED", f"{message}key without a limit")
         limit = self.tokens_per_minute
         if limit is not None and self.minute_tokens + amount.tokens > limit:
             free = max(0, limit - self.minute_tokens)
-            message = f"has {free} of its {limit} tokens of this minute left, the call may need "
-            return refused("RATE_LIMITED", f"{message}{amount.tokens}", wait_s())
+            message = f"has {free} of its {limit} tokens of this minute left, and {name} may need "
+            message += f"{amount.tokens}; wait for the next, lower max_tokens, or {_RAISE}"
+            return refused("RATE_LIMITED", message, wait_s())
         busy = None
         if left is not None and amount.tokens > left:
             message = f"has {left} tokens left, and {name} may need {amount.tokens}; {_LOWER}"

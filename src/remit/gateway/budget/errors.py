@@ -49,5 +49,9 @@ def busy(path: Sequence[str]) -> BudgetRefusedError:
     """The refusal of a call that others wait before."""
     scope = path[-1] if path else ""
     return BudgetRefusedError(
-        "BUDGET_BUSY", f"other calls wait for what is held on {scope}", None, BUSY_S, scope
+        "BUDGET_BUSY",
+        f"other calls wait for what is held on {scope}; try again later",
+        None,
+        BUSY_S,
+        scope,
     )

@@ -28,8 +28,8 @@ class LeaseBusyError(RemitError):
     """Another process holds the lease."""
 
 
-class LeaseExpiredError(RemitError):
-    """The lease ran out, and another process may have taken over the work."""
+class LeaseLostError(RemitError):
+    """The lease expired: another process may have taken over the work, or settled the call."""
 
 
 class Lease:
@@ -59,10 +59,10 @@ class Lease:
         """Make sure that the lease is still held, before what cannot be undone.
 
         Raises:
-            LeaseExpiredError: it is not, or that is unknown.
+            LeaseLostError: it is not, or that is unknown.
         """
         if self._lost or _now() >= self._until:
-            raise LeaseExpiredError(
+            raise LeaseLostError(
                 f"The lease on {self.name} ran out while this process was suspended.",
                 next_step="Another process may have taken over the work; check before going on.",
             )
@@ -72,11 +72,11 @@ class Lease:
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
     def require_in(self, tx: Transaction) -> None:
-        """Raise LeaseExpiredError if, in this transaction, another process holds the lease."""
+        """Raise LeaseLostError if, in this transaction, another process holds the lease."""
         if not tx.execute(
             "SELECT 1 FROM leases WHERE name = ? AND owner = ?", (self.name, self.owner)
         ):
-            raise LeaseExpiredError(
+            raise LeaseLostError(
                 f"The lease on {self.name} ran out while this process was suspended, and another "
                 "process took it.",
                 next_step="Wait until that process has ended, then run the command again.",

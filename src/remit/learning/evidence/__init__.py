@@ -1,4 +1,4 @@
-"""Exchanges with what came of them, read from the record; and what is said of them."""
+"""Evidence: exchanges with their outcomes, read from the record, and feedback on them."""
 
 from remit.learning.evidence.feedback import Feedback, feedback_on, give_feedback
 from remit.learning.evidence.grading import grade_by_reference, grade_by_schema, grade_by_test

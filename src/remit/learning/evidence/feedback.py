@@ -1,6 +1,6 @@
-"""Feedback: what a person, a program or a judge says of an exchange, work order, turn or decision.
+"""Feedback of a person, a program or a judge on an exchange, work order, turn or decision.
 
-Every word stays on record. Of one who speaks twice about the same, the later counts.
+All feedback stays recorded. If a party gives feedback on the same target twice, the later counts.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _DECIMALS = 6
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _MOST_REASON = 2_000  # characters
 _MOST_NAME = 256
-_MOST_WORDS = 100  # of one party on one target: all are read with each further one
-_AT_ONCE = 400  # parameters of one statement
+_MOST_WORDS = 100  # Each further feedback of a party on a target reads all earlier ones.
+_AT_ONCE = 400  # Parameters of a statement.
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a statement: of a transaction, or of the ledger."""
@@ -51,16 +51,16 @@ _ON = "SELECT record FROM entries WHERE submission_id = ? AND event_type || '' =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """One word of feedback, as it is on record.
+    """Recorded feedback.
 
     Attributes:
-        entry_id: of the `FEEDBACK` entry.
-        score: 0 to 1; None where there is only a label.
-        reason: a marker where it was erased.
-        by: name of who gave it, and the key's id where there was one.
-        rater: who counts as one party: :func:`rater_of`.
-        replaces: the entry of the same one's earlier word on the same, which no longer counts.
-        again: the idempotency key was used before: this is what was recorded then.
+        entry_id: id of the `FEEDBACK` entry.
+        score: 0 to 1; None if there is only a label.
+        reason: free text; a marker if it was erased.
+        by: name of the giver, and the id of the key if there was one.
+        rater: the party that counts once: :func:`rater_of`.
+        replaces: the party's earlier feedback on the target, which no longer counts.
+        again: True if the idempotency key was used before; this is the feedback recorded then.
     """
 
     entry_id: str
@@ -92,26 +92,27 @@ def give_feedback(
     idempotency_key: str = "",
     subject_id: str = "",
 ) -> Feedback:
-    """Put feedback on record. One that the same party gave before on the same no longer counts.
+    """Record feedback. Earlier feedback of the same party on the same target no longer counts.
 
     Args:
-        ledger: where the target is.
+        ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
-        by: who says it, a name for the record; no erasure reaches it.
+        by: name of the giver, for the record; it cannot be erased.
         score: 0 (bad) to 1 (good), rounded to 6 decimals.
-        label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits,
-            `_`, `.`, `-`.
+        label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits, `_`,
+            `.`, `-`.
         reason: content of the target's session and subject; up to 2,000 characters.
-        source: what kind of party it is.
-        identity: whose key it came with; an agent's may speak of its own exchanges alone.
-        idempotency_key: of two calls with the same one by the same party, one counts.
-        subject_id: the person whom the reason speaks of; the target's person if empty.
+        source: kind of the party.
+        identity: owner of the key that was used; an agent may give feedback on its own exchanges
+            only.
+        idempotency_key: of two calls of one party with the same key, one counts.
+        subject_id: the person whom the reason is about; the target's person if empty.
 
     Raises:
-        InvalidInputError: a value cannot be used; neither score nor label is given.
-        EntryNotFoundError: there is no such target, or it is another's.
+        InvalidInputError: a value cannot be used, or neither score nor label is given.
+        EntryNotFoundError: there is no such target, or it belongs to another caller.
         ConflictError: the target was erased, the idempotency key was used for other feedback, or
-            the same party said 100 things of the target already.
+            the party gave feedback on the target 100 times already.
     """
     entry = _entry(score, label, reason, source, by, identity, idempotency_key)
     found = find_target(ledger, target)
@@ -159,7 +160,7 @@ def give_feedback(
 def feedback_on(
     ledger: LedgerReader, target: str | None = None, *, after: str | None = None
 ) -> Iterator[Feedback]:
-    """All feedback in ledger order, that which was replaced too; with a target that on it alone.
+    """Yield feedback in ledger order, replaced feedback included; with a target, only that on it.
 
     Raises:
         EntryNotFoundError: there is no such target.
@@ -171,18 +172,18 @@ def feedback_on(
 
 
 def rater_of(metadata: dict[str, Any]) -> str:
-    """Who counts as one party: the user of a key, else the key, else the name."""
+    """Return the party that counts once: the user of a key, else the key, else the name."""
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
 
 def reward_of(
     said: Mapping[tuple[str, str], float | None], *, judges: bool = False
 ) -> tuple[float | None, tuple[str, ...]]:
-    """What feedback on one target comes to: its mean, each party counting once, and the parties.
+    """Return the mean of the feedback on a target, each party counting once, and the parties.
 
     Args:
-        said: by source and party the latest score, None where that was a label alone.
-        judges: of judges alone; else of all others.
+        said: latest score by source and party; None for a label alone.
+        judges: True for the feedback of judges only, False for all other feedback.
     """
     by_party: dict[str, list[float]] = defaultdict(list)
     for (source, party), score in said.items():
@@ -251,7 +252,7 @@ def _score(score: object) -> float:
 
 
 def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
-    """Which of the commitments (64 hex) of these metadata stand for content that was erased."""
+    """Return the commitments (64 hex digits) of these metadata whose content was erased."""
     macs = list({
         item["$content"][12:]
         for metadata in metadatas

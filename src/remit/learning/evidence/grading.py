@@ -90,7 +90,7 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
             work_order_id=entry.submission_id, event_type="WO_COMPLETED", order="desc", limit=1
         )
         answer = result = next((one.metadata["output_result"] for one in done), None)
-        if isinstance(result, dict):  # of text, or data
+        if isinstance(result, dict):  # A text, or data.
             answer = result["text"] if "text" in result else orjson.dumps(result).decode()
     elif found.kind == "decision":
         attempts = entry.metadata.get("attempts")

@@ -1,4 +1,4 @@
-"""One exchange with what came of it."""
+"""An exchange with its outcome."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ Taint = Literal["", "fallback", "degradation", "erased"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One exchange with what came of it; text that has no value on record is empty.
+    """An exchange with its outcome; a text without a recorded value is empty.
 
     Attributes:
         exchange_id: id of the `EXCHANGE` entry.
-        decision_id: of the router's decision (`DEC-…`), where one chose the model.
-        turn_id: id of the `TURN_RECORDED` entry, where the exchange was part of a turn.
+        decision_id: id of the router's decision (`DEC-…`), if one chose the model.
+        turn_id: id of the `TURN_RECORDED` entry, if the exchange was part of a turn.
         model_id: the model that answered.
-        route: the named route, where one chose the model.
+        route: the named route, if one chose the model.
         epoch: the policy epoch in force; 0 before the first adoption.
         propensity: probability with which this model was chosen; 1.0 without exploration.
-        tools: ids of the tools that it called.
-        cost_nano: cost in billionths of a US dollar; None where it is not known.
+        tools: ids of the called tools.
+        cost_nano: cost in nano-dollars; None if unknown.
         latency_ms: milliseconds from sending to the end of the answer.
-        failed: the exchange's outcome is not success.
-        retried: another attempt followed this one.
-        rejected: the quality gate rejected the work that this exchange was part of.
-        repaired: its output did not fit what was asked for, and the model was asked again.
-        corrected: the user's next message corrects the turn that it was part of.
-        cancelled: the caller gave it up.
-        tool_errors: how many of its calls of tools failed.
-        failed_tools: ids of those tools.
-        reward: mean of its feedback from 0 to 1, each party counting once; None without any.
-        raters: who gave that feedback: user ids, key ids or names.
-        judged: it is a judge's alone; how far that can be relied on, `read_judges` says.
-        tainted: why no learner may use it; empty for a clean one.
+        failed: True unless the exchange's outcome is success.
+        retried: True if another attempt followed.
+        rejected: True if the quality gate rejected the work that the exchange was part of.
+        repaired: True if the output did not fit and the model was asked again.
+        corrected: True if the user's next message corrects the turn.
+        cancelled: True if the caller cancelled the call.
+        tool_errors: number of failed tool calls.
+        failed_tools: ids of the failed tools.
+        reward: mean of the feedback from 0 to 1, each party counting once; None without feedback.
+        raters: the parties that gave the feedback: user ids, key ids or names.
+        judged: True if only judges gave feedback; `read_judges` measures their reliability.
+        tainted: the reason why no learner may use the sample; empty if it is clean.
         at: time of the exchange, ISO 8601 in UTC.
     """
 

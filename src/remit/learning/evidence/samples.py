@@ -1,4 +1,4 @@
-"""Exchanges joined with what came of them: one pass over the ledger, a page at a time."""
+"""Exchanges joined with their outcomes: one pass over the ledger, a page at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
 
 
 class _Row(NamedTuple):
-    """What is read of an entry, content left out."""
+    """An entry as far as it is read, without content."""
 
     seq: int
     event_type: str
@@ -48,23 +48,23 @@ def read_samples(
     model_id: str | None = None,
     contract_id: str | None = None,
 ) -> Iterator[Sample]:
-    """Exchanges with what came of them, oldest first; memory does not grow with the ledger.
+    """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
-    What the record says of them is read off it: failure, retry, the quality gate's verdict, errors
-    of tools, an output that was asked for again, cancelling, a next user message that corrects
-    (:func:`corrects`). Feedback counts for the exchange that it is about; where there is none, that
-    of its work order, then its turn, then its decision. A judge's counts where no one else's does.
-    Learning's own calls are left out (:func:`~remit.learning.calls.is_own_call`).
-    A retry is seen where it is among these exchanges, at most 1,000 later.
+    Outcomes come from the record: failure, retry, the quality gate's verdict, tool errors, repeated
+    output, cancellation, and a next user message that corrects (:func:`corrects`). Feedback counts
+    for the exchange that it is about; if there is none, that of its work order counts, then of its
+    turn, then of its decision. A judge's feedback counts only without any other. Learning's own
+    calls are left out (:func:`~remit.learning.calls.is_own`). A retry is recognised if it is among
+    these exchanges, at most 1,000 later.
 
     Args:
-        ledger: read with every index that this needs: `entries_event_type` for exchanges,
-            `entries_submission_id` for feedback, `entries_work_order_id`, `entries_session_event`.
-        since: first instant, inclusive.
-        until: last instant, exclusive.
-        after: id of an entry: only exchanges after it.
-        model_id: of which model alone.
-        contract_id: of which contract alone.
+        ledger: the record, with the indexes `entries_event_type`, `entries_submission_id`,
+            `entries_work_order_id` and `entries_session_event`.
+        since: start, inclusive.
+        until: end, exclusive.
+        after: id of an entry: only later exchanges.
+        model_id: only exchanges of this model.
+        contract_id: only exchanges of this contract.
     """
     packages = _Packages(ledger)
     entries = ledger.query(
@@ -100,16 +100,16 @@ def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
 
 @dataclass(slots=True)
 class _Joined:
-    """What belongs to a page of exchanges.
+    """The entries that belong to a page of exchanges.
 
     Attributes:
-        erased: commitments of content that was erased.
-        orders: of each work order, by event type, its entries, in order.
-        turns: of each session the sequence numbers of its turns, in order.
-        degradations: of each session those of its degradations.
+        erased: commitments of erased content.
+        orders: entries of each work order, by order and event type, in order.
+        turns: sequence numbers of the turns of each session, in order.
+        degradations: sequence numbers of the degradations of each session.
         corrected: ids of turns whose next user message corrects.
         decisions: entry of each decision.
-        feedback: by target, what counts of each party: its source, and its score if it gave one.
+        feedback: by target, the counting feedback of each party: source, and score if given.
     """
 
     erased: set[str]
@@ -144,7 +144,7 @@ class _Joined:
         return place == len(turns) or turns[place] > row.seq
 
     def rejected(self, row: _Row) -> bool:
-        """Whether the quality gate rejected what the order came to."""
+        """Return True if the quality gate rejected the order's result."""
         return any(gate.metadata.get("verdict") != "accept" for gate in self._of(
             row, "WO_QUALITY_GATE"))  # fmt: skip
 
@@ -163,8 +163,10 @@ class _Joined:
         return [one for one in calls if one.seq > row.seq and (end is None or one.seq < end)]
 
     def said_of(self, row: _Row, turn_id: str) -> tuple[float | None, tuple[str, ...], bool]:
-        """Mean of the feedback on an exchange, each party counting once; who gave it; whether
-        these are judges."""
+        """Return the feedback on an exchange: mean, raters, and whether the raters are judges.
+
+        Each party counts once.
+        """
         metadata = row.metadata
         plan = self._of(row, "WO_PLANNED")
         order = entry_id(plan[0].seq) if plan else ""
@@ -182,7 +184,7 @@ class _Joined:
 
 
 def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
-    """All that belongs to a page, in a few statements."""
+    """Return the entries that belong to a page, read in a few statements."""
     has_erased = bool(ledger.select("SELECT 1 FROM erasures LIMIT 1"))
     erased = erased_of(ledger.select, [row.metadata for row in page]) if has_erased else set()
     joined = _Joined(erased)
@@ -213,7 +215,7 @@ def _join(ledger: LedgerReader, page: Sequence[_Row]) -> _Joined:
 
 
 def _join_turns(ledger: LedgerReader, page: Sequence[_Row], joined: _Joined) -> None:
-    """The turns and degradations of a page's sessions; which turns were corrected."""
+    """Add the turns and degradations of a page's sessions, and the corrected turns."""
     sessions = {
         str(row.metadata["session_id"]) for row in page if row.metadata.get("work_order_id")
     }
@@ -307,7 +309,7 @@ def _taint(row: _Row, joined: _Joined) -> Taint:
 
 
 class _Packages:
-    """Which package brought a contract, at each place of the ledger."""
+    """The package that brought a contract, at each place of the ledger."""
 
     def __init__(self, ledger: LedgerReader) -> None:
         self._changes: dict[str, list[tuple[int, str]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""How much of the feedback each party gave, and what is done about one that gives most of it."""
+"""Shares of the parties in the feedback, and the weight of a party that gives most of it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ of fewer, each counts at most for its part of them."""
 
 @dataclass(frozen=True, slots=True)
 class RaterShare:
-    """One party's part in the feedback.
+    """A party's share of the feedback.
 
     Attributes:
-        rater: a user's id, a key's id, or a name.
-        graded: exchanges whose reward it had a part in.
-        weight: by which its rewards are multiplied in a signal, 0 to 1.
-        share: its part of the signal then, 0 to 1.
+        rater: id of a user or key, or a name.
+        graded: number of exchanges whose reward the party contributed to.
+        weight: factor of the party's rewards in a signal, 0 to 1.
+        share: the party's share of the signal after weighting, 0 to 1.
     """
 
     rater: str

@@ -1,4 +1,4 @@
-"""What feedback is about: an exchange, a work order, a turn or a router's decision."""
+"""Targets of feedback: an exchange, a work order, a turn or a router's decision."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _NEXT_STEP = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What feedback is about.
+    """The target of feedback.
 
     Attributes:
         entry: the `EXCHANGE`, `WO_PLANNED`, `TURN_RECORDED` or the decision's `THOUGHT_RECORD`.
-        kind: which of these.
+        kind: the kind of the target.
     """
 
     entry: LedgerEntry
@@ -49,7 +49,7 @@ class Target:
         return found if isinstance(found, str) and found else None
 
     def is_of(self, tx: Transaction, identity: Identity) -> bool:
-        """Whether a caller may give feedback on it: an agent's key only on what is its own."""
+        """Return True if a caller may give feedback on it; an agent's key only on its own."""
         if identity.session_id and identity.session_id != self.session_id:
             return False
         if identity.role != "agent":
@@ -63,16 +63,16 @@ class Target:
 
 
 def find_target(ledger: LedgerReader, name: str) -> Target:
-    """What an id names.
+    """Return the target that an id names.
 
     Args:
-        ledger: where it is.
-        name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, of a turn, a work order's
-            event or a decision; `WO-…`; `DEC-…`; a session's id for its latest turn, or with
-            `/N` behind it for the turn of that number.
+        ledger: the ledger of the target.
+        name: `LED-…` of an exchange, its `DISPATCH` or `LLM_CALL`, a turn, an event of a work order
+            or a decision; `WO-…`; `DEC-…`; a session's id for its latest turn, or the id with `/N`
+            for turn N.
 
     Raises:
-        EntryNotFoundError: it names nothing, or nothing that feedback can be about.
+        EntryNotFoundError: the id names nothing that can have feedback.
     """
     found = _found(ledger, name)
     if found is None:

@@ -20,25 +20,25 @@ __all__ = ["LEAST_LABELS", "JudgeCalibration", "calibrate_judge", "labels_needed
 LEAST_LABELS = 30
 """People's grades of what a judge graded, below which it counts as uncalibrated."""
 
-_SIDE = 0.5  # from here on a grade says that the answer is good
+_SIDE = 0.5  # Grades from here on mean a good answer.
 _CHARACTERS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCalibration:
-    """How far a judge's grades can be relied on.
+    """The agreement of a judge's grades with people's.
 
     Attributes:
-        judged: answers that it graded.
-        labelled: of them those that people graded too.
-        judge_mean: its mean over all of them, as it is.
-        mean: what people's would be over all of them; None below two labels.
-        agreement: share of the labelled on the same side of 0.5; None without any.
-        kappa: Cohen's, of the same; None where chance alone would agree always.
+        judged: number of answers that the judge graded.
+        labelled: number of these that people graded too.
+        judge_mean: mean of the judge's grades.
+        mean: estimated mean of people's grades over all judged answers; None below two labels.
+        agreement: share of the labelled answers on the same side of 0.5; None without labels.
+        kappa: Cohen's kappa of the labelled answers; None if chance alone would always agree.
         bias: mean of judge minus person.
-        length_slope: by how much judge minus person rises with 1,000 characters of the answer;
-            None below three labels, or where all answers are equally long.
-        length_correlation: of judge minus person with the answer's length, -1 to 1.
+        length_slope: increase of judge minus person per 1,000 characters of the answer; None below
+            three labels, or if all answers are equally long.
+        length_correlation: correlation of judge minus person with the answer's length, -1 to 1.
     """
 
     judged: int
@@ -53,7 +53,7 @@ class JudgeCalibration:
 
     @property
     def calibrated(self) -> bool:
-        """Whether people graded enough of what it graded."""
+        """True if people graded enough of the judged answers."""
         return self.labelled >= LEAST_LABELS
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,11 +106,11 @@ def labels_needed(
     *,
     confidence: float = 0.95,
 ) -> int:
-    """How many more of people's grades make the interval of the mean so wide at most; an estimate.
+    """Return an estimate of the further labels that narrow the interval of the mean to ``width``.
 
-    With T answers judged, of which n are labelled, variance s² of people's grades and correlation
-    r with the judge's, the variance of the mean is about s² ((1 - r²) / n + r² / T). Below
-    :data:`LEAST_LABELS` labels, s² counts as 1/4, the most that it can be, and r as 0.
+    With T answers judged, of which n are labelled, variance s² of people's grades and correlation r
+    with the judge's, the variance of the mean is about s² ((1 - r²) / n + r² / T). Below
+    :data:`LEAST_LABELS` labels, s² counts as 1/4, its maximum, and r as 0.
 
     Raises:
         InvalidInputError: the width is not above 0.

@@ -32,15 +32,15 @@ _MOST_REASON = 2_000  # characters
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a run of a judge came to.
+    """The result of a run of a judge.
 
     Attributes:
-        graded: exchanges that have its grade now, of this run.
-        passed_over: those that it graded before, that have no answer, or whose content is erased.
-        failed: calls without an answer that is a grade.
-        calls: made.
-        usd: that they cost.
-        ended: ``done``, or ``budget``: the next call might have passed it.
+        graded: ids of exchanges that the run graded.
+        passed_over: number of exchanges graded before, without an answer, or with erased content.
+        failed: number of calls whose answer is not a grade.
+        calls: number of calls.
+        usd: cost of the calls in US dollars.
+        ended: ``done``, or ``budget`` if the next call might have exceeded it.
     """
 
     graded: tuple[str, ...]
@@ -89,20 +89,20 @@ class Judge:
         calls: int | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Judged:
-        """Grade exchanges in their order, and put each grade on record as feedback.
+        """Grade exchanges in order and record each grade as feedback.
 
-        A call is made only where the most that it can cost still fits. What this judge graded
-        before is passed over, so that a run that ended early goes on.
+        A call is made only if its highest possible cost still fits. Exchanges graded before are
+        skipped, so a run that ended early can be continued.
 
         Args:
-            exchange_ids: of ``EXCHANGE`` entries.
-            usd: the most that all calls may cost.
-            calls: the most that are made.
-            progress: called with how many are done.
+            exchange_ids: ids of ``EXCHANGE`` entries.
+            usd: cost limit in US dollars.
+            calls: limit of calls.
+            progress: called with the number done.
 
         Raises:
-            InvalidInputError: no budget is given, it is no number, or the model has no price for
-                one in dollars.
+            InvalidInputError: no budget is given, it is not a number, or it is in US dollars and
+                the model has no price.
             EntryNotFoundError: there is no such exchange.
         """
         if usd is None and calls is None:
@@ -147,7 +147,7 @@ class Judge:
         }
 
     def _request(self, entry: LedgerEntry) -> PromptRequest | None:
-        """The question that grades an exchange; ``None`` where there is nothing to grade."""
+        """Return the question that grades an exchange; ``None`` if nothing can be graded."""
         data = entry.metadata
         prompt, answer = data.get("prompt"), data.get("response")
         if entry.event_type != "EXCHANGE" or not isinstance(answer, str) or not answer.strip():
@@ -182,7 +182,7 @@ class Judge:
 
 
 def _asked(prompt: Any) -> str:
-    """All that was asked, each message under its role."""
+    """Return the prompt as text, each message under its role."""
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(

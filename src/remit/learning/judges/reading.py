@@ -21,16 +21,16 @@ _NEXT = 10  # exchanges that are named for a person to grade
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReport:
-    """One judge of one contract's answers.
+    """A judge of a contract's answers.
 
     Attributes:
-        judge: its name, as its feedback gives it.
-        contract_id: of the exchanges that it graded.
-        calibration: how far its grades can be relied on.
-        width: of the interval that is wanted.
-        labels_needed: how many more of people's grades make it so wide.
-        label_next: exchanges to be graded by people, drawn by the hash of their ids: what people
-            choose themselves is no random part, and the interval would not hold.
+        judge: the judge's name in its feedback.
+        contract_id: contract of the graded exchanges.
+        calibration: the agreement of its grades with people's.
+        width: wanted width of the interval.
+        labels_needed: number of further labels that give this width.
+        label_next: exchanges for people to grade, drawn by the hash of their ids. Exchanges that
+            people choose are not a random sample, so the interval would not be valid.
     """
 
     judge: str
@@ -108,14 +108,16 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
 
 
 def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
-    """Names of judges that people stand behind, each with the contract of what it graded."""
+    """Return calibrated judges, each with the contract whose answers it graded."""
     found = read_judges(ledger)
     return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
 
 
 def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
-    """Whether a word of feedback is that of a judge that too few people stand behind; the judges
-    are read at the first word of one."""
+    """Return a function that is True for feedback of a judge that too few labels confirm.
+
+    The judges are read at the first feedback of a judge.
+    """
     judges = cache(lambda: calibrated_judges(ledger))
 
     def asks(word: Feedback) -> bool:

@@ -1,4 +1,4 @@
-"""Was the question right, and did what was adopted do what it predicted."""
+"""The meta loop: quality of questions, and effects of adopted proposals."""
 
 from remit.learning.meta.attribution import (
     Attribution,

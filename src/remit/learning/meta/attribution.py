@@ -20,15 +20,15 @@ _MARGIN = 0.1  # a gain that is surely smaller is none
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """What changing the question, and changing the model, gained on the same exchanges.
+    """The gains of changing the question, and of changing the model, on the same exchanges.
 
     Attributes:
         question: mean gain with the question changed and the model kept, -1 to 1.
         model: mean gain with the question kept and the model changed.
-        advantage: the first less the second, exchange by exchange.
-        cause: `question` or `model`: changing it helps, and helps more than changing the other;
-            `both`: each helps, neither surely more; `neither`: both gains are surely below 0.1;
-            `undecided`: the samples do not tell.
+        advantage: the difference of both gains, exchange by exchange.
+        cause: `question` or `model` if changing it helps, and more than changing the other; `both`
+            if each helps and neither surely more; `neither` if both gains are surely below 0.1;
+            `undecided` if the samples do not tell.
         exchanges: ids of the exchanges that both replays asked again.
     """
 
@@ -70,11 +70,11 @@ def replay_both(
         progress: called with how many both have asked, and of how many.
 
     Raises:
-        ReplayDriftError: prices, or the model that answers, are others than before.
+        ConflictError: prices, or the model that answers, are others than before.
         InvalidInputError: a call has no upper bound: its model has no price.
     """
     wanted = question.part(exchange_ids)
-    first = question.run((), budget_nano=0)  # what earlier runs spent
+    first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.
     second = model.run((), budget_nano=0)
     for end in range(_CHUNK, len(wanted) + _CHUNK, _CHUNK):
         part = wanted[:end]
@@ -118,15 +118,15 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
 def record_attribution(
     ledger: LedgerClient, made: Attribution, contract_id: str, version: str
 ) -> None:
-    """Put it on record for the report, as a `SIGNAL_OBSERVED`.
+    """Record an attribution for the report, as a `SIGNAL_OBSERVED`.
 
-    Nothing is written without exchanges, nor where the contract's latest is equal.
+    Nothing is written without exchanges, or if the contract's latest attribution is equal.
 
     Args:
-        ledger: where to.
-        made: what was found.
-        contract_id: of which contract.
-        version: of which version of it.
+        ledger: the ledger to write.
+        made: the attribution.
+        contract_id: id of the contract.
+        version: version of the contract.
     """
     value = made.to_dict()
     known = {

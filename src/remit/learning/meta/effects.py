@@ -1,4 +1,4 @@
-"""Whether adopted proposals did what they predicted: before and after, by policy epoch."""
+"""Predicted and realised effects of adopted proposals, before and after, by policy epoch."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ _NAMED = 500  # exchanges of a side that are named as evidence, the latest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What an adopted proposal predicted, and what came.
+    """The predicted and the realised effect of an adopted proposal.
 
     Attributes:
-        metric: `reward`, 0 to 1; a routing head predicts `cost`, in US dollars saved a call.
-        epoch: the policy epoch that its adoption began.
-        predicted: the proposal's.
-        before: mean of the epoch before, None without samples.
-        after: mean of its own epoch, likewise.
-        realised: after less before (for cost before less after).
-        held: realised and predicted value agree within both their errors (:func:`agrees`); None
-            while a side has fewer than 30 samples, or the realised error is the larger one.
-        harmful: the realised interval lies below 0.
-        regained: what going back would gain, as a fixed-sample estimate; None without `realised`.
+        metric: `reward`, 0 to 1; a routing head predicts `cost`, in US dollars saved per call.
+        epoch: the policy epoch that the adoption began.
+        predicted: the proposal's prediction.
+        before: mean of the epoch before; None without samples.
+        after: mean of the proposal's own epoch; None without samples.
+        realised: after minus before (for cost, before minus after).
+        held: True if the realised and the predicted value agree within both errors
+            (:func:`agrees`); None while a side has fewer than 30 samples, or while the realised
+            error is the larger one.
+        harmful: True if the realised interval lies below 0.
+        regained: estimated gain of a rollback, for a fixed sample; None without `realised`.
         evidence: ids of the latest exchanges of both sides, at most 500 each.
     """
 
@@ -71,14 +72,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """How many predictions held so far.
+    """The number of predictions that held so far.
 
     Attributes:
-        held: that agree with what came.
-        missed: that do not.
-        open: with too few samples yet, whatever these say, so that they leave the share unbiased.
-        share: of those held among held and missed, 95 % where predictions are right; None without
-            any.
+        held: predictions that agree with the realised effect.
+        missed: predictions that do not.
+        open: predictions with too few samples, whatever these show, so that the share is unbiased.
+        share: share of held among held and missed, 95 % if predictions are right; None without any.
     """
 
     held: int
@@ -120,7 +120,7 @@ class _Side:
 
 
 class _Adopted:
-    """A proposal, what it is judged by, and the values of the epochs before and after."""
+    """An adopted proposal, its metric, and the values of the epochs before and after."""
 
     def __init__(self, proposal: Proposal, epoch: int, metric: str) -> None:
         self.proposal, self.epoch, self.metric = proposal, epoch, metric
@@ -128,15 +128,15 @@ class _Adopted:
 
 
 class EffectReader:
-    """Holds what each proposal that was ever adopted did against what it predicted.
+    """Compares the effect of each proposal ever adopted with its prediction.
 
-    The epoch before is held against the epoch that the adoption began, over clean samples of what
-    it changes: of its contract; of calls whose model a route chose, for routing; else of all. This
-    is no experiment: what else changed between the two counts too.
+    The epoch before is compared with the epoch that the adoption began, over clean samples that the
+    change concerns: those of its contract, of calls whose model a route chose, or all. This is not
+    an experiment: other changes between the epochs count too.
 
     Args:
         ledger: the record.
-        proposals: of the root.
+        proposals: the root's proposals.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -167,13 +167,13 @@ class EffectReader:
             yield sample
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
-        """What each predicted and did, the oldest first, by these samples and those watched."""
+        """Return predicted and realised effect of each adopted proposal, oldest first."""
         deque(self.watch(samples), maxlen=0)
         return [_effect(one) for one in self._adopted]
 
 
 def calibrate(effects: Iterable[Effect]) -> Calibration:
-    """How many of all predictions so far held."""
+    """Return the number of predictions that held so far."""
     found = [one.held for one in effects]
     sequence = ConfidenceSequence()
     for held in found:
@@ -188,16 +188,16 @@ def calibrate(effects: Iterable[Effect]) -> Calibration:
 
 
 def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
-    """Whether what came agrees with what was predicted: they differ by less than both errors.
+    """Return True if a realised effect agrees with its prediction within both errors.
 
     Two independent estimates of one effect differ by at most z √(e² + r²) in 95 % of cases, with
-    standard errors e of the prediction and r of what came. None where r is larger than e: whether
-    that is so depends on the number of samples, and not on what they say.
+    standard errors e of the prediction and r of the realised effect. None if r is larger than e,
+    which depends on the number of samples and not on their values.
 
     Args:
         predicted: the proposal's estimate.
-        realised: the effect that came.
-        error: its standard error.
+        realised: the realised effect.
+        error: standard error of the realised effect.
     """
     z = NormalDist().inv_cdf(0.5 + predicted.confidence / 2)
     expected = (predicted.high - predicted.low) / (2 * z)
@@ -252,8 +252,10 @@ def _effect(of: _Adopted) -> Effect:
 
 
 def _fall(before: _Side, after: _Side) -> Estimate:
-    """From before to after, with Welch's normal interval: costs have no bounds that an always-valid
-    one could use."""
+    """Return the decrease from before to after, with Welch's normal interval.
+
+    Costs have no bounds that an always-valid interval could use.
+    """
     value = before.mean - after.mean
     error = 1.96 * math.sqrt(before.error + after.error)
     count = before.count + after.count

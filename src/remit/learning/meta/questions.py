@@ -1,4 +1,4 @@
-"""Whether a contract asks the right question: repair, disagreement, and what it never states."""
+"""Quality of a contract's question: repair, disagreement, and unstated requirements."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ _FIGURE = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?![\w.]*\d)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What the record says of one contract's question, in one version and prompt pack.
+    """The record of a contract's question, in one version and prompt pack.
 
     Attributes:
-        exchanges: that are not tainted.
-        success: share of exchanges whose answer was valid: not failed, rejected or asked again.
+        exchanges: number of untainted exchanges.
+        success: share of exchanges with a valid answer: not failed, rejected or asked again.
         repair: share of turns that the user's next message corrects or asks again (Q1).
-        disagreement: share of pairs of valid answers to one question that differ (Q2).
-        unstated: share of valid answers whose prompt does not state all that is demanded (Q3).
-        missing: what prompts do not state, with the number of valid answers, the most first.
+        disagreement: share of pairs of valid answers to the same question that differ (Q2).
+        unstated: share of valid answers whose prompt leaves a requirement unstated (Q3).
+        missing: requirements that prompts leave unstated, with the number of valid answers, highest
+            first.
         differing: pairs of exchanges whose valid answers differ.
-        examples: valid exchanges whose prompt does not state all that is demanded.
+        examples: valid exchanges whose prompt leaves a requirement unstated.
     """
 
     contract_id: str
@@ -100,15 +101,16 @@ def read_questions(
     samples: Iterable[Sample] | None = None,
     contract_id: str | None = None,
 ) -> list[Question]:
-    """The question of each contract on record, sorted; memory grows with questions, not exchanges.
+    """Return the question of each recorded contract, sorted.
 
-    Tainted exchanges do not count, nor what was made under no contract of this root.
+    Memory grows with questions, not exchanges. Tainted exchanges, and exchanges under no contract
+    of this root, do not count.
 
     Args:
         ledger: the record.
-        contracts: of the root, for their output schemas.
-        samples: oldest first; all on record when left out.
-        contract_id: of which contract alone.
+        contracts: the loader of the root's contracts, for their output schemas.
+        samples: samples, oldest first; all recorded ones if left out.
+        contract_id: only this contract.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
     demands: dict[tuple[str, str], _Demand] = {}
@@ -158,7 +160,7 @@ def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
 
 
 class _Demand(NamedTuple):
-    """What a contract's schemas demand, and the schema that the model is shown on the wire."""
+    """The requirements of a contract's schemas, and the schema that the model is shown."""
 
     requirements: Sequence[Requirement]
     shown: Any
@@ -167,7 +169,7 @@ class _Demand(NamedTuple):
 def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> _Demand:
     try:
         contract = contracts.load(contract_id, version or None)
-    except ContractError:  # it is not installed any longer
+    except ContractError:  # The contract is no longer installed.
         return _Demand((), None)
     shown: Any = contract.boundary.structured_output
     if shown is True:
@@ -177,7 +179,7 @@ def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> _Dem
 
 
 def _criteria(ledger: LedgerReader, orders: set[str]) -> dict[str, list[Requirement]]:
-    """What the acceptance criteria of work orders demand."""
+    """Return the requirements of work orders' acceptance criteria, by order."""
     if not orders:
         return {}
     marks = ", ".join("?" * len(orders))
@@ -224,11 +226,11 @@ def _count(
 
 
 def answer_value(answer: Any) -> str | None:
-    """What of an answer is compared with another; None where nothing can be.
+    """Return the comparable part of an answer; None if it has none.
 
-    Of JSON its values, whose texts are treated like this: a text of at most 60 characters counts
-    whole, case folded, white space and a full stop at the end aside; of a longer one its figures
-    count, each with the word after it. A longer text without a figure is not compared.
+    The values of JSON are compared; their texts are treated as follows. A text of at most 60
+    characters counts whole, without case, white space and a final full stop. In a longer text its
+    figures count, each with the following word. A longer text without a figure is not compared.
     """
     if not isinstance(answer, str):
         return None

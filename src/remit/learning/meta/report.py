@@ -1,4 +1,4 @@
-"""What learning came to, in one pass over the record."""
+"""The report of learning, made in one pass over the record."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["Report", "read_report"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was proposed and adopted, what came of it, and whether the question was right.
+    """Proposals, adoptions, their effects, and the quality of questions.
 
     Attributes:
         epoch: the policy epoch in force.
-        proposals: all, the latest first.
-        effects: of each that was ever adopted, the oldest first.
-        questions: of each contract version and prompt pack.
-        attributions: the latest of each contract (Q4), as they were recorded.
-        uncalibrated: judges that cannot be relied on yet.
-        complete: whether all exchanges on record were read.
+        proposals: all proposals, latest first.
+        effects: effects of all proposals ever adopted, oldest first.
+        questions: questions of each contract version and prompt pack.
+        attributions: the latest recorded attribution of each contract (Q4).
+        uncalibrated: judges that too few labels confirm.
+        complete: True if all recorded exchanges were read.
     """
 
     epoch: int
@@ -44,12 +44,12 @@ class Report:
 
     @property
     def calibration(self) -> Calibration:
-        """How many predictions held."""
+        """The number of predictions that held."""
         return calibrate(self.effects)
 
     @property
     def states(self) -> dict[str, int]:
-        """How many proposals there are of each state."""
+        """The number of proposals in each state."""
         found = [one.state for one in self.proposals]
         return {state: found.count(state) for state in get_args(State)}
 

@@ -1,4 +1,4 @@
-"""What a contract's schemas and criteria demand, and whether a prompt states it: by its words."""
+"""Requirements of a contract's schemas and criteria, and how a prompt's words state them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def unstated(requirements: Iterable[Requirement], prompt: str) -> list[Requirement]:
-    """Those of which no phrase stands in a prompt, as whole words in a row."""
+    """Return requirements of which no phrase occurs in a prompt as consecutive whole words."""
     said = f" {' '.join(words(prompt))} "
     return [
         one
@@ -85,14 +85,14 @@ def unstated(requirements: Iterable[Requirement], prompt: str) -> list[Requireme
 
 
 def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]:
-    """What a JSON Schema of an answer demands of its required fields.
+    """Return the requirements of a JSON Schema for the required fields of an answer.
 
-    Their names, the units that names and descriptions give, the values of `enum` and `const`, and
-    `format`. Optional fields and `pattern` demand nothing here, nor what is behind `$ref`.
+    They are names, units given by names and descriptions, values of `enum` and `const`, and
+    `format`. Optional fields, `pattern`, and schemas behind `$ref` add none.
 
     Args:
-        schema: of the answer.
-        of: whose schema it is.
+        schema: schema of the answer.
+        of: name of the schema's owner.
     """
     return list(dict.fromkeys(_of_schema(schema, of, names=True)))
 
@@ -118,7 +118,7 @@ def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
 
 
 def criteria_requirements(criteria: Mapping[str, Any]) -> list[Requirement]:
-    """What acceptance criteria demand: texts, lengths, tools and an output schema."""
+    """Return the requirements of acceptance criteria: texts, lengths, tools, output schema."""
     found: list[Requirement] = []
     for name in ("must_contain", "must_not_contain"):
         found += (
@@ -184,7 +184,7 @@ def _of_value(schema: Mapping[str, Any], of: str, *, names: bool) -> Iterator[Re
 
 
 def prompt_text(value: Any) -> str:
-    """All texts of a prompt on record, whatever its form."""
+    """Return all texts of a recorded prompt, in any form."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):

@@ -14,11 +14,11 @@ __all__ = ["propose_rollbacks"]
 def propose_rollbacks(
     learner: Learner, effects: Iterable[Effect]
 ) -> tuple[list[Proposal], list[str]]:
-    """Propose to take back what is in force and surely made things worse.
+    """Propose rollbacks of changes in force that surely made results worse.
 
     Returns:
-        What was proposed; and of the rest that looks worse (:attr:`Effect.disappoints`) why it was
-        not, a sentence each.
+        The proposals, and a sentence for each other disappointing change
+        (:attr:`Effect.disappoints`) that tells why no rollback was proposed.
     """
     made, refused = [], []
     for one in effects:

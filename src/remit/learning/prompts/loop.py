@@ -31,11 +31,11 @@ __all__ = ["Measured", "PromptLoop"]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What additions did on held-out exchanges.
+    """The effect of additions on held-out exchanges.
 
     Attributes:
-        replay: of these.
-        effect: by how much grades differ.
+        replay: the replay of the exchanges.
+        effect: the difference of the grades.
     """
 
     replay: ReplayResult
@@ -149,7 +149,7 @@ class PromptLoop:
         0.05, however many runs there are.
 
         Raises:
-            ReplayDriftError: prices, or the model that answers, changed in the middle.
+            ConflictError: prices, or the model that answers, changed in the middle.
         """
         result = self._replay(additions, "held-out").run(
             exchange_ids, budget_nano=budget_nano, progress=progress
@@ -169,17 +169,17 @@ class PromptLoop:
         learned: Sequence[str],
         reason: str,
     ) -> Proposal:
-        """Propose additions.
+        """Propose additions to a prompt.
 
         Args:
-            learner: whose proposal it is.
+            learner: the learner that proposes.
             found: the additions.
-            measured: what they did.
-            learned: the exchanges that were searched on.
-            reason: what it is for.
+            measured: the measured effect.
+            learned: ids of the exchanges that were searched on.
+            reason: the purpose, in words.
 
         Raises:
-            ProposalError: ``not_enough``: too few pairs, or the effect may be none.
+            ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.
         """
         pairs = measured.replay.pairs
         return learner.propose(
@@ -216,11 +216,11 @@ class PromptLoop:
         )
 
     def _said(self, exchange_ids: Sequence[str]) -> list[str]:
-        """What exchanges say, what was filled into system messages included."""
+        """Return the texts of exchanges, with the values filled into system messages."""
         said: list[str] = []
         for entry in self._ledger.read_many(exchange_ids):
             given = entry.metadata["prompt"]
-            if not is_whole(given):  # erased just now
+            if not is_whole(given):  # Erased meanwhile.
                 continue
             messages = given if isinstance(given, list) else [{"role": "user", "content": given}]
             said += (prompt_text(one.get("content")) for one in messages)

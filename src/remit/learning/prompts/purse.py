@@ -1,4 +1,4 @@
-"""One hard budget over replays and reflections."""
+"""A single hard budget over replays and reflections."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class SpentError(RemitError):
 
 
 class Purse:
-    """What may be spent, and on what it was; a run that goes on counts what it paid before.
+    """A budget, and the expenses charged to it; a continued run counts its earlier payments.
 
     Args:
-        nano: in billionths of a US dollar.
-        calls: the most calls.
+        nano: cost limit in nano-dollars.
+        calls: limit of calls.
     """
 
     def __init__(self, nano: int, calls: int) -> None:
@@ -31,14 +31,14 @@ class Purse:
 
     @property
     def made(self) -> int:
-        """Calls."""
+        """Number of calls."""
         return sum(calls for _, calls in self._spent.values())
 
     def require(self, nano: int) -> None:
-        """Whether one more call may be made.
+        """Raise SpentError unless another call may be made.
 
         Raises:
-            SpentError: it may not.
+            SpentError: the call could exceed the budget.
         """
         if self.spent_nano + nano > self.nano or self.made >= self.calls:
             raise SpentError("The budget of the search is spent.")
@@ -49,5 +49,5 @@ class Purse:
         return self.nano - self.spent_nano + nano, self.calls - self.made + calls
 
     def spend(self, name: str, nano: int, calls: int = 1) -> None:
-        """Set what one thing has cost in all."""
+        """Set the total cost of an expense."""
         self._spent[name] = nano, calls

@@ -26,16 +26,16 @@ _Items = TypeVar("_Items", str, tuple[str, ...])
 
 
 class Quotes:
-    """What exchanges say.
+    """The texts of exchanges, in pieces that an addition must not quote.
 
-    A piece is five words in a row, a text of three or four words, a long token with a digit or an
-    @, seven digits in a row however they are grouped, or eight characters in a row of a script
-    without spaces. A learned prompt is data of its package, and is sent with every later call. What
-    somebody said must not come into it: an erasure would not find it there.
+    A piece is five consecutive words, a text of three or four words, a long token with a digit or
+    an @, seven consecutive digits however grouped, or eight consecutive characters of a script
+    without spaces. A learned prompt is data of its package and is sent with every later call. It
+    must not hold a person's words, because an erasure would not find them there.
 
     Args:
         said: texts of users and answers.
-        known: texts that may be repeated, as the contract's own prompt.
+        known: texts that may be repeated, such as the contract's own prompt.
     """
 
     def __init__(self, said: Iterable[str], known: Iterable[str] = ()) -> None:

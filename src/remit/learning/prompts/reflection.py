@@ -20,7 +20,7 @@ __all__ = ["Reflection"]
 
 _AGENT = "reflection"
 _MOST_TOKENS = 300
-_MOST_CHARACTERS = 8_000  # of each text that is shown
+_MOST_CHARACTERS = 8_000  # Limit of each shown text.
 _TASK = """\
 You improve the instructions of an assistant. Below are its instructions, a request, its answer and
 the answer's grade from 0 (bad) to 1 (good). Write at most three short general rules that would make
@@ -64,13 +64,13 @@ class Reflection:
     def __call__(
         self, additions: Sequence[str], exchange_id: str, answer: str, grade: float
     ) -> list[str]:
-        """Additions that the model proposes after one answer; none where it gives no answer.
+        """Return additions that the model proposes after an answer; none if it does not answer.
 
         Raises:
             SpentError: the budget does not reach.
         """
         exchange = self._ledger.read(exchange_id)
-        if not is_whole(exchange.metadata["prompt"]):  # erased since the search began
+        if not is_whole(exchange.metadata["prompt"]):  # Erased after the search began.
             return []
         parts = {
             "instructions": "\n".join([self._instructions, *(f"- {one}" for one in additions)]),

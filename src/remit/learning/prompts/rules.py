@@ -1,4 +1,4 @@
-"""Additions that state what is demanded of answers and the prompt does not say."""
+"""Additions that state requirements which the prompt leaves unstated."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FORMATS = {"date": "YYYY-MM-DD", "date-time": "an RFC 3339 date and time", "uri
 
 
 def rules_of(schema: Any, prompt: str) -> list[str]:
-    """One addition for each requirement that the schema of an answer makes and no word states.
+    """Return an addition for each requirement of an answer schema that the prompt leaves unstated.
 
     Args:
-        schema: that answers are graded by; anything but an object demands nothing.
+        schema: the schema that answers are graded by; anything but an object requires nothing.
         prompt: the contract's prompt.
     """
     if not isinstance(schema, Mapping):

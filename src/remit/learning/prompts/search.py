@@ -26,17 +26,17 @@ _MOST_ADDITIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came to.
+    """The result of a search for additions.
 
     Attributes:
-        additions: of the best candidate; empty where none did better than the prompt as it is.
-        before: mean grade of the recorded answers to the validation part.
-        after: of the best candidate's.
-        candidates: how many were scored.
-        refused: additions that were proposed and quote an exchange, or are not one line of text.
-        calls: made, those of earlier runs included.
-        spent_nano: likewise, in billionths of a US dollar.
-        ended: ``complete``, or ``budget``: it ended in the middle.
+        additions: additions of the best candidate; empty if none beat the present prompt.
+        before: mean grade of the recorded answers in the validation part.
+        after: mean grade of the best candidate's answers.
+        candidates: number of scored candidates.
+        refused: proposed additions that quote an exchange, or are not a line of text.
+        calls: number of calls, those of earlier runs included.
+        spent_nano: cost in nano-dollars, that of earlier runs included.
+        ended: ``complete``, or ``budget`` if the budget ended the search early.
     """
 
     additions: tuple[str, ...]
@@ -96,7 +96,7 @@ class PromptSearch:
 
         Raises:
             ConfigError: the extra ``learn`` is not installed.
-            ReplayDriftError: prices, or the model that answers, changed in the middle.
+            ConflictError: prices, or the model that answers, changed in the middle.
         """
         try:
             from gepa.api import optimize

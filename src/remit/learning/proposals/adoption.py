@@ -1,4 +1,4 @@
-"""Adopting, rejecting and rolling back: a person's decision, on record with the install."""
+"""Adopting, rejecting and rolling back: a person's decision, recorded with the installation."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ class Governance:
         self._identity = identity
 
     def adopt(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Install what is proposed, or roll back what a rollback names; begin a policy epoch.
+        """Install a proposal, or roll back the change that a rollback names; begin a policy epoch.
 
         Raises:
             ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided``, ``stale``,
                 ``edited`` or ``lost``. Nothing was changed.
-            PackageError: a gate does not pass, or the package cannot be installed; likewise.
+            PackageError: a gate fails, or the package cannot be installed. Nothing was changed.
         """
         proposal = self._open(proposal_id, reason)
-        self._require_current(proposal)  # an erasure takes the archive too
+        self._require_current(proposal)  # An erasure removes the archive too.
         if proposal.rolls_back:
             self._take_back(self.proposals.get(proposal.rolls_back), reason, proposal)
             return self.proposals.get(proposal.proposal_id)
@@ -112,12 +112,12 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def rollback(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Install what was in force before a proposal was adopted, and begin a policy epoch.
+        """Install the version in force before a proposal's adoption, and begin a policy epoch.
 
         Raises:
-            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided`` (it is not
-                adopted, or is a rollback), or ``not_in_force``: another one was adopted on top.
-            PackageError: the earlier version is not kept any longer, or a gate does not pass.
+            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided`` (the proposal is
+                not adopted, or is a rollback), or ``not_in_force`` (a later proposal was adopted).
+            PackageError: the earlier version is no longer stored, or a gate fails.
         """
         proposal = self._known(proposal_id, reason)
         self._take_back(proposal, reason)
@@ -229,13 +229,13 @@ class Governance:
             )
 
     def _trusted_key(self, reason: str) -> PackageKey:
-        """The root's own key, trusted for what is learned as well from the first adoption on."""
+        """Return the root's own key, trusted for learned packages from the first adoption on."""
         key = PackageKey.load(root_key_path(self._root))
 
         def trusting(policy: TrustPolicy) -> TrustPolicy:
             known = policy.get(key.key_id)
             if known is None or known.may_sign(LEARNED_PACKAGES.replace("*", "ROUTING-001")):
-                return policy  # a key that is not on record is refused by the install
+                return policy  # The installation refuses an unrecorded key.
             packages = [*known.packages, LEARNED_PACKAGES]
             return policy.with_key(key.public, known.name, packages=packages)
 
@@ -253,7 +253,10 @@ class Governance:
         *,
         version: str | None = None,
     ) -> LedgerEntry:
-        """The entry of a decision; ``version`` is what is installed by it, if anything changes."""
+        """Return the entry of a decision.
+
+        ``version`` is the version that the decision installs; None if it changes nothing.
+        """
         latest = tx.execute(_LATEST, (proposal.proposal_id,))
         expected = [("SIGNAL_ADOPTED",)] if decision == "ROLLED_BACK" else []
         if [tuple(row) for row in latest] != expected:

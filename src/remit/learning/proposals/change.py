@@ -1,4 +1,4 @@
-"""What a proposal would change, and the files of a package that does it."""
+"""The change that a proposal makes, and the files of its package."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SETTINGS = {
 
 _STEP = 10_000  # versions that a contract's maker leaves for what is learned on top of one
 _DIFF_LINES = 400
-_DIFF_BYTES = 65_536  # of a file that is compared line by line
+_DIFF_BYTES = 65_536  # Larger files are not compared line by line.
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a change is about; one package holds all that is learned of it.
+    """The subject of a change; one package holds everything learned about it.
 
     Attributes:
         name: ``routing``, ``limits``, or a contract's id.
@@ -47,33 +47,33 @@ class Target:
 
     @property
     def package_id(self) -> str:
-        """Of the package that holds what is learned."""
+        """Id of the package that holds the learned changes."""
         name = self.name.upper()
         return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change, in the form that its kind takes.
+    """A change, in the form of its kind.
 
-    ``route``, ``head``, ``set_aside``, ``budget`` and ``tool_permission`` state ``settings``, as
-    nested tables in the form of ``remit.toml``, and perhaps ``files`` that these name; they are
-    merged into what was learned before, and ``None`` takes a setting back. ``prompt`` and
-    ``boundary`` make a further version of a contract.
+    ``route``, ``head``, ``set_aside``, ``budget`` and ``tool_permission`` have ``settings``, nested
+    tables in the form of ``remit.toml``, and may have ``files`` that these name. They are merged
+    into earlier learned settings, and ``None`` removes a setting. ``prompt`` and ``boundary`` make
+    a new version of a contract.
 
     Attributes:
         settings: such as ``{"routing": {"models": {"gpt-4o": {"abilities": {"code": 80}}}}}``,
-            ``{"routing": {"set_aside": ["gpt-4o"]}}``, ``{"budget": {"session_tokens": 1000}}``,
-            ``{"chat": {"tools_allowed": ["read_file"]}}``; what may be learned is in
-            :data:`remit.kernel.settings.learned.LEARNABLE`.
-        files: by path, below ``HOT/learned/routing/`` or, for rules, ``HOT/routing/``. Rules are
-            named by ``{"routing": {"rules": "HOT/routing/learned.json"}}``.
-        contract_id: of ``prompt`` and ``boundary``.
-        prompt: the whole prompt pack; empty to keep the one that is there.
-        additions: of ``prompt``: texts that become bullets of its system section, each with an id.
-        dropped: ids of bullets that go.
+            ``{"routing": {"set_aside": ["gpt-4o"]}}``, ``{"budget": {"session_tokens": 1000}}`` or
+            ``{"chat": {"tools_allowed": ["read_file"]}}``;
+            :data:`remit.kernel.settings.learned.LEARNABLE` lists the settings that can be learned.
+        files: files by path, below ``HOT/learned/routing/`` or, for rules, ``HOT/routing/``. Rules
+            are named by ``{"routing": {"rules": "HOT/routing/learned.json"}}``.
+        contract_id: contract of ``prompt`` and ``boundary``.
+        prompt: the whole prompt pack; empty to keep the present one.
+        additions: for ``prompt``: texts that become bullets of the system section, each with an id.
+        dropped: ids of removed bullets.
         boundary: fields of the contract's boundary (``max_tokens``, ``temperature``,
-            ``provider_id``, ``model_id``); ``None`` takes one away.
+            ``provider_id``, ``model_id``); ``None`` removes a field.
     """
 
     kind: Kind
@@ -87,7 +87,7 @@ class Change:
 
     @property
     def target(self) -> Target:
-        """What it is about."""
+        """The subject of the change."""
         known = _SETTINGS.get(self.kind)
         return Target(known[0] if known else self.contract_id)
 

@@ -1,4 +1,4 @@
-"""What was learned from content that was erased since: taken away, on record."""
+"""Removal of everything learned from content that was erased since."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = 'ERASURE'"
 
 
 def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> list[str]:
-    """Take away the proposals and learned packages that hold what was erased.
+    """Remove the proposals and learned packages that hold erased content.
 
-    An open proposal whose evidence, or what it holds, was erased loses its archive and its
-    content. A learned package that holds something of an erased exchange goes from the root, its
-    kept archives, those of later versions and their routing heads on record with it; what was in
-    force before it is in force again. Quick where nothing was erased since the last time; may be
-    repeated after a crash.
+    An open proposal whose evidence or own content was erased loses its archive and its content. A
+    learned package that holds content of an erased exchange is removed with its stored archives,
+    later versions and recorded routing heads; the version before it is in force again. Fast if
+    nothing was erased since the last call; may be repeated after a crash.
 
     Args:
         root: the installation.
-        ledger: its record.
-        manager: of its packages.
+        ledger: the root's ledger.
+        manager: manager of the root's packages.
 
     Returns:
-        Ids of the proposals that were taken away.
+        Ids of the removed proposals.
     """
     mark = root.path / "proposals" / ".erased"
     ((newest,),) = ledger.select(_NEWEST)
@@ -91,7 +90,7 @@ def _take_away(
     known: Iterable[Proposal],
     erasure_id: str,
 ) -> None:
-    """Go back to before a version of a learned package, and delete it and what came after it."""
+    """Restore the state before a version of a learned package; delete it and later versions."""
     since = _number(held.version)
     later = [
         one
@@ -127,8 +126,10 @@ def _take_away(
 
 
 def _erase_heads(ledger: LedgerClient, package: InstalledPackage) -> None:
-    """Erase the routing heads of a package that decisions were made with; they are on record by
-    the hash of their file."""
+    """Erase the routing heads of a package, with which decisions were made.
+
+    Heads are recorded under the hash of their file.
+    """
     for asset in package.manifest.assets:
         head = f"HEAD-{asset.sha256.removeprefix('sha256:')}"
         for (seq,) in ledger.select("SELECT seq FROM thoughts WHERE thought_id = ?", (head,)):

@@ -1,4 +1,4 @@
-"""What a learner may do: read the record, note a signal, and propose."""
+"""The rights of a learner: reading the record, noting a signal, and proposing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PREDICTED = (
 
 
 class Predicted(Protocol):
-    """An effect with its interval: what :class:`remit.learning.Estimate` is."""
+    """An effect with its interval, such as :class:`remit.learning.Estimate`."""
 
     @property
     def value(self) -> float: ...
@@ -98,7 +98,7 @@ class Learner:
         return self._ledger.read(entry_id)
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Those of these entries that there are, in ledger order."""
+        """Yield the existing entries among these ids, in ledger order."""
         return self._ledger.read_many(entry_ids)
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -111,7 +111,7 @@ class Learner:
         return self._ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Put crossed signals on record: :func:`remit.learning.signals.observe`."""
+        """Record crossed signals: :func:`remit.learning.signals.observe`."""
         return observe(self._ledger, signals, window=window)
 
     def propose(
@@ -125,28 +125,28 @@ class Learner:
         holds: Sequence[str] = (),
         gate: Predicted | None = None,
     ) -> Proposal:
-        """Hold a package version aside that makes a change, with what speaks for it, on record.
+        """Record a proposal with its evidence, and store the package version that makes the change.
 
         The same change on the same root gives an archive with the same bytes.
 
         Args:
-            change: what would change.
-            evidence: ids of the entries that it is concluded from, such as exchanges and
-                feedback. Erasing one of them, or changing a grade, makes the proposal stale.
-            predicted: the effect that it will have; above 0 is better.
+            change: the change.
+            evidence: ids of the entries behind the proposal, such as exchanges and feedback.
+                Erasing one of them, or changing a grade, makes the proposal stale.
+            predicted: the predicted effect; above 0 is better.
             replay: summary of the replay on held-out exchanges, as JSON.
-            reason: what it is for, in words.
-            holds: ids of the exchanges of which the package's own bytes hold something, as
-                the neighbours of a routing head. Erasing one takes the package away.
-            gate: the always-valid estimate of the same effect, where ``predicted`` holds at one
-                number of samples only; the replay's summary keeps it.
+            reason: the purpose, in words.
+            holds: ids of the exchanges whose content is in the package's own bytes, such as the
+                neighbours of a routing head. Erasing one removes the package.
+            gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
+                fixed number of samples only; the replay's summary holds it.
 
         Raises:
-            ProposalError: ``not_enough``: fewer than 200 effective samples, no always-valid
-                interval, or the effect may be none; nothing is on record, and ``missing`` lists
-                what is missing. ``stale``: evidence is erased.
+            ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
+                always-valid interval, or the effect may be zero; nothing was recorded, and
+                ``missing`` lists the gaps. ``stale``: evidence was erased.
             InvalidInputError: the change does not fit its kind, changes nothing, or is not valid.
-            ConfigError: the settings that it makes do not fit.
+            ConfigError: the resulting settings cannot be used.
         """
         change.check()
         if change.contract_id:
@@ -168,20 +168,20 @@ class Learner:
         replay: Mapping[str, Any],
         reason: str,
     ) -> Proposal:
-        """Propose to go back to what was in force before a proposal was adopted.
+        """Propose a rollback to the state before a proposal's adoption.
 
         Args:
-            adopted: the proposal that it would take back.
+            adopted: the adopted proposal.
             evidence: ids of the exchanges before and after, as for :meth:`propose`.
-            predicted: what going back will gain.
-            gate: the always-valid estimate of the same.
-            replay: what came, as JSON.
-            reason: what it is for, in words.
+            predicted: the predicted gain of the rollback.
+            gate: the always-valid estimate of the same gain.
+            replay: the realised effect, as JSON.
+            reason: the purpose, in words.
 
         Raises:
-            ProposalError: ``not_enough`` and ``stale`` as for :meth:`propose`. ``decided``: it is
-                not adopted, is a rollback itself, or a rollback of it is open. ``not_in_force``:
-                another one was adopted on top.
+            ProposalError: ``not_enough`` and ``stale`` as for :meth:`propose`. ``decided``: the
+                proposal is not adopted, is a rollback, or has an open rollback. ``not_in_force``: a
+                later proposal was adopted.
         """
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):
@@ -263,7 +263,7 @@ class Learner:
         holds: tuple[str, ...],
         archive: bytes | None = None,
     ) -> Proposal:
-        """Put a proposal on record, its archive aside first."""
+        """Record a proposal after storing its archive."""
         self._require_evidence((*evidence, *holds))
         proposal_id = f"PRP-{secrets.token_hex(16)}"
         entry = LedgerEntry(
@@ -307,7 +307,7 @@ class Learner:
                 )
 
     def _next_number(self, package_id: str, registry: Registry) -> int:
-        """One above every version that was ever installed or proposed."""
+        """Return the number after all versions that were ever installed or proposed."""
         versions = [one.version for one in registry.history.get(package_id, ())]
         versions += [
             one.version
@@ -354,7 +354,7 @@ def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:
 def _archive(
     change: Change, files: Mapping[str, bytes], version: str, registry: Registry
 ) -> Archive:
-    """The package that makes a change: data alone, and its bytes follow from what is given."""
+    """Return the package of a change: data only, with bytes that follow from the arguments."""
     assets = [
         {
             "path": path,

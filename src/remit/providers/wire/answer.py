@@ -33,10 +33,11 @@ class AnswerFacts(Struct):
     Attributes:
         text: of the first choice; text blocks joined; empty where there is none.
         model: as the provider names it; empty where unreadable.
-        finish_reason: ``stop``, ``length``, ``tool_use`` or ``content_filter``.
+        finish_reason: ``stop``, ``length``, ``tool_use``, ``content_filter`` or ``error``.
         request_id: the answer's own id; empty where unreadable.
         usage: ``None`` where unreported or unreadable, or not in tokens.
         units: what else is billed: ``seconds`` of sound, ``search_units`` of a ranking.
+        failure: the provider's own word for the end of an answer that failed; else empty.
         more_than_text: tool calls, thinking, citations, refusals, several choices, sound, log
             probabilities, or anything unknown: the text alone is not the answer.
     """
@@ -48,6 +49,7 @@ class AnswerFacts(Struct):
     usage: Usage | None = None
     more_than_text: bool = False
     units: Mapping[str, float] = _NOTHING
+    failure: str = ""
 
 
 class StreamSum(Protocol):

@@ -7,30 +7,8 @@ from typing import Any, ClassVar
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string, texts
 from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
+from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
-
-FINISH = {
-    "stop": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "error": "length",
-    "network_error": "length",
-    "insufficient_system_resource": "length",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "content_filter",
-    "safety": "content_filter",
-    "sensitive": "content_filter",
-    "recitation": "content_filter",
-    "prohibited_content": "content_filter",
-    "blocklist": "content_filter",
-    "spii": "content_filter",
-    "abort": "length",
-    "cancelled": "length",
-    "canceled": "length",
-}
-"""Finish reasons of Chat Completions, and of servers that speak it, in neutral words."""
 
 _PLAIN = frozenset(
     {"role", "content", "text", "index", "finish_reason", "logprobs", "content_filter_results"}
@@ -50,15 +28,6 @@ _UNCOUNTED = frozenset(
      "encrypted_content", "annotations", "obfuscation"}
 )  # fmt: skip
 _SAME_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
-
-
-def finish_of(word: Any, calls: bool) -> str:
-    """Return a ``finish_reason`` in neutral words, whatever its case.
-
-    Some servers say ``stop`` although the model calls tools.
-    """
-    reason = FINISH.get(word.lower(), "stop") if isinstance(word, str) else "stop"
-    return "tool_use" if calls and reason == "stop" else reason
 
 
 def is_answer(answer: Any) -> bool:
@@ -95,13 +64,15 @@ def facts(answer: Any) -> AnswerFacts:
         more = not answer.keys() <= _PLAIN_ANSWER and _has_beside(answer)
         if choice.get("logprobs") is not None or not choice.keys() <= _PLAIN_CHOICE:
             more = more or _has_more(choice)
+    reason, failure = ended_by(choice.get("finish_reason"), calls=bool(message.get("tool_calls")))
     return AnswerFacts(
         text,
         model if type(model) is str else "",
-        finish_of(choice.get("finish_reason"), bool(message.get("tool_calls"))),
+        reason,
         own_id if type(own_id) is str else "",
         _usage_in(answer, content),
         more,
+        failure=failure,
     )
 
 

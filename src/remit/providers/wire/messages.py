@@ -10,18 +10,8 @@ from msgspec.structs import replace
 from remit.kernel.json_text import JsonTextError, elements, load_unique, member, value_at
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string, texts
 from remit.providers.wire.delta import Pieces, grow, settled
+from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, continued, read_usage
-
-FINISH = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "pause_turn": "length",
-    "tool_use": "tool_use",
-    "refusal": "content_filter",
-}
-"""Stop reasons of the Messages API, in neutral words."""
 
 _PLAIN = frozenset(
     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
@@ -98,14 +88,15 @@ def facts(answer: Any) -> AnswerFacts:
     usage = read_usage(answer.get("usage"), content=content, cache_apart=True, answer=answer)
     if more and usage is not None and not usage.server_tool_uses:
         usage = _with_searches(usage, blocks)
-    reason = answer.get("stop_reason")
+    reason, failure = ended_by(answer.get("stop_reason"))
     return AnswerFacts(
         text="".join(found),
         model=string(answer.get("model")),
-        finish_reason=FINISH.get(reason, "stop") if type(reason) is str else "stop",
+        finish_reason=reason,
         request_id=string(answer.get("id")),
         usage=usage,
         more_than_text=more,
+        failure=failure,
     )
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read_event, string
 from remit.providers.wire.delta import Pieces, grow, settled
+from remit.providers.wire.finish import ended_by
 from remit.providers.wire.usage import Usage, is_count, plus, read_usage
 
 _ENDS = frozenset(
@@ -86,11 +87,7 @@ def facts(answer: Any) -> AnswerFacts:
         else:
             more = True
             calls = calls or (type(kind) is str and kind in _CALLS)
-    finish = "tool_use" if calls else "stop"
-    details = answer.get("incomplete_details")
-    if answer.get("status") == "incomplete":
-        reason = details.get("reason") if type(details) is dict else None
-        finish = "content_filter" if reason == "content_filter" else "length"
+    finish, failure = _ended(answer, calls=calls)
     return AnswerFacts(
         text="".join(found),
         model=string(answer.get("model")),
@@ -98,7 +95,17 @@ def facts(answer: Any) -> AnswerFacts:
         request_id=string(answer.get("id")),
         usage=_usage_in(answer, items),
         more_than_text=more,
+        failure=failure,
     )
+
+
+def _ended(answer: Mapping[str, Any], *, calls: bool) -> tuple[str, str]:
+    """Return why a ``response`` ended, as :func:`~remit.providers.wire.finish.ended_by` does."""
+    if (status := answer.get("status")) != "incomplete":
+        return ended_by(status, calls=calls)
+    details = answer.get("incomplete_details")
+    reason, failure = ended_by(details.get("reason") if isinstance(details, dict) else None)
+    return "length" if reason == "stop" else reason, failure
 
 
 def _read_message(item: dict[str, Any], found: list[str]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from remit.kernel.errors import RemitError
 from remit.kernel.files import fsync_tree
-from remit.kernel.tenant import TenantError
 from remit.ledger import LedgerClient, Progress, entry_id
 from remit.ledger.log_of_logs import latest_head, prove_through
 from remit.runtime.tenants.tenant import Tenant, take_checkpoint
@@ -36,13 +36,13 @@ def export_tenant(
         How many ``entries`` and ``packages`` were written.
 
     Raises:
-        TenantError: the directory holds something, or cannot be written.
+        RemitError: the directory holds something, or cannot be written.
         LedgerError: what :func:`take_checkpoint` and the export raise.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
-            raise TenantError(f"{directory} is not empty.", next_step="Name a new directory.")
+            raise RemitError(f"{directory} is not empty.", next_step="Name a new directory.")
         take_checkpoint(ledger, tenant, log)
         entries = log.export(directory / "ledger.jsonl", progress=progress)
         (directory / "key.vkey").write_text(f"{log.verifier_key}\n", "utf-8")
@@ -55,12 +55,12 @@ def export_tenant(
         found = sorted(tenant.root.tier("hot").glob("installed/*/archives/*"))
         for path in found:
             if not path.resolve().is_relative_to(tenant.root.path.resolve()):
-                raise TenantError(f"{path} leads out of the tenant's root.")
+                raise RemitError(f"{path} leads out of the tenant's root.")
             name = f"{path.parents[1].name}-{path.name}"
             shutil.copyfile(path, packages / name)
         fsync_tree(directory)  # a removal may follow, and then this is the only copy
     except OSError as error:
-        raise TenantError(
+        raise RemitError(
             f"The tenant cannot be written to {directory}: {error.strerror or error}.",
             next_step="Check the free space and the permissions.",
         ) from error

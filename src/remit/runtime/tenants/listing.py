@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.kernel.tenant import TenantError, TenantFile
+from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.log_of_logs import TakenHead, latest_head
 from remit.runtime.tenants.plan import old_plans
@@ -81,7 +82,7 @@ def listed_tenant(host: Root, ledger: LedgerClient, name: str) -> ListedTenant:
             return ListedTenant(name, None, head, (), "unfinished", None)
         tenant = find_tenant(host, name)
         old = tuple(place_of(plan.aside) for plan in old_plans(root))
-    except TenantError:
+    except RemitError:
         return ListedTenant(name, None, head, (), "damaged", None)
     return ListedTenant(name, tenant, head, old, _state(root), None)
 

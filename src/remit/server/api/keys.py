@@ -76,8 +76,8 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
     def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> dict[str, Any]:
         """Give a key a new secret, which is in the answer, this once; all else of it stays."""
         key = keys.find(name_or_id)
-        # The caller who rotates a key gets the new one: that must not be a way to more permissions.
-        _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
+        if key.key_id != caller.key_id:  # the caller gets the new secret
+            _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
         grace_s = how.grace_s if how is not None else 0.0
         made = keys.rotate(key.key_id, grace_s=grace_s, requested_by=_who(caller))
         return _made(made)
@@ -105,10 +105,18 @@ def _require_no_more(
     agents: Sequence[str],
     tiers: Sequence[str],
 ) -> None:
-    """A caller makes or rotates only keys that may do no more than its own."""
-    more = sorted(name for name in ROLES.get(role, ()) if not caller.may(name))
-    if more:
+    """Raise HttpError if a key would be given more than its maker may give.
+
+    That is what the maker itself may do, except to approve: who may approve is decided on the
+    machine.
+    """
+    allowed = ROLES.get(role, frozenset())
+    if more := sorted(name for name in allowed if not caller.may(name)):
         raise _too_much("role", f"the role {role} may {', '.join(more).replace('_', ' ')}")
+    if "approve" in allowed:
+        said = f"A key of the role {role} may approve, and is made on the machine: run "
+        command = f"`remit key create --role {role}` or `remit key rotate`."
+        raise HttpError(403, "forbidden", said + command, param="role")
     own: Identity | None = caller
     while own is not None:
         if own.models and not (models and all(_covers(own, model) for model in models)):

@@ -119,7 +119,11 @@ class SessionGuard:
                 if scope["method"] == "DELETE":
                     self._sessions.pop(session_id, None)
         if request.cancel_scope.cancelled_caught:
-            raise HttpError(401, "invalid_api_key", "The key was revoked or has expired.")
+            raise HttpError(
+                401,
+                "invalid_api_key",
+                "The key was revoked or has expired; ask the operator for another.",
+            )
 
     def version_of(self, scope: Scope) -> str:
         """The protocol version of a request's session; empty where it has none."""

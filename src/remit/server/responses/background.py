@@ -42,10 +42,7 @@ class Background:
             HttpError: it was refused, or too many run.
         """
         if len(self._tasks) >= _MOST_RUNNING:
-            raise HttpError(
-                429, "too_many_in_background", "Too many responses run in the background.",
-                retry_after_s=1,
-            )  # fmt: skip
+            raise too_many(_MOST_RUNNING)
         begun = asyncio.Event()
 
         task = asyncio.create_task(self.run(request, identity, _Begun(begun)))
@@ -132,3 +129,9 @@ class _Begun:
 
 def _lease(response_id: str) -> str:
     return f"response:{response_id}"
+
+
+def too_many(most: int) -> HttpError:
+    """Return the refusal of a response for which no place is left."""
+    said = f"{most} responses run in the background, the most allowed; try again."
+    return HttpError(429, "too_many_in_background", said, retry_after_s=1)

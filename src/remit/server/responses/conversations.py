@@ -86,7 +86,8 @@ class Conversations:
         }[bool(name), bool(part), bool(item)]
         if method not in handled:
             raise HttpError(
-                405, "method_not_allowed", f"This path does not take {method[:16]}.",
+                405, "method_not_allowed", f"This path does not take {method[:16]}; see "
+                    f"the header allow.",
                 headers=[(b"allow", ", ".join(handled).encode())],
             )  # fmt: skip
         raw = await self._body(caller, receive) if method == "POST" else b"{}"
@@ -100,7 +101,7 @@ class Conversations:
         except ErasureError as error:
             raise HttpError(409, "archived", error.message) from error
         except ErasedItemsError as error:
-            message = "Some of this conversation has been erased."
+            message = "Some of this conversation has been erased; begin another one."
             raise HttpError(404, "conversation_erased", message) from error
         except TooLongError as error:
             raise too_long(error) from error
@@ -176,7 +177,12 @@ class Conversations:
         for text in self._turns.in_conversation(head):
             if id_of(text) == item:
                 return text
-        raise HttpError(404, "item_not_found", "There is no item with this id.", param="item_id")
+        raise HttpError(
+            404,
+            "item_not_found",
+            "There is no item with this id; list the items of the conversation.",
+            param="item_id",
+        )
 
     def _told(self, head: Turn, name: str) -> dict[str, Any]:
         chain = self._turns.chain(head)
@@ -312,7 +318,7 @@ class _ChangedError(Exception):
 
 
 def _not_found() -> HttpError:
-    message = "There is no conversation with this id."
+    message = "There is no conversation with this id; make one with POST /v1/conversations."
     return HttpError(404, "conversation_not_found", message, param="conversation")
 
 

@@ -100,16 +100,16 @@ class Responses:
             raise HttpError(400, "invalid_request", f"{param} is not a text.", param=param)
         turn = await asyncio.to_thread(self._turns.response, named, owner, session_id)
         if turn is None:
-            raise _no_previous(f"{named[:100]} is not there")
+            raise _no_previous(f"{named[:100]} is not there; send its items in input instead")
         if turn.state == "out":
-            message = "The previous response is still under way."
+            message = "The previous response is still under way; wait until GET shows its end."
             raise HttpError(400, "previous_response_in_progress", message, param=param)
         if turn.state == "lost" or turn.failed:
-            raise _no_previous("has failed; there is nothing to go on from")
+            raise _no_previous("has failed; continue from an earlier one")
         try:
             await asyncio.to_thread(self._turns.items, turn)
         except ErasedItemsError as error:
-            raise _no_previous("has been erased") from error
+            raise _no_previous("has been erased; continue from another one, or none") from error
         return turn
 
     def _referred(self, body: Body, owner: str, session_id: str) -> dict[str, tuple[Turn, bytes]]:
@@ -121,7 +121,7 @@ class Responses:
             name = text_of(item.get("id"))
             named = found.get(name) or self._turns.item(name, owner, session_id)
             if named is None:
-                message = f"input[{at}] refers to an item that is not there."
+                message = f"input[{at}] refers to an item that is not there; send the item itself."
                 raise HttpError(400, "item_not_found", message, param=f"input[{at}].id")
             found[name] = named
             size += len(named[1])
@@ -140,7 +140,11 @@ class Responses:
         caller = await self._authenticator.caller(scope)
         identity, method = caller.identity, scope["method"]
         if not identity.may("call"):
-            raise HttpError(403, "forbidden", f"The role {identity.role} makes no calls.")
+            raise HttpError(
+                403,
+                "forbidden",
+                f"The role {identity.role} makes no calls; use a key of the role agent.",
+            )
         if "/conversations" in scope["path"]:
             await self._conversations.serve(caller, scope, receive, send)
             return
@@ -150,7 +154,8 @@ class Responses:
         part = found["part"]
         if method not in _METHODS[part]:
             raise HttpError(
-                405, "method_not_allowed", f"This path does not take {method[:16]}.",
+                405, "method_not_allowed", f"This path does not take {method[:16]}; see "
+                    f"the header allow.",
                 headers=[(b"allow", ", ".join(_METHODS[part]).encode())],
             )  # fmt: skip
         turn = await asyncio.to_thread(
@@ -256,7 +261,11 @@ class Responses:
         """
         text, status = await asyncio.to_thread(self._read, turn, response_id)
         if status:
-            raise HttpError(409, "response_in_progress", "This response is still under way.")
+            raise HttpError(
+                409,
+                "response_in_progress",
+                "This response is still under way; cancel it, or wait for its end.",
+            )
         if kept := self._turns.kept_by_provider(turn):
             await self._forget(turn.provider_id, kept, caller)
         ids = [(name, turn.entry.id) for name in ids_in(response_id, load(text))]
@@ -292,11 +301,16 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _not_found() -> HttpError:
-    return HttpError(404, "response_not_found", "There is no response with this id.", param="id")
+    return HttpError(
+        404,
+        "response_not_found",
+        "There is no response with this id; send the one that its call answered.",
+        param="id",
+    )
 
 
 def _not_in_background() -> HttpError:
-    message = "Cannot cancel a synchronous response."
+    message = "Cannot cancel a synchronous response; end its connection instead."
     return HttpError(400, "not_in_background", message, param="response_id")
 
 

@@ -339,7 +339,9 @@ def check_size(size: int, param: str) -> None:
         TooLongError: they may not.
     """
     if size > MOST_BYTES:
-        raise TooLongError(f"{param} stands for more than {MOST_BYTES:,} bytes.", param)
+        raise TooLongError(
+            f"{param} stands for more than {MOST_BYTES:,} bytes; leave older items out.", param
+        )
 
 
 def place_of(turn: Turn, at: int) -> str:

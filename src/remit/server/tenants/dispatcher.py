@@ -15,7 +15,13 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
-from remit.runtime.tenants import find_tenant, recover_tenant, require_recorded, tenant_names
+from remit.runtime.tenants import (
+    TenantHost,
+    find_tenant,
+    recover_tenant,
+    require_recorded,
+    tenant_names,
+)
 from remit.server import request
 from remit.server.app import App
 from remit.server.guard import replayed
@@ -79,7 +85,7 @@ class Dispatcher:
         """Before a tenant is opened: end what a process that died while it moved or removed
         it began, and refuse a root that the host did not make."""
         root, ledger = self.runtime.root, self.runtime.ledger
-        recover_tenant(root, ledger, self._host_path, name)
+        recover_tenant(TenantHost(root, ledger, self._host_path), name)
         require_recorded(ledger, find_tenant(root, name))
 
     @property
@@ -106,7 +112,12 @@ class Dispatcher:
             if (handler := found.app.direct.get(path)) is not None:
                 await handler(call)
             else:  # an agent of the host's
-                nothing = HttpError(404, "not_found", "There is nothing here.")
+                nothing = HttpError(
+                    404,
+                    "not_found",
+                    "There is nothing here. Model calls go to /v1/chat/completions and "
+                    "/v1/messages.",
+                )
                 call.answer(refusal(dialect_of(call.path, call.headers), nothing))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -194,7 +194,7 @@ class OpenTenants:
                 return await self.run(self._knows, asked)
             except (RemitError, OSError) as error:
                 self._has_failed(name, error)
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
 
     def _has_failed(self, name: str, error: Exception) -> None:
         _log.error("the tenant %s cannot be opened: %s", name, error)
@@ -203,7 +203,7 @@ class OpenTenants:
     def _refuse_failed(self, name: str) -> None:
         until, error = self._failed.get(name, (0.0, None))
         if error is not None and time.monotonic() < until:
-            raise _unavailable(error)
+            raise unavailable(error)
 
     def _knows(self, asked: Named) -> bool:
         """Whether a tenant that is not open has this key, now or once; reads its ledger."""
@@ -230,7 +230,7 @@ class OpenTenants:
             try:
                 await asyncio.shield(self._opening[name])
             except (RemitError, OSError) as error:
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
         return found
 
     async def _make(self, name: str) -> OpenTenant:
@@ -264,7 +264,10 @@ class OpenTenants:
         while len(self._open) + len(self._opening) >= self._most:
             idle = [name for name, one in self._open.items() if not one.users]
             if not may_close or not idle:
-                said = "As many tenants are open as this server may hold open."
+                said = (
+                    f"All {self._most} tenants that this server may hold open are in "
+                    f"use; try again."
+                )
                 raise HttpError(503, "overloaded", said, retry_after_s=1)
             self._close(min(idle, key=lambda name: self._open[name].used))
 
@@ -286,7 +289,7 @@ class OpenTenants:
     def _place(self, name: str) -> Iterator[None]:
         of_one, of_all = self._waiting[name], self._waiting.total()
         if of_all >= _MOST_WAITING or of_one >= _MOST_WAITING_FOR_ONE:
-            said = "Too many wait for tenants that are not open."
+            said = f"Too many requests ({of_all}) wait for tenants to be opened; try again."
             raise HttpError(503, "overloaded", said, retry_after_s=1)
         self._waiting[name] += 1
         try:
@@ -295,7 +298,7 @@ class OpenTenants:
             self._waiting[name] -= 1
 
 
-def _unavailable(error: Exception) -> HttpError:
+def unavailable(error: Exception) -> HttpError:
     """The answer to callers of a tenant that cannot be opened; the log says why."""
-    said = "This tenant cannot be served just now."
+    said = "This tenant cannot be served just now; try again, or see the server's log."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)

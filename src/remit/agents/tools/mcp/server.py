@@ -41,7 +41,7 @@ from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.texts import PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
 from remit.agents.tools.pins import Pins, Refused
-from remit.kernel.errors import ConfigError
+from remit.kernel.errors import ConfigError, excerpt
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
@@ -291,15 +291,16 @@ class McpServer(Closeable):
         for tool in offered:
             if allowed and tool.name not in allowed:
                 continue
-            if schema_problem(mcp_schema(tool.input_schema)):
-                _log.warning("left out: tool %s of the MCP server %s: its input schema is not a "
-                             "JSON Schema", tool.name, self.name)  # fmt: skip
+            if problem := schema_problem(mcp_schema(tool.input_schema)):
+                _log.warning("left out: tool %s of the MCP server %s: its input schema is %s",
+                             excerpt(tool.name), self.name, problem)  # fmt: skip
                 continue
             tool_id = mcp_tool_id(self.name, tool.name)
             if tool_id in made:
+                first, second = (repr(excerpt(name)) for name in (names[tool_id], tool.name))
                 raise ToolError(
-                    f"The tools {names[tool_id]!r} and {tool.name!r} of the MCP server "
-                    f"{self.name!r} would both be {tool_id!r}.",
+                    f"The tools {first} and {second} of the MCP server {self.name!r} would both be "
+                    f"{tool_id!r}.",
                     next_step=f"Let one of them in only: [mcp.{self.name}] tools.",
                 )
             names[tool_id] = tool.name

@@ -14,7 +14,7 @@ from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import chat_usage, reported
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.chat import facts, finish_of
+from remit.providers.wire.chat import facts
 
 __all__ = [
     "citations_in",
@@ -71,13 +71,15 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         if seal := thought_seal(call):
             blocks.append(seal)
         blocks.append(read)
+    found = facts(answer)
     return ProviderResponse(
         content=text or "",
         model=str(answer.get("model") or ""),
-        finish_reason=finish_of(choice.get("finish_reason"), bool(calls)),
+        finish_reason=found.finish_reason,
+        failure=found.failure,
         request_id=str(answer.get("id") or ""),
         content_blocks=tuple(blocks),
-        **reported(facts(answer).usage),
+        **reported(found.usage),
     )
 
 

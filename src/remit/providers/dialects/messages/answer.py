@@ -14,17 +14,12 @@ from remit.providers.dialects.seals import read_signature, signature_of
 from remit.providers.dialects.unreadable import failed, shaped
 from remit.providers.dialects.usage import messages_usage, reported
 from remit.providers.protocol import ProviderResponse
-from remit.providers.wire.messages import FINISH, facts
+from remit.providers.wire.messages import facts
 
-__all__ = ["finish_of", "finish_word", "read_answer", "read_blocks", "write_answer", "write_block"]
+__all__ = ["finish_word", "read_answer", "read_blocks", "write_answer", "write_block"]
 
 _WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
 _SEARCH = "web_search"
-
-
-def finish_of(word: Any) -> str:
-    """A ``stop_reason`` in neutral words."""
-    return FINISH.get(word, "stop") if isinstance(word, str) else "stop"
 
 
 def finish_word(reason: str, kinds: set[str]) -> str:
@@ -45,13 +40,15 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
     if answer.get("type") == "error" or (answer.get("error") and "content" not in answer):
         raise failed(answer.get("error"))
     blocks = read_blocks(shaped(answer.get("content"), list, "content"))
+    found = facts(answer)
     return ProviderResponse(
         content=text_of(blocks),
         model=str(answer.get("model") or ""),
-        finish_reason=finish_of(answer.get("stop_reason")),
+        finish_reason=found.finish_reason,
+        failure=found.failure,
         request_id=str(answer.get("id") or ""),
         content_blocks=tuple(blocks),
-        **reported(facts(answer).usage),
+        **reported(found.usage),
     )
 
 

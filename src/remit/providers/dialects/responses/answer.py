@@ -21,7 +21,6 @@ from remit.providers.wire.responses import facts
 
 __all__ = [
     "ended",
-    "finish_of",
     "read_answer",
     "read_output_item",
     "response_object",
@@ -32,15 +31,6 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 _ECHOED = (
     "max_tool_calls", "previous_response_id", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
-
-
-def finish_of(answer: Mapping[str, Any], calls: bool) -> str:
-    """How a ``response`` ended, in neutral words."""
-    if answer.get("status") == "incomplete":
-        details = answer.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
-        return "content_filter" if reason == "content_filter" else "length"
-    return "tool_use" if calls else "stop"
 
 
 def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
@@ -59,13 +49,15 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
             blocks += read_output_item(item, where)
         except DialectError as error:
             raise unreadable(where) from error
+    found = facts(answer)
     return ProviderResponse(
         content=text_of(blocks),
         model=str(answer.get("model") or ""),
-        finish_reason=finish_of(answer, any(block["type"] == "tool_use" for block in blocks)),
+        finish_reason=found.finish_reason,
+        failure=found.failure,
         request_id=str(answer.get("id") or ""),
         content_blocks=tuple(blocks),
-        **reported(facts(answer).usage),
+        **reported(found.usage),
     )
 
 

@@ -51,8 +51,7 @@ class Rules:
         for place, rule in enumerate(self._rules, 1):
             if problem := schema_problem(rule.arguments):
                 raise ToolError(
-                    f"The arguments of rule {place} of [[mcp.{server}.rules]] are no JSON Schema: "
-                    f"{problem}",
+                    f"The arguments of rule {place} of [[mcp.{server}.rules]] are {problem}.",
                     next_step="Correct them in remit.toml.",
                 )
 

@@ -1,0 +1,142 @@
+"""Answers that a provider ended with a failure of its own: each word, each API, one outcome."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from remit.gateway import LLMGateway, RouterConfig
+from remit.kernel.exchange import RouteOutcome
+from remit.ledger import LedgerClient
+from remit.providers import ProviderResponse
+from remit.providers.dialects import read_answer
+from remit.providers.upstream_errors import error_of_event
+from remit.providers.wire import answer_facts, stream_sum
+from tests.support.odd_answers import (
+    Call,
+    Odd,
+    chat,
+    chat_stream,
+    messages,
+    messages_stream,
+    responses,
+    responses_events,
+)
+from tests.support.requests import anthropic_provider, openai_provider, prompt_request
+from tests.support.wire import completion, message, serve
+
+WORDS = [
+    # Providers and servers, and the words by which each ends an answer that failed.
+    *(("OpenRouter, vLLM", word) for word in ("error", "abort")),
+    ("Mistral", "error"),
+    ("GLM", "network_error"),
+    ("DeepSeek", "insufficient_system_resource"),
+    *(("Cohere", word) for word in ("ERROR", "TIMEOUT", "USER_CANCEL")),
+    *(("Gemini", word) for word in (
+        "OTHER", "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS",
+        "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE",
+        "function_call_filter: MALFORMED_FUNCTION_CALL",
+    )),
+    *(("Bedrock", word) for word in ("malformed_model_output", "malformed_tool_use")),
+    *(("watsonx", word) for word in ("cancelled", "time_limit")),
+]  # fmt: skip
+OTHERS = {
+    "stop": ("stop", "STOP", "COMPLETE", "eos", "eos_token", "end_turn", "STOP_SEQUENCE"),
+    "length": ("length", "MAX_TOKENS", "model_length", "ERROR_LIMIT", "token_limit",
+               "model_context_window_exceeded"),
+    "content_filter": (
+        "content_filter", "SAFETY", "RECITATION", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII",
+        "LANGUAGE", "IMAGE_SAFETY", "sensitive", "ERROR_TOXIC", "guardrail_intervened", "refusal",
+        "content_filter: PROHIBITED_CONTENT",
+    ),
+}  # fmt: skip
+
+ANSWER = Odd("", "I will", (Call("ping", "{}"),))
+
+
+def _sent(endpoint: str, word: str) -> dict[str, Any]:
+    """Return a whole answer of an API that ended with a word."""
+    if endpoint == "openai.responses":
+        return {**responses(ANSWER), "status": "incomplete", "incomplete_details": {"reason": word}}
+    body = chat(ANSWER) if endpoint == "openai.chat" else json.loads(messages(ANSWER).body)
+    if endpoint == "openai.chat":
+        body["choices"][0]["finish_reason"] = word
+    else:
+        body["stop_reason"] = word
+    return body
+
+
+@pytest.mark.parametrize("endpoint", ["openai.chat", "anthropic.messages", "openai.responses"])
+def test_each_word_has_one_meaning_in_every_api(endpoint: str) -> None:
+    expected = {word: "error" for _, word in WORDS}
+    expected |= {word: reason for reason, words in OTHERS.items() for word in words}
+    for word, reason in expected.items():
+        calls = {"openai.chat": "tool_use", "openai.responses": "length"}
+        if reason == "stop" and endpoint in calls:
+            reason = calls[endpoint]  # a call is a call; and an incomplete answer is not whole
+        body = _sent(endpoint, word)
+        for found in (answer_facts(endpoint, body), read_answer(endpoint, body)):
+            assert found.finish_reason == reason, word
+            assert found.failure == (word if reason == "error" else ""), word
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_a_response_that_failed_without_an_error_is_no_answer(status: str) -> None:
+    assert (
+        answer_facts("openai.responses", {**responses(ANSWER), "status": status}).failure == status
+    )
+    total = stream_sum("openai.responses")
+    for event in responses_events(Odd("", "I will", (Call("ping", "{}"),), stop="error")):
+        total.add(event["type"], json.dumps(event).encode())
+    assert answer_facts("openai.responses", total.answer()).finish_reason == "error"
+
+
+@pytest.mark.parametrize("output", [[], responses(ANSWER)["output"]])
+def test_a_failed_response_is_an_error_also_if_it_names_none(output: list[Any]) -> None:
+    error = error_of_event({**responses(ANSWER), "output": output, "status": "failed"})
+    assert error is not None
+    assert (error.code, error.message) == ("SERVER_ERROR", "an error without a message")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("api", ["chat", "messages"])
+def test_an_answer_that_failed_is_asked_again_and_recorded_as_a_failure(
+    ledger: LedgerClient, api: str, streamed: bool
+) -> None:
+    odd = Odd("", "I will", (Call("ping", "{}"),), stop="network_error")
+    sent = {("chat", False): chat, ("chat", True): chat_stream,
+            ("messages", False): messages, ("messages", True): messages_stream}  # fmt: skip
+    provider = openai_provider if api == "chat" else anthropic_provider
+    heard: list[str] = []
+    with serve(sent[api, streamed](odd), completion("fine") if api == "chat" else message("fine"),
+               ) as server:  # fmt: skip
+        gateway = LLMGateway(ledger, config=RouterConfig(retry_base_ms=0), dev_mode=True)
+        gateway.register_provider("mock", provider(server.url))
+        listener = heard.append if streamed else None
+        response = gateway.route(prompt_request(), on_text=listener)
+    first = ledger.read_by_event_type("EXCHANGE")[0].metadata
+    assert (first["outcome"], first["error_code"]) == ("error", "SERVER_ERROR")
+    assert (first["finish_reason"], first["response"]) == ("error", "I will")
+    assert "'network_error'; as far as it came: I will" in first["error_message"]
+    assert first["output_tokens"] > 0  # what was put out is paid for
+    if streamed:  # somebody reads it: no other answer may follow
+        assert response.outcome is RouteOutcome.ERROR
+        assert "".join(heard) == "I will"
+    else:
+        assert (response.outcome, response.content) == (RouteOutcome.SUCCESS, "fine")
+
+
+def test_a_provider_object_may_end_an_answer_so_too(ledger: LedgerClient) -> None:
+    class Broken:
+        def send(self, request: Any) -> ProviderResponse:
+            return ProviderResponse("half", "m", 3, 2, finish_reason="Network_Error")
+
+    gateway = LLMGateway(ledger, config=RouterConfig(max_retries=0), dev_mode=True)
+    gateway.register_provider("mock", Broken())
+    response = gateway.route(prompt_request())
+    assert (response.outcome, response.error_code) == (RouteOutcome.ERROR, "SERVER_ERROR")
+    assert "'Network_Error'; as far as it came: half" in (response.error_message or "")
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    assert (exchange.metadata["input_tokens"], exchange.metadata["output_tokens"]) == (3, 2)
