@@ -161,7 +161,7 @@ class Answer:
 
 
 class Writer:
-    """One connection to PostgreSQL for one thread at a time.
+    """A connection to PostgreSQL, used by a single thread at a time.
 
     Commits are durable and times are in UTC. A pooler in transaction mode gives each transaction
     another session, and reports another process id than the session that answers. Behind such a
