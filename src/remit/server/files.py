@@ -104,7 +104,7 @@ class _Kept:
         return {}
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
-        """Return False: a request for a file holds no budget."""
+        """Return False: there is no hold to keep."""
         return False
 
     def __call__(
